@@ -12,7 +12,7 @@ from cli.groups.described import describe, partitions_document
 from cli.groups.finding import unknown_group, unknown_group_failure
 from cli.groups.listing import state_role
 from cli.groups.policies import statuses_of
-from cli.groups.policy_show import show_status
+from cli.groups.policy_status import show_status, status_document
 from cli.shown import Column, Painted, Role, Screen, counted, plain
 from history.moves import list_partitions
 from history.words import short_name
@@ -123,7 +123,7 @@ def document(group: Group, rows: list[Row], status: Mapping[str, str]) -> dict[s
         "idle_members": [{"member_id": member.member_id, "instance_id": member.instance_id} for member in idle_members(group)],
         "unread": partitions_document((row.topic, row.partition) for row in unread_rows(group, rows)),
         "lag": total_lag(rows),
-        "policy_status": status,
+        "policy_status": status_document(status),
         "partitions": [row.document() for row in rows],
     }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cli.client import EXIT, Cluster, Failure
 from cli.groups.described import describe_one
 from cli.groups.policies import statuses_of
-from cli.groups.policy_show import show_status
+from cli.groups.policy_status import show_status, status_document
 from cli.shown import Column, Screen, plain
 from history.moves import list_partitions
 
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
             "type": group.type,
             "protocol": group.protocol or None,
             "members": [member.document() for member in members],
-            "policy_status": status,
+            "policy_status": status_document(status),
         }
         screen.document(document)
     elif not members:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure, check, failure
+from cli.groups.policy_status import status_document
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResult
 from protocol.messages.list_config_resources import ListConfigResourcesRequest
 
@@ -52,7 +53,7 @@ class GroupPolicies(NamedTuple):
     def document(self) -> dict[str, object]:
         sources = {OWN: "group", BROKER: "broker"}
         policies = [{"name": policy.name, "value": policy.value, "source": sources.get(policy.source, "default")} for policy in self.policies]
-        return {"group": self.group, "policies": policies, "status": self.status}
+        return {"group": self.group, "policies": policies, "status": status_document(self.status)}
 
 
 def policies_of(cluster: Cluster, group: str) -> GroupPolicies:

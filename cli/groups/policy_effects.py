@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from cli.groups.policies import INSTANCE_IDS, standbys_of
+from cli.groups.policy_status import readable_status
 from cli.groups.removal import predict
 from cli.shown import counted
 from coordinator.policies import expand_names
-from history.words import list_names, short_name
+from history.words import format_duration, list_names, short_name
 
 if TYPE_CHECKING:
     from cli.groups.described import Group, GroupMember
@@ -42,7 +43,7 @@ def _effects(
     if "registration.timeout.ms" in changed:
         yield from _registration(group, after.get("registration.timeout.ms"), status)
     if "expansion.timeout.ms" in changed and "expansion.timeout.ms" not in before:
-        yield f"new members would wait up to {after['expansion.timeout.ms']} ms for others; the {counted(len(group.members), 'current member')} would not be affected"
+        yield f"new members would wait up to {format_duration(int(after['expansion.timeout.ms']))} for others; the {counted(len(group.members), 'current member')} would not be affected"
     if INSTANCE_IDS in changed or "roster.strict" in changed:
         yield from _roster(group, after, status)
     if "target.group.size" in changed:
@@ -52,14 +53,14 @@ def _effects(
 def _registration(group: Group, timeout: str | None, status: Mapping[str, str]) -> Iterator[str]:
     if timeout is None:
         if "away" in status:
-            yield f"the members that are away would be removed in one rebalance: {status['away']}"
+            yield f"the members that are away would be removed in one rebalance: {readable_status(status['away'])}"
         return
     dynamic = len(group.members) - group.static
     standbys = standbys_of(group, status)
     static = group.static - sum(standby.instance_id is not None for standby in standbys)  # standbys have no partitions to keep
     pronoun = "its" if static == 1 else "their"
     unless = ", unless a standby takes the seat" if standbys else ""
-    yield f"{counted(static, 'static member')} would keep {pronoun} partitions for up to {timeout} ms after the session ended{unless}"
+    yield f"{counted(static, 'static member')} would keep {pronoun} partitions for up to {format_duration(int(timeout))} after the session ended{unless}"
     if dynamic:
         yield f"{counted(dynamic, 'dynamic member')} would be removed at the end of the session, as now"
 
@@ -92,7 +93,7 @@ def _names(members: list[GroupMember]) -> str:
 def _target(group: Group, text: str | None, status: Mapping[str, str]) -> Iterator[str]:
     if text is None:
         if "standby" in status:
-            yield f"the standbys would become active in one rebalance: {status['standby']}"
+            yield f"the standbys would become active in one rebalance: {readable_status(status['standby'])}"
         return
     standbys = standbys_of(group, status)
     active = len(group.members) - len(standbys)

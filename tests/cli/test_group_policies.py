@@ -10,6 +10,7 @@ import pytest
 
 from cli.groups.described import Group, GroupMember
 from cli.groups.policy_effects import effects
+from cli.groups.policy_status import readable_status, status_document
 from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure
 from tests.cli.group_history import entries_of
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.once
 
 REBALANCE_IN_PROGRESS = 27
 TIMEOUT = "registration.timeout.ms"
+ISO_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z"
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +100,7 @@ def test_a_dry_run_shows_the_effect_on_members_and_changes_nothing(admin: Admin,
         members.settle({"a": {"ruled": [0]}, "b": {"ruled": [1]}}, static=["a"])
         done = ask("group", "policy", "set", "dryly", f"{TIMEOUT}=60000", "--dry-run")
         assert done.out.splitlines() == [
-            "1 static member would keep its partitions for up to 60000 ms after the session ended",
+            "1 static member would keep its partitions for up to 1 min 0 s after the session ended",
             "1 dynamic member would be removed at the end of the session, as now",
             "dry run: nothing was changed",
         ]
@@ -132,23 +134,44 @@ def group_of(*instances: str | None) -> Group:
     [
         ((), {}, {TIMEOUT: "60000"}, "no members now"),
         (("a",), {}, {"subscription.change": "rebalance"}, "no current member is affected"),
-        (("a",), {TIMEOUT: "60000"}, {}, "would be removed in one rebalance: a since 5"),
-        (("a",), {TIMEOUT: "60000"}, {TIMEOUT: "none"}, "would be removed in one rebalance: a since 5"),
-        (("a",), {}, {"expansion.timeout.ms": "5000"}, "new members would wait up to 5000 ms"),
+        (("a",), {TIMEOUT: "60000"}, {}, "would be removed in one rebalance: a-2 since 2026-11-27T08:29:21.280Z"),
+        (("a",), {TIMEOUT: "60000"}, {TIMEOUT: "none"}, "would be removed in one rebalance: a-2 since 2026-11-27T08:29:21.280Z"),
+        (("a",), {}, {"expansion.timeout.ms": "5000"}, "new members would wait up to 5.0 s for others"),
         (("w-1",), {}, {"instance.ids": "w-[1-3]"}, "2 instances of the list would be missing: w-2 and w-3"),
         (("w-1", "x"), {}, {"instance.ids": "w-1", "roster.strict": "true"}, "1 member would be removed in one rebalance, because it is not on the list: "),
         (("a", "b", "c"), {}, {"target.group.size": "2"}, "1 member of 3 would be standby"),
         (("a", "b"), {}, {"target.group.size": "2"}, "no current member is affected"),
         (("a", "b", "s"), {"target.group.size": "2"}, {"target.group.size": "1"}, "2 members of 3 would be standby, without partitions, after one rebalance"),
         (("a", "s"), {"target.group.size": "1"}, {"target.group.size": "2"}, "1 standby would become active in one rebalance: s"),
-        (("a", "s"), {}, {TIMEOUT: "60000"}, "1 static member would keep its partitions for up to 60000 ms after the session ended, unless a standby takes"),
-        (("a", "s"), {"target.group.size": "1"}, {}, "the standbys would become active in one rebalance: s since 7"),
+        (("a", "s"), {}, {TIMEOUT: "60000"}, "1 static member would keep its partitions for up to 60.0 s after the session ended, unless a standby takes"),
+        (("a", "s"), {"target.group.size": "1"}, {}, "the standbys would become active in one rebalance: s since 2026-11-27T08:29:21Z, t since 2026-11-27T08:29:22Z"),
     ],
 )
 def test_the_effects_of_a_change_on_the_present_members(
     instances: tuple[str, ...], before: dict[str, str], after: dict[str, str], expected: str
 ) -> None:
-    assert expected in " / ".join(effects(group_of(*instances), before, after, {"away": "a since 5", "standby": "s since 7"}, False))
+    status = {"away": "a-2 since 1795768161280", "standby": "s since 1795768161000, t since 1795768162000"}
+    assert expected in " / ".join(effects(group_of(*instances), before, after, status, False))
+
+
+def test_the_status_of_policies_has_iso_times_in_json() -> None:
+    cut_off = "c since 1795768161000, a-very-long-na..."
+    assert status_document(
+        {
+            "away": "a-2 since 1795768161280",
+            "waiting": "x since 1, y for z since 1795768161000",
+            "missing": "w-2, w-3",
+            "standby": cut_off,
+            "takeover": "b for a since 1795768161000",
+        }
+    ) == {
+        "away": [{"member": "a-2", "since": "2026-11-27T08:29:21.280Z"}],
+        "waiting": [{"member": "x", "since": "1970-01-01T00:00:00.001Z"}, {"member": "y for z", "since": "2026-11-27T08:29:21Z"}],
+        "missing": ["w-2", "w-3"],
+        "standby": [{"member": "c", "since": "2026-11-27T08:29:21Z"}, {"member": "a-very-long-na...", "since": None}],
+        "takeover": [{"member": "b", "seat": "a", "since": "2026-11-27T08:29:21Z"}],
+    }
+    assert readable_status(cut_off) == "c since 2026-11-27T08:29:21Z, a-very-long-na..."
 
 
 def test_the_effect_of_a_shorter_strict_list_is_a_rebalance_only_without_enough_standbys(admin: Admin, bootstrap: str, ask: Tenure) -> None:
@@ -181,7 +204,12 @@ def test_an_away_member_is_shown_with_the_time_since_when(admin: Admin, bootstra
         for command in ("describe", "members", "policy show"):
             assert re.search(r"^away: a since \d{4}-\d\d-\d\dT", ask("group", *command.split(), "absent").out, re.MULTILINE)
         (described,) = json.loads(ask("group", "describe", "absent", "--json").out)["groups"]
-        assert described["policy_status"].keys() == {"away"}
+        (away,) = described["policy_status"]["away"]
+        assert (away["member"], described["policy_status"].keys()) == ("a", {"away"})
+        assert re.fullmatch(ISO_TIME, away["since"])
+        assert json.loads(ask("group", "members", "absent", "--json").out)["policy_status"] == {"away": [away]}
+        assert shown_policies(ask, "absent")["status"] == {"away": [away]}
+        assert f": a since {away['since']}\n" in ask("group", "policy", "unset", "absent", TIMEOUT, "--dry-run").out
         assert members.heartbeat("a") == 0
         assert shown_policies(ask, "absent")["status"] == {}
         assert "away" not in ask("group", "describe", "absent").out
