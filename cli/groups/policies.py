@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,7 +12,7 @@ from protocol.messages.list_config_resources import ListConfigResourcesRequest
 
 if TYPE_CHECKING:
     from cli.client import Cluster
-    from cli.groups.described import Group, GroupMember
+    from cli.groups.described import Group
 
 GROUP: Final = 32  # the resource type
 OWN, BROKER = 8, 4  # config sources: the value was set for the group itself, or is the broker's
@@ -22,7 +21,6 @@ STATUS_PREFIX: Final = "status."
 KAFKA_PREFIXES: Final = ("consumer.", "share.", "streams.")  # prefixes of Kafka's group configs
 REQUEST: Final = "rebalance.request"
 INSTANCE_IDS: Final = "instance.ids"
-_NAME_SINCE: Final = re.compile(r"(.+?) since \d+(?:, |$)", re.DOTALL)  # an entry of a status
 
 
 class Policy(NamedTuple):
@@ -82,12 +80,6 @@ def statuses_of(cluster: Cluster, groups: Collection[Group]) -> dict[str, dict[s
         reply = cluster.node(broker_id, DescribeConfigsRequest([DescribeConfigsResource(GROUP, name, None) for name in names]))
         statuses |= {result.resource_name: _of(result).status for result in reply.results if not result.error_code}
     return {group.id: statuses.get(group.id, {}) for group in groups}
-
-
-def standbys_of(group: Group, status: Mapping[str, str]) -> list[GroupMember]:
-    """The group's standbys (policy target.group.size), the longest-waiting first."""
-    members = {member.seat: member for member in group.members}
-    return [members[name] for name in _NAME_SINCE.findall(status.get("standby", "")) if name in members]
 
 
 def groups_with_policies(cluster: Cluster) -> Sequence[str]:

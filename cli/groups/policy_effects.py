@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from cli.groups.policies import INSTANCE_IDS, standbys_of
-from cli.groups.policy_status import readable_status
+from cli.groups.policies import INSTANCE_IDS
+from cli.groups.policy_status import readable_status, standbys_of
 from cli.groups.removal import predict
 from cli.shown import counted
 from coordinator.policies import expand_names

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, plain
+
+if TYPE_CHECKING:
+    from cli.groups.described import Group, GroupMember
 
 MISSING: Final = "missing"
 TAKEOVER: Final = "takeover"
@@ -18,6 +21,12 @@ _ENTRY: Final = re.compile(r"(.+?) since (\d{1,18})(?:, |$)", re.DOTALL)
 def readable_status(value: str) -> str:
     """The value with its times in ISO 8601."""
     return _SINCE.sub(lambda match: f" since {time_text(int(match[1]))}", value)
+
+
+def standbys_of(group: Group, status: Mapping[str, str]) -> list[GroupMember]:
+    """The group's standbys (policy target.group.size), the longest-waiting first."""
+    members = {member.seat: member for member in group.members}
+    return [members[name] for name, _ in _ENTRY.findall(status.get("standby", "")) if name in members]
 
 
 def show_status(screen: Screen, status: Mapping[str, str]) -> None:

@@ -10,7 +10,8 @@ from cli.client import EXIT, Cluster, Failure, failure
 from cli.failure import UNKNOWN_MEMBER
 from cli.groups.described import describe, describe_one
 from cli.groups.members import check_readable
-from cli.groups.policies import standbys_of, statuses_of
+from cli.groups.policies import statuses_of
+from cli.groups.policy_status import standbys_of
 from cli.groups.removal import predict
 from cli.shown import Column, Role, Screen, counted, plain
 from history.moves import list_partitions

@@ -143,7 +143,7 @@ def group_of(*instances: str | None) -> Group:
         (("a", "b"), {}, {"target.group.size": "2"}, "no current member is affected"),
         (("a", "b", "s"), {"target.group.size": "2"}, {"target.group.size": "1"}, "2 members of 3 would be standby, without partitions, after one rebalance"),
         (("a", "s"), {"target.group.size": "1"}, {"target.group.size": "2"}, "1 standby would become active in one rebalance: s"),
-        (("a", "s"), {}, {TIMEOUT: "60000"}, "1 static member would keep its partitions for up to 60.0 s after the session ended, unless a standby takes"),
+        (("a", "s"), {}, {TIMEOUT: "60000"}, "1 static member would keep its partitions for up to 1 min 0 s after the session ended, unless a standby takes"),
         (("a", "s"), {"target.group.size": "1"}, {}, "the standbys would become active in one rebalance: s since 2026-11-27T08:29:21Z, t since 2026-11-27T08:29:22Z"),
     ],
 )
