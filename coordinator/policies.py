@@ -61,6 +61,18 @@ def expand_names(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def repeated_names(text: str) -> list[str]:
+    """The names that the list has more than once. Raises ValueError as `expand_names` does."""
+    left = dict.fromkeys(expand_names(text), 1)
+    repeated: dict[str, None] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        for name in _expand(item):
+            left[name] -= 1
+            if left[name] < 0:
+                repeated[name] = None
+    return list(repeated)
+
+
 def _expand(item: str) -> list[str]:
     match = _RANGE.search(item)
     if match is None:

@@ -13,7 +13,7 @@ from broker.settings.table import POLICY_PREFIX
 from broker.topics.setting_docs import GROUP_SETTINGS
 from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, Source
 from coordinator.name_ranges import join_names
-from coordinator.policies import NONE_TEXT, POLICY_NAMES, REBALANCE_REQUEST, expand_names
+from coordinator.policies import NONE_TEXT, POLICY_NAMES, REBALANCE_REQUEST, expand_names, repeated_names
 from protocol.errors import ErrorCode
 from protocol.wire import TEXT_BYTES_MAX
 
@@ -91,6 +91,7 @@ class GroupSettings:
         Raises Refused with all problems.
         """
         journal = self.journal_of(group_id)
+        settings = {name: without_repeated_names(text) if name == INSTANCE_IDS else text for name, text in settings.items()}
         if validate_only:
             problems = journal.shard.policy_refusals(group_id, settings)
         else:
@@ -111,6 +112,14 @@ def check_names(names: Sequence[str]) -> None:
             )
         if name.startswith(STATUS_PREFIX):
             raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is read-only: it shows the present state of the group's policies.")
+
+
+def without_repeated_names(text: str) -> str:
+    """The list of names with each name once, as Kafka stores values of type list; as written if no name is repeated, or if it cannot be read."""
+    try:
+        return join_names(expand_names(text)) if repeated_names(text) else text
+    except ValueError:
+        return text
 
 
 def changed_names(text: str | None, change: str, subtract: bool) -> str:

@@ -11,7 +11,7 @@ from cli.groups.policies import GROUP, INSTANCE_IDS, REQUEST, policies_of, unsup
 from cli.groups.policy_effects import effects
 from cli.shown import Screen, plain
 from coordinator.name_ranges import join_names
-from coordinator.policies import POLICY_NAMES, expand_names
+from coordinator.policies import POLICY_NAMES, expand_names, repeated_names
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 
 if TYPE_CHECKING:
@@ -58,11 +58,28 @@ def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> tup
         raise Failure(EXIT.USAGE, "name what to set: NAME=VALUE, --add-instances or --remove-instances (see tenure group policy set --help)")
     if len(set(names)) < len(names) or by_instances > 1 or (by_instances and INSTANCE_IDS in names):
         raise Failure(EXIT.USAGE, "each policy can be changed once in one command")
-    changes = [AlterableConfig(name, SET, value) for name, value in options.settings if name == REQUEST or before.own.get(name) != value]
+    settings, remarks = with_names_once(options.settings, before)
+    changes = [AlterableConfig(name, SET, value) for name, value in settings if name == REQUEST or before.own.get(name) != value]
     if not by_instances:
-        return changes, []
-    changed, remarks = changed_instances(options.add_instances or options.remove_instances, APPEND if options.add_instances else SUBTRACT, before)
-    return [*changes, *changed], remarks
+        return changes, remarks if changes else []
+    changed, remarks_on_instances = changed_instances(options.add_instances or options.remove_instances, APPEND if options.add_instances else SUBTRACT, before)
+    return [*changes, *changed], [*remarks, *remarks_on_instances]
+
+
+def with_names_once(settings: list[tuple[str, str]], before: GroupPolicies) -> tuple[list[tuple[str, str]], list[str]]:
+    """The settings with each name of instance.ids once, as the broker stores it, and a remark about names that were repeated."""
+    changed: list[tuple[str, str]] = []
+    remarks: list[str] = []
+    for name, value in settings:
+        try:
+            repeated = repeated_names(value) if name == INSTANCE_IDS else []
+        except ValueError:  # invalid names: send them, as the broker's refusal has a text
+            repeated = []
+        if repeated:
+            value = join_names(expand_names(value))
+            remarks.append(plain(f"group {before.group}: more than once in {INSTANCE_IDS}, and stored once: {join_names(repeated)}"))
+        changed.append((name, value))
+    return changed, remarks
 
 
 def unset(names: list[str], before: GroupPolicies) -> tuple[list[AlterableConfig], list[str]]:
@@ -81,6 +98,7 @@ def changed_instances(text: str, operation: int, before: GroupPolicies) -> tuple
     except ValueError:  # invalid names: send them, as the broker's refusal has a text
         return [AlterableConfig(INSTANCE_IDS, operation, text)], []
     present = frozenset(expand_names(before.own.get(INSTANCE_IDS, "")))
+    text = join_names(names) if repeated_names(text) else text
     useless = [name for name in names if (name in present) == (operation == APPEND)]
     if not useless:
         return [AlterableConfig(INSTANCE_IDS, operation, text)], []

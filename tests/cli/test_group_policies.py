@@ -74,6 +74,17 @@ def test_names_that_are_not_in_the_list_of_instances_are_not_reported_as_removed
     assert own_values(ask, "listed")["instance.ids"] == "w-1,w-2"
 
 
+def test_a_repeated_name_is_set_once_and_reported(ask: Tenure) -> None:
+    setting = ("group", "policy", "set", "twice")
+    assert ask(*setting, "instance.ids=a-1,b,a-1").out.splitlines() == [
+        "group twice: instance.ids is a-1,b",
+        "group twice: more than once in instance.ids, and stored once: a-1",
+    ]
+    assert own_values(ask, "twice") == {"instance.ids": "a-1,b"}
+    assert ask(*setting, "instance.ids=a-1,b,a-1").out == "twice: every policy has this value already\n"
+    assert ask(*setting, "--add-instances", "c,c").out == "group twice: added to instance.ids: c\n"
+
+
 def test_a_refused_policy_change_names_the_remedy_and_changes_nothing(ask: Tenure) -> None:
     done = ask("group", "policy", "set", "wrong", f"{TIMEOUT}=5")
     assert done.code == 1

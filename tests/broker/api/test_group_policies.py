@@ -71,6 +71,18 @@ def test_a_policy_is_set_described_and_deleted_without_its_group(harness: TopicH
     assert listed(harness) == set()
 
 
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [("a-1,a-1", "a-1"), ("b, a-[1-3],a-2 ,b", "b,a-[1-3]"), ("a-[1-3],b", "a-[1-3],b"), ("a-1, a-2", "a-1, a-2")],
+)
+def test_a_repeated_instance_id_is_stored_once(harness: TopicHarness, written: str, stored: str) -> None:
+    """As in Kafka, which removes duplicates from values of type list; other lists stay as they were written."""
+    assert change(harness, "g", ("instance.ids", SET, written)) == (0, "")
+    assert own_values(harness, "g") == {"instance.ids": stored}
+    (response,) = Peer(harness).ask(replacing("h", ("instance.ids", written)), 1).responses
+    assert (response.error_code, own_values(harness, "h")) == (0, {"instance.ids": stored})
+
+
 def test_a_described_policy_has_a_type_a_source_and_documentation(harness: TopicHarness) -> None:
     change(harness, "g", (CHANGE, SET, "rebalance"))
     (result,) = Peer(harness).ask(describing("g", keys=[CHANGE]), 4).results
