@@ -6,8 +6,10 @@ Only the parser of the named command is built. For help, completion and an unkno
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, NoReturn
 
 from cli import USAGE, VERSION
@@ -68,6 +70,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.color = False  # Python 3.14 and later colour help by default
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # -1h is a value too, not an option: no option begins with a digit
+        self._words: list[str] = []  # the arguments being parsed
 
     def error(self, message: str) -> NoReturn:
         from cli.failure import Failure
@@ -86,10 +90,21 @@ class Parser(argparse.ArgumentParser):
         option, separator, other = message.removeprefix("argument ").partition(": not allowed with argument ")
         if separator:
             return f"{other} and {option} exclude each other"
-        return message.removeprefix("argument ").replace("expected one argument", "a value is missing")
+        option, separator, _ = message.removeprefix("argument ").partition(": expected one argument")
+        if separator:
+            return f"{option}: a value is missing{self._hint_of_equals_sign(option.split('/'))}"
+        return message.removeprefix("argument ")
+
+    def _hint_of_equals_sign(self, names: Sequence[str]) -> str:
+        """How to write a value that begins with -, if such a word that is no option follows one of these names."""
+        for word, following in pairwise(self._words):
+            if word in names and following.startswith("-") and following.partition("=")[0] not in (*self._option_string_actions, "--"):
+                return f"; one that begins with - needs =: {word}={following}"
+        return ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report unknown arguments here, in the parser of the subcommand: the parser of its parent command has other options to suggest."""
+        self._words = list(args)
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._unknown_arguments_text(unknown))

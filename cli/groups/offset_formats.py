@@ -109,5 +109,6 @@ def parse_duration(text: str) -> int:
     parts = PLAIN_DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         more = "; months and years have no fixed length" if re.fullmatch(r"P(\d+Y)?(\d+M)?(\d+D)?(T.*)?", text, re.IGNORECASE) else ""
+        more = "; it has no sign, as it always reaches back from now" if text[:1] in ("-", "+") else more
         raise ValueError(f"{text!r} is not a duration like 90s, 15m, 1h30m, 2d or PT1H30M{more}")
     return sum(int(number) * UNITS_MS[unit] for number, unit in parts)

@@ -78,6 +78,15 @@ def test_cluster_options_are_accepted_at_any_position(written: str, read: str) -
         ("cluster more", "'more' is one word too many (see tenure cluster --help)"),
         ("cluster --bootstrap", "--bootstrap: a value is missing (see tenure cluster --help)"),
         ("--bootstrap", "--bootstrap: a value is missing (see tenure --help)"),
+        ("produce t --key -x", "--key: a value is missing; one that begins with - needs =: --key=-x (see tenure produce --help)"),
+        ("produce t --key --value v", "--key: a value is missing (see tenure produce --help)"),
+        ("produce t --key --", "--key: a value is missing (see tenure produce --help)"),
+        (
+            "group offsets reset g --by-duration -1h --all-topics",
+            "--by-duration: '-1h' is not a duration like 90s, 15m, 1h30m, 2d or PT1H30M; it has no sign, as it always reaches back from now "
+            "(see tenure group offsets reset --help)",
+        ),
+        ("consume t --from -1h", "--from '-1h' is not a position: earliest, latest, an offset, -N for the last N, a time like 2026-11-21T08:30:00Z, or an age like 15m"),
         ("--json", "name a command (see tenure --help)"),
         ("log dump --kind offests x", "--kind cannot be 'offests'; did you mean offsets? (see tenure log dump --help)"),
         ("log", "ACTION is missing: dump, verify (see tenure log --help)"),
