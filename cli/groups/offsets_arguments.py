@@ -62,7 +62,8 @@ def add_reset(commands: Any) -> None:
             "tenure group offsets reset orders --from-file before.csv                                     # ... and restore them",
         ),
         notes="An offset outside of a log becomes the nearer end of the log, with a warning. A group that does not exist is created.\n"
-        "A time is ISO 8601; one without a zone is UTC. It means the first record at or after that time, or else the end of the log.",
+        "A time is ISO 8601; one without a zone is UTC. It means the first record at or after that time, or else the end of the log.\n"
+        "Lines of CSV are topic,partition,offset or group,topic,partition,offset; the first may be a header of these names. Comments are refused.",
     )
     reset.add_argument("group", metavar="GROUP", help="the group")
     target = reset.add_argument_group("target").add_mutually_exclusive_group(required=True)

@@ -1,5 +1,7 @@
 """Files of offsets: CSV as kafka-consumer-groups exports and imports it (`[group,]topic,partition,offset`), and JSON.
 
+The first line of a CSV may be a header of these names. There are no comments.
+
 Of a JSON document every object with a topic, a partition and an offset is read, at any depth. So the output of `offsets show` and
 `offsets reset` can be read, and a list written by hand. The offset is in the first of the fields OFFSET_NAMES that the object has; null: the
 object is skipped.
@@ -46,13 +48,22 @@ def read(text: str, group: str) -> dict[TopicPartition, Committed]:
 def from_csv(text: str) -> Iterator[Line]:
     for number, row in numbered_rows(text):
         fields = [field.strip() for field in row]
-        if not any(fields) or (number == 1 and fields[-3:] == ["topic", "partition", "offset"]):
+        if not any(fields) or (number == 1 and is_header(fields)):
             continue
-        if len(fields) not in (3, 4) or not all(fields):
-            raise malformed_line(number)
+        if len(fields) not in (3, 4) or not all(fields) or is_comment(fields) or (number == 1 and not any(map(str.isdigit, fields[-2:]))):
+            raise malformed_line(number, fields)
         topic, partition, offset = fields[-3:]
         values = parsed_number(partition, "partition", number), parsed_number(offset, "offset", number)
         yield Line(fields[0] if len(fields) == 4 else None, topic, values[0], Committed(values[1]))
+
+
+def is_header(fields: list[str]) -> bool:
+    return len(fields) in (3, 4) and [field.lower() for field in fields[-3:]] == ["topic", "partition", "offset"]
+
+
+def is_comment(fields: list[str]) -> bool:
+    """Whether the line is a comment, and not one of a group whose name begins with #."""
+    return fields[0].startswith("#") and not (len(fields) == 4 and fields[-2].isdigit())
 
 
 def numbered_rows(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -63,12 +74,17 @@ def numbered_rows(text: str) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error:  # a field longer than csv.field_size_limit()
-            raise malformed_line(number) from None
+            raise malformed_line(number, [""]) from None
         yield number, row
 
 
-def malformed_line(number: int) -> ValueError:
-    return ValueError(f"line {number} is not topic,partition,offset or group,topic,partition,offset")
+def malformed_line(number: int, fields: list[str]) -> ValueError:
+    """kafka-consumer-groups accepts neither comments nor a header."""
+    formats = "topic,partition,offset or group,topic,partition,offset"
+    if is_comment(fields):
+        return ValueError(f"line {number} is a comment, which the format does not have: each line is {formats}")
+    more = "; these names are the only header that is accepted" if number == 1 else ""
+    return ValueError(f"line {number} is not {formats}{more}")
 
 
 def parsed_number(text: str, name: str, number: int) -> int:

@@ -52,6 +52,8 @@ def test_csv_of_one_group_and_of_several_is_read() -> None:
     assert offsets_file.read('"t",0,5\nu,1,6\n', "g") == {("t", 0): Committed(5), ("u", 1): Committed(6)}
     assert offsets_file.read("topic,partition,offset\r\nt,0,5\r\n\r\n", "g") == {("t", 0): Committed(5)}
     assert offsets_file.read("g,t,0,5\nother,t,0,7\n", "g") == {("t", 0): Committed(5)}
+    assert offsets_file.read("GROUP,TOPIC,PARTITION,OFFSET\ng,t,0,5\n", "g") == {("t", 0): Committed(5)}
+    assert offsets_file.read("#g,t,0,5\n", "#g") == {("t", 0): Committed(5)}
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,11 @@ def test_csv_of_one_group_and_of_several_is_read() -> None:
         ("other,t,0,5", "no offsets of group g, only of other"),
         ("t,0", "line 1 is not"),
         ("t,0,5\n" + "x" * 200_000, "line 2 is not"),
+        ("TOPIC PARTITION OFFSET\nt,0,5", "line 1 is not topic,partition,offset or .*; these names are the only header that is accepted"),
+        ("t,partition,old offset\nt,0,5", "line 1 is not topic,partition,offset or .*; these names are the only header"),
+        ("# saved, on, the, 5th\nt,0,5", "line 1 is a comment, which the format does not have: each line is topic,partition,offset or group,"),
+        ("t,0,5\n#t,1,5", "line 2 is a comment"),
+        ("t,0,5\n  # more", "line 2 is a comment"),
         ("t,0,5\nt,x,5", "line 2: 'x' is not a number of a partition"),
         ("t,0,-5", "'-5' is not a number of an offset"),
         ("t,0,9223372036854775808", "is not a number of an offset"),
