@@ -122,7 +122,9 @@ def add_remove_member(actions: Any) -> None:
             'tenure group remove-member orders --instance worker-7 --instance worker-8 --reason "scaled in"',
             "tenure group remove-member orders --all --yes",
         ),
-        notes="Stop the process first: a running one learns of its removal with its next heartbeat and joins again as a new member.",
+        notes="Stop the process first: a running one learns of its removal with its next heartbeat and joins again as a new member.\n"
+        "A member that is removed by its member id (--member, and --all for members without an instance id) is shown as `left` in the\n"
+        "group's history, with the reason: for the coordinator the request is the same as that of a member that leaves.",
     )
     remove.add_argument("group", metavar="GROUP", help="which group")
     remove.add_argument(
