@@ -128,16 +128,18 @@ def _without(offsets: dict[TopicPartition, int], logs: Collection[TopicPartition
 
 
 def check_place(disk: Disk, path: str) -> None:
-    """Raise DirectoryForeign if the folder lies inside another data directory, or is the folder of a log. Writes nothing."""
+    """Raise DirectoryForeign if the folder is that of a log, or would be a new data directory inside another one. Writes nothing."""
     folder = parent = disk.real_path(path)
-    while parent:
-        parent = parent.rpartition("/")[0]
-        if _is_data_directory(disk, parent):
-            raise DirectoryForeign(f"data directory {path} lies inside the data directory {parent or '/'}: name that one, or a folder outside of it")
     if _has_segments(disk, folder):
         raise DirectoryForeign(
             f"data directory {path} is the folder of a log, with segments such as {segment_name(0)}.log: name the data directory that contains it"
         )
+    if _is_data_directory(disk, folder):
+        return
+    while parent:
+        parent = parent.rpartition("/")[0]
+        if _is_data_directory(disk, parent):
+            raise DirectoryForeign(f"data directory {path} lies inside the data directory {parent or '/'}: name that one, or a folder outside of it")
 
 
 def _has_segments(disk: Disk, path: str) -> bool:

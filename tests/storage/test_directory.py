@@ -226,6 +226,18 @@ def test_a_folder_inside_a_data_directory_is_no_place_for_another(data_folder: D
     check_place(disk, f"{path}/data-2/{place}")
 
 
+def test_a_data_directory_that_was_made_inside_another_one_is_still_used(data_folder: DataFolder) -> None:
+    disk, path = data_folder.disk, data_folder.path
+    inner = f"{path}/data/inner"
+    disk.make_folder(inner)
+    overwrite(disk, f"{inner}/meta.properties", KAFKA_META)
+    opened(data_folder).close()
+    check_place(disk, inner)
+    disk.make_folder(f"{inner}/new")
+    with pytest.raises(DirectoryForeign, match=f"lies inside the data directory {inner}: "):
+        check_place(disk, f"{inner}/new")
+
+
 def test_the_folder_of_a_log_is_no_data_directory_wherever_it_lies(data_folder: DataFolder) -> None:
     disk, path = data_folder.disk, data_folder.path
     disk.make_folder(f"{path}/copies/orders-0")
