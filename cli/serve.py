@@ -72,10 +72,10 @@ def load(options: argparse.Namespace) -> Config:
     if options.node_id is not None and "cluster.nodes" not in config.given:
         config = with_settings("cluster.nodes=2")  # the exact number does not matter: above 1 it means that there are other nodes
     if options.nodes is not None and options.nodes > 1 and "node.id" in config.given:
-        raise ConfigError([f"--nodes {options.nodes}: node.id={config.node_id} is set too, but each node gets its own id; leave it out"], usage=True)
+        raise ConfigError([f"--nodes {options.nodes}: node.id={config.node_id} is set too, but each node gets its own id; leave it out"])
     problems = [problem for flag in ("listen", "advertise") for text in getattr(options, flag) for problem in range_problem(flag, text, config)]
     if problems:
-        raise ConfigError(problems, usage=True)
+        raise ConfigError(problems)
     return config
 
 

@@ -37,12 +37,13 @@ class Difference(NamedTuple):
 
 
 class ConfigError(Exception):
-    """The configuration is refused; `problems` has one line for each problem. `usage`: the command line itself is wrong."""
+    """The configuration is refused; `problems` has one line for each problem."""
 
-    def __init__(self, problems: Sequence[str], *, usage: bool = False) -> None:
+    code = ExitCode.CONFIG
+
+    def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = list(problems)
-        self.code = ExitCode.USAGE if usage else ExitCode.CONFIG
 
 
 # Default of partitions.max over JetStream, where each partition is a stream: a Raft group of its own, usually with three replicas.
@@ -176,7 +177,7 @@ def build(collected: CollectedSettings) -> Config:
         values["partitions.max"] = STREAM_PARTITIONS_MAX
     cross_check(collected, values)
     if collected.problems:
-        raise ConfigError(collected.problems, usage=collected.usage)
+        raise ConfigError(collected.problems)
     derived = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs", *COARSER_UNITS)
     plain: dict[str, Any] = {setting.field: values[setting.name] for setting in SETTINGS if setting.name not in derived}
     plain["max_connections_per_ip_overrides"] = overrides
@@ -372,7 +373,7 @@ def cross_check(collected: CollectedSettings, values: Mapping[str, Any]) -> None
     elif "cluster.name" in collected.given and "store" not in collected.faulty:
         origin = collected.origin("cluster.name")
         if origin.flag:
-            collected.usage_problem(f"{origin}: only nodes over JetStream have a cluster name: give --store too, or leave it out")
+            collected.problem(origin, "only nodes over JetStream have a cluster name: give --store too, or leave it out")
         else:
             collected.notices.append(f"{origin} has no effect without store")
     cluster_id = values["cluster.id"]

@@ -72,15 +72,10 @@ class CollectedSettings:
     problems: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     faulty: set[str] = field(default_factory=set)
-    usage: bool = False  # whether some problem is one of the command line itself: flags that are repeated, malformed or contradict each other
 
     def problem(self, given: Given, reason: str) -> None:
         self.problems.append(f"{given}: {reason}")
         self.faulty.add(ALIASES.get(given.name, given.name))
-
-    def usage_problem(self, line: str) -> None:
-        self.problems.append(line)
-        self.usage = True
 
     def origin(self, name: str) -> Given:
         """The value with its source; the default for a setting that was not given."""
@@ -124,7 +119,7 @@ def from_settings(collected: CollectedSettings, settings: Sequence[str]) -> list
         if equals and name:
             last[with_dots(name)] = Given(with_dots(name), value.strip(), "--set")
         else:
-            collected.usage_problem(f"--set {shorten(text)}: write --set NAME=VALUE")
+            collected.problems.append(f"--set {shorten(text)}: write --set NAME=VALUE")
     return list(last.values())
 
 
@@ -133,7 +128,7 @@ def from_flags(collected: CollectedSettings, flags: Mapping[str, Sequence[str]])
     for flag, values in flags.items():
         if len(values) > 1:
             hint = f"; for several listeners write --set {FLAGS[flag]}=NAME://HOST:PORT,..." if flag != "data" else ""
-            collected.usage_problem(f"--{flag} is given {len(values)} times, once is the limit{hint}")
+            collected.problems.append(f"--{flag} is given {len(values)} times, once is the limit{hint}")
         given += [Given(FLAGS[flag], value, f"--{flag}", flag=True) for value in values[:1]]
     return given
 
@@ -221,11 +216,7 @@ def unique(collected: CollectedSettings, layer: Sequence[Given]) -> dict[str, Gi
         elif is_same_value(name, chosen[name], given):
             chosen[name] = given if given.flag else chosen[name]
         else:
-            line = f"{given}: contradicts {chosen[name]}; set only one of them"
-            if given.source.startswith("--"):
-                collected.usage_problem(line)
-            else:
-                collected.problems.append(line)
+            collected.problems.append(f"{given}: contradicts {chosen[name]}; set only one of them")
     return chosen
 
 

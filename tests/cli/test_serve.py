@@ -90,36 +90,6 @@ def test_wrong_settings_are_a_line_each_and_exit_code_78(serve: Callable[..., in
     assert [line[:30] for line in output.err.splitlines()] == ["tenure: max.conections=1 (--se", "tenure: --listen :9092: client"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (("--data", "a", "--data", "b"), "--data is given 2 times, once is the limit"),
-        (("--advertise", "h:1", "--advertise", "i:1"), "--advertise is given 2 times, once is the limit; for several listeners write --set"),
-        (("--set", "num.partitions"), "--set num.partitions: write --set NAME=VALUE"),
-        (("--data", "a", "--set", "log.dirs=b"), "--data a: contradicts log.dirs=b"),
-        (("--nodes", "2", "--listen", "127.0.0.1:9694-9694"), "--listen 127.0.0.1:9694-9694: 2 nodes need 2 ports, and this range has 1"),
-        (("--listen", "127.0.0.1:9694-9695"), "--listen 127.0.0.1:9694-9695: a range of ports is for --nodes N"),
-        (("--nodes", "2", "--set", "node.id=3"), "--nodes 2: node.id=3 is set too"),
-        (("--cluster", "east"), "--cluster east: only nodes over JetStream have a cluster name"),
-        (("--data", "a", "--data", "b", "--set", "num.partitions=none"), "--data is given 2 times"),
-    ],
-)
-def test_a_contradictory_command_line_is_a_usage_error(
-    serve: Callable[..., int], capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], line: str
-) -> None:
-    assert serve(fine, *arguments) == ExitCode.USAGE
-    assert f"tenure: {line}" in capfd.readouterr().err
-
-
-def test_settings_of_the_environment_that_contradict_each_other_are_a_wrong_configuration(
-    serve: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TENURE_LOG_DIR", "a")
-    monkeypatch.setenv("TENURE_LOG_DIRS", "b")
-    assert serve(fine) == ExitCode.CONFIG
-    assert "contradicts" in capfd.readouterr().err
-
-
 def fails(error: Exception) -> Serve:
     def broker(config: Config) -> int:
         logs.log.info("starting")
