@@ -126,7 +126,7 @@ class ClusterBroker(Broker):
             cluster.peers,
             self._connection_context,
             self._address,
-            lambda: cluster.controller,
+            lambda: cluster.acting_controller,
             self._coordinator,
             cluster.follow,
             self._may_create_topics,

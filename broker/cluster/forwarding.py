@@ -102,7 +102,7 @@ class Forwarding:
         self._coordinator = coordinator
         self._follow = follow
         self._may_create_topics = may_create_topics
-        self._local: set[Connection] = set()  # connections of forwarded requests, which are not forwarded again
+        self._local: set[Connection] = set()  # connections of forwarded requests, which are not forwarded once more
 
     # Requests of clients.
 
@@ -133,9 +133,12 @@ class Forwarding:
 
         def forward_or_handle(call: Call, request: Any) -> Response | None:
             node = node_for(request, call.version)
-            if node is None or node() == self._me or call.connection in self._local:
+            if node is None or node() == self._me:
                 return handle(call, request)
-            self._forward(call, request, node, handle, self._loop.time() + FORWARD_SECONDS_MAX)
+            if call.connection in self._local:
+                call.connection.close("")  # the node that forwarded the request tries again
+            else:
+                self._forward(call, request, node, handle, self._loop.time() + FORWARD_SECONDS_MAX)
             return None
 
         route.handle = forward_or_handle

@@ -222,6 +222,25 @@ async def test_topics_are_created_and_deleted_through_any_node(three: Nodes) -> 
         assert [topic.name for topic in (await client.ask(MetadataRequest(None), 12)).topics] == ["__consumer_offsets"]
 
 
+@pytest.mark.parametrize("through", ["controller", "follower"])
+async def test_a_topic_is_created_while_the_controller_changes(three: Nodes, monkeypatch: pytest.MonkeyPatch, through: str) -> None:
+    """The owner of the registry has not opened it yet, or releases it already: its node cannot write, and does not refuse for that."""
+    loop = asyncio.get_running_loop()
+    client, before = three.clients[getattr(three, through)], three.controller
+    for id in three.served:
+        store = three.broker(id).cluster._store
+        monkeypatch.setattr(store, "release", partial(loop.call_later, SLOW_SECONDS, store.release))
+        monkeypatch.setattr(store, "acquire", partial(loop.call_later, SLOW_SECONDS, store.acquire))
+    for id in three.served:
+        three.broker(id).cluster.members.drain(before, True)
+    for number in range(8):
+        reply = await client.ask(CreateTopicsRequest([CreatableTopic(f"topic-{number}", 1, 1)], 5_000), 7)
+        assert [(topic.error_code, topic.error_message) for topic in reply.topics] == [(0, None)]
+        await asyncio.sleep(SLOW_SECONDS / 3)
+    await three.settle()
+    assert three.controller != before
+
+
 def delay(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Delay messages between nodes and the opening of logs. No log changes its owner meanwhile."""
     monkeypatch.setattr("broker.cluster.propagation.LATE_SECONDS", SECONDS)
