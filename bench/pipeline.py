@@ -28,7 +28,7 @@ from pipeline.progress import Progress
 from pipeline.runner import OnSpark, Runner, Sequential
 from pipeline.session import NoSpark, session
 from pipeline.warehouse import Warehouse
-from protocol.batch import CONTROL, Record, iterate, records
+from protocol.batch import CONTROL, Record, iterate_headers, records
 from protocol.batch import build as build_batch
 from protocol.messages.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds
@@ -73,7 +73,7 @@ def plain_loop(path: Path, records_max: int) -> int:
     data = path.read_bytes()
     rows = []
     at = 0
-    for header in iterate(data, 0, len(data)):
+    for header in iterate_headers(data, 0, len(data)):
         if not header.attributes & CONTROL:
             for record in records(data, at):
                 if len(record.key or b"") > 1 and (record.key or b"")[1] < 2:

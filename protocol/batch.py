@@ -73,8 +73,8 @@ __all__ = [
     "build",
     "build_facts",
     "facts_of",
-    "iterate",
-    "put_facts",
+    "iterate_headers",
+    "read_facts_into",
     "read_header",
     "records",
     "rewrite",
@@ -197,7 +197,7 @@ def batch_end(data: bytes | bytearray, at: int) -> int:
     return at + LENGTH_FROM + length
 
 
-def iterate(data: bytes, at: int, end: int) -> Iterator[BatchHeader]:
+def iterate_headers(data: bytes, at: int, end: int) -> Iterator[BatchHeader]:
     """The headers of the whole batches between two positions; checksums are not verified."""
     while at < end:
         header = read_header(data, at)
@@ -402,14 +402,16 @@ def facts_of(batches: bytes, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MA
     """Key and value of every record in whole batches; a missing key is returned as empty bytes. Control batches contain no facts."""
     at = 0
     layouts = FactLayouts()
-    for header in iterate(batches, 0, len(batches)):
+    for header in iterate_headers(batches, 0, len(batches)):
         facts: list[Fact] = []
-        put_facts(batches, at, header, facts, layouts, decompressed_bytes_max)
+        read_facts_into(batches, at, header, facts, layouts, decompressed_bytes_max)
         at += header.size
         yield from facts
 
 
-def put_facts(data: bytes, at: int, header: BatchHeader, facts: list[Fact], layouts: FactLayouts, decompressed_bytes_max: int) -> None:
+def read_facts_into(
+    data: bytes, at: int, header: BatchHeader, facts: list[Fact], layouts: FactLayouts, decompressed_bytes_max: int
+) -> None:
     """Add the facts of the batch at `at`, which has this header."""
     if header.attributes & CONTROL:
         return

@@ -23,7 +23,7 @@ from protocol.batch import (
     CorruptBatch,
     Fact,
     batch_end,
-    put_facts,
+    read_facts_into,
     read_header,
     validate,
 )
@@ -208,5 +208,5 @@ class FactReader:
             self.ended = True
             return 0
         self.last_offset = header.last_offset
-        put_facts(data, at, header, facts, self._layouts, DECOMPRESSED_BYTES_MAX)
+        read_facts_into(data, at, header, facts, self._layouts, DECOMPRESSED_BYTES_MAX)
         return header.size

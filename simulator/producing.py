@@ -6,7 +6,7 @@ from collections.abc import Generator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.batch import CorruptBatch, Record, build, iterate, records, validate
+from protocol.batch import CorruptBatch, Record, build, iterate_headers, records, validate
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -163,7 +163,7 @@ class Reader(TopicClient):
         expected = offset
         begin = 0
         without_gap = True
-        for header in iterate(data, 0, len(data)):
+        for header in iterate_headers(data, 0, len(data)):
             for number, value in read_batch(data[begin + BASE_OFFSET_BYTES : begin + header.size]):
                 at = header.base_offset + number
                 if at < offset:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from protocol.batch import CorruptBatch, iterate
+from protocol.batch import CorruptBatch, iterate_headers
 from simulator.disk import Content, Folder
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Rot:
         content.sync()
         data = bytes(content.cached)
         try:
-            batches = list(iterate(data, 0, len(data)))
+            batches = list(iterate_headers(data, 0, len(data)))
         except CorruptBatch:  # it has a rotten bit already
             return ""
         number = random.randrange(len(batches))

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from broker.groups.journal import UNREADABLE, Journal
 from broker.logging.logs import log
 from broker.topics.registry import DeletedTopic, Topic, Topics
-from protocol.batch import facts_of, iterate
+from protocol.batch import facts_of, iterate_headers
 from protocol.errors import ErrorCode
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 from storage import OwnedLog, ServedLog
@@ -104,7 +104,7 @@ class Registry:
             log.error("registry of topics cannot be read", reason=str(error))
             return NodeResponse(ErrorCode.KAFKA_STORAGE_ERROR)
         next_offset = end
-        for header in iterate(batches, 0, len(batches)):
+        for header in iterate_headers(batches, 0, len(batches)):
             next_offset = header.last_offset + 1
         return NodeResponse(ErrorCode.NONE, next_offset, end, snapshot_id, [], batches)
 

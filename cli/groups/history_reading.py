@@ -15,7 +15,7 @@ from cli.client import EXIT, Failure, check, failure
 from coordinator.facts import group_key
 from coordinator.group_partition import partition_of
 from history.note_records import GroupRecord, NoteRecord, read_group_record, read_note_record
-from protocol.batch import BatchHeader, iterate, records
+from protocol.batch import BatchHeader, iterate_headers, records
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -178,6 +178,6 @@ class Notes:
 
 def positions_and_headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
     at = 0
-    for header in iterate(data, 0, len(data)):
+    for header in iterate_headers(data, 0, len(data)):
         yield at, header
         at += header.size

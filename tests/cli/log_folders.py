@@ -16,7 +16,7 @@ import cli
 from coordinator.group_partition import partition_of
 from coordinator.notes import Cause, Kind
 from coordinator.states import State
-from protocol.batch import Fact, Record, build, build_facts, iterate
+from protocol.batch import Fact, Record, build, build_facts, iterate_headers
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey, OffsetCommitValue
 from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -136,7 +136,7 @@ class Folder:
 def first_batch(folder: Folder) -> int:
     """The size of the first batch of topic orders."""
     data = folder.segment("orders").read_bytes()
-    return next(iterate(data, 0, len(data))).size
+    return next(iterate_headers(data, 0, len(data))).size
 
 
 def change(file: Path, at: int, data: bytes) -> None:

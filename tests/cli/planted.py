@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from protocol.batch import Record, build, iterate, stamp
+from protocol.batch import Record, build, iterate_headers, stamp
 from storage import OsDisk
 from storage.turn_format import FILE_BYTES, file_header
 from storage.turn_log import TurnLog
@@ -112,7 +112,7 @@ def remove_indexes(segment: Path) -> None:
 
 
 def sizes_of(data: bytes) -> list[int]:
-    return [header.size for header in iterate(data, 0, len(data))]
+    return [header.size for header in iterate_headers(data, 0, len(data))]
 
 
 def with_checksum(batch: bytearray) -> bytes:
@@ -131,7 +131,7 @@ def damaged_turns(at: int, folder: Folder) -> Path:
     """A turn file with one changed byte. The log of offsets has the batch of its first turn, and lacks that of the second."""
     folder.crashed()
     data = folder.segment(OFFSETS).read_bytes()
-    has = list(iterate(data, 0, len(data)))[-1]
+    has = list(iterate_headers(data, 0, len(data)))[-1]
     lacks = bytearray(build([Record(0, 1_000, b"key", b"value", [])]))
     stamp(lacks, 0, has.next_offset, 0)
     turns = TurnLog(OsDisk(), str(folder.path), 3)

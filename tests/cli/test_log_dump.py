@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from protocol.batch import iterate
+from protocol.batch import iterate_headers
 from protocol.messages.consumer_offsets import OffsetCommitValue
 from protocol.records import with_version
 from tests.cli.log_folders import MOMENT, NOTES, OFFSETS, TOPICS, Command, Folder, change, cut, first_batch, offset, process
@@ -162,7 +162,7 @@ def test_a_segment_written_by_kafka_is_printed(command: Command) -> None:
 def test_a_torn_end_is_reported_in_one_line_with_position_and_reason(folder: Folder, command: Command) -> None:
     segment = folder.segment(OFFSETS)
     data = segment.read_bytes()
-    last = [header.size for header in iterate(data, 0, len(data))][-1]
+    last = [header.size for header in iterate_headers(data, 0, len(data))][-1]
     cut(segment, -3)
     records = command.records(folder.path / f"{OFFSETS}-0", code=65)
     assert [record["offset"] for record in records] == [0, 1, 2, 3]

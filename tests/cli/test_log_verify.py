@@ -14,7 +14,7 @@ from cli.logs import check
 from cli.logs.check import Expected, LogCheck
 from cli.logs.files import SegmentFile, log_folder, segments_of
 from cli.logs.problems import REMEDIES, SHOWN_MAX, WARNINGS
-from protocol.batch import Record, build, build_facts, iterate
+from protocol.batch import Record, build, build_facts, iterate_headers
 from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Command, Folder, change, group_record, groups_of, member, offset
 from tests.cli.planted import (
     PLANTED,
@@ -111,7 +111,7 @@ def test_a_torn_end_past_the_recovery_point_is_no_loss(folder: Folder, command: 
 def test_a_position_leads_to_the_damage(folder: Folder, command: Command) -> None:
     segment = folder.segment("orders")
     data = segment.read_bytes()
-    second = next(iterate(data, 0, len(data))).size
+    second = next(iterate_headers(data, 0, len(data))).size
     change(segment, second + 100, b"!")
     _, (problem,), _ = command.problems()
     assert problem["position"] == second
@@ -121,7 +121,7 @@ def test_damage_anywhere_in_a_segment_is_found(folder: Folder, command: Command)
     """Change each byte in turn. Bytes outside of the checksum show by wrong order, wrong epochs, or a conflict with the next segment."""
     segment = folder.segment(OFFSETS)
     data = segment.read_bytes()
-    first = next(iterate(data, 0, len(data))).size
+    first = next(iterate_headers(data, 0, len(data))).size
     for at in range(first, first + 80):
         segment.write_bytes(data)
         change(segment, at, bytes([data[at] ^ 0x55]))

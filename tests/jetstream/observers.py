@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from protocol.batch import build_facts, iterate, records
+from protocol.batch import build_facts, iterate_headers, records
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -162,7 +162,7 @@ class Records(Observer):
             if reply is None or (part := reply.responses[0].partitions[0]).error_code:
                 return False
             data, at = bytes(part.records or b""), 0
-            for header in iterate(data, 0, len(data)):
+            for header in iterate_headers(data, 0, len(data)):
                 to |= {Record(partition, record.offset, bytes(record.value or b"")) for record in records(data, at)}
                 at += header.size
                 offset = header.next_offset

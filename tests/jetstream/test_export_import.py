@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.stores.jetstream.topic_logs import StreamTopicLog
-from protocol.batch import build_facts, facts_of, iterate
+from protocol.batch import build_facts, facts_of, iterate_headers
 from storage import LogId
 from tests.cli.cluster_folders import CLUSTER_ID, IDS, ClusterFolder, Content, contents, described, topic_ids
 from tests.cli.committing import Load, check, check_producer_ids
@@ -180,7 +180,7 @@ def read_all(node: JetStreamNode, topic: StreamTopicLog, content: Content) -> by
     while offset < content.end:
         part = node.wait(lambda offset=offset: topic.records.read(offset, 1 << 20))  # type: ignore[misc]
         data += part
-        offset = list(iterate(part, 0, len(part)))[-1].next_offset
+        offset = list(iterate_headers(part, 0, len(part)))[-1].next_offset
     return data
 
 

@@ -18,7 +18,7 @@ from pipeline.demo.cast import HOSTILE_GROUP
 from pipeline.demo.commits import write_commits
 from pipeline.demo.topics import DAY_MS
 from pipeline.demo.world import TRUTH
-from protocol.batch import facts_of, iterate
+from protocol.batch import facts_of, iterate_headers
 from protocol.messages.coordinator_notes import EndOffsets
 from protocol.records import read_note
 from storage import OsDisk
@@ -40,7 +40,7 @@ def batches(directory: Path, log: str) -> list[tuple[int, int, int, tuple[bytes,
     for file in sorted(directory.glob(f"{log}/*.log")):
         data = file.read_bytes()
         at = 0
-        for header in iterate(data, 0, len(data)):
+        for header in iterate_headers(data, 0, len(data)):
             for number, fact in enumerate(facts_of(data[at : at + header.size])):
                 facts.append((header.base_offset + number, header.max_timestamp, header.leader_epoch, fact))
             at += header.size

@@ -29,7 +29,7 @@ from protocol.batch import (
     build,
     build_facts,
     facts_of,
-    iterate,
+    iterate_headers,
     read_header,
     records,
     stamp,
@@ -151,12 +151,12 @@ def test_stamping_changes_offsets_and_epoch_and_leaves_the_checksum_right() -> N
 def test_consecutive_batches_are_iterated() -> None:
     built = [build_facts([(b"k", b"v" * n)] * n, T) for n in (1, 2, 3)]
     data = b"".join(built)
-    assert [header.record_count for header in iterate(data, 0, len(data))] == [1, 2, 3]
-    assert [header.record_count for header in iterate(data, len(built[0]), len(data) - len(built[2]))] == [2]
+    assert [header.record_count for header in iterate_headers(data, 0, len(data))] == [1, 2, 3]
+    assert [header.record_count for header in iterate_headers(data, len(built[0]), len(data) - len(built[2]))] == [2]
     assert batch_end(data, 0) == len(built[0])
     assert len(list(facts_of(data))) == 6
     with pytest.raises(CorruptBatch, match="cut short"):
-        list(iterate(data, 0, len(data) - 1))
+        list(iterate_headers(data, 0, len(data) - 1))
 
 
 def test_control_batches_have_no_facts() -> None:
@@ -334,7 +334,7 @@ def test_batches_stored_by_kafka_are_read(golden: dict[str, str]) -> None:
     log = bytes.fromhex(golden["log"])
     decoded: list[Record] = []
     at = 0
-    for header in iterate(log, 0, len(log)):
+    for header in iterate_headers(log, 0, len(log)):
         assert validate(log, at, len(log)).crc == header.crc
         if not header.is_control:
             assert header.compression.name.lower() == golden["codec"]
@@ -350,7 +350,7 @@ def test_batches_stored_by_kafka_are_read(golden: dict[str, str]) -> None:
 def test_uncompressed_batches_of_kafka_are_rebuilt_byte_for_byte(golden: dict[str, str]) -> None:
     log = bytes.fromhex(golden["log"])
     built = b""
-    for header in iterate(log, 0, len(log)):
+    for header in iterate_headers(log, 0, len(log)):
         built += build(
             records(log, len(built)),
             base_offset=header.base_offset,

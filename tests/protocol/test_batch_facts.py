@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.batch import CorruptBatch, Fact, Record, build, build_facts, facts_of, iterate, stamp, validate
+from protocol.batch import CorruptBatch, Fact, Record, build, build_facts, facts_of, iterate_headers, stamp, validate
 from protocol.batch_facts import FactReader
 from protocol.batch_record import read_keys
 from protocol.compression import Compression
@@ -139,7 +139,7 @@ def test_offsets_that_do_not_grow_or_exceed_the_known_end_are_refused(records: i
     for end in (50, END):
         with pytest.raises(CorruptBatch, match="offset 100 between"):
             FactReader(-1, end, 100, False).read(stamped([facts, facts], STEP))
-    assert [header.base_offset for header in iterate(stamped([facts, facts], STEP), 0, 2 * len(facts))] == [0, 100]
+    assert [header.base_offset for header in iterate_headers(stamped([facts, facts], STEP), 0, 2 * len(facts))] == [0, 100]
 
 
 KEYED = st.tuples(st.one_of(st.none(), SIZES.map(lambda size: b"k" * size)), st.one_of(st.none(), SIZES.map(lambda size: b"v" * size)))

@@ -17,7 +17,7 @@ from protocol.batch import (
     build,
     build_facts,
     facts_of,
-    iterate,
+    iterate_headers,
     stamp,
     validate,
 )
@@ -42,7 +42,7 @@ def read_by_facts_of(data: bytes, verify: bool) -> tuple[list[Fact], int]:
     facts: list[Fact] = []
     last, at = -1, 0
     try:
-        for header in iterate(data, 0, len(data)):
+        for header in iterate_headers(data, 0, len(data)):
             if verify:
                 validate(data, at, len(data))
             if header.base_offset <= last or header.last_offset >= END:

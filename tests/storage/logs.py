@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from protocol.batch import BatchHeader, Record, build, build_facts, facts_of, iterate, records
+from protocol.batch import BatchHeader, Record, build, build_facts, facts_of, iterate_headers, records
 from protocol.compression import Compression
 from simulator.disk import Crashed, SimDisk
 from storage import AppendFailed, Disk, FoundRecord, Handles, Log, Recovery
@@ -114,7 +114,7 @@ def result_of(steps: Iterator[FoundRecord | None]) -> FoundRecord | None:
 
 
 def headers(log: Log, offset: int = 0) -> list[BatchHeader]:
-    return [header for chunk in scan(log, offset) for header in iterate(chunk, 0, len(chunk))]
+    return [header for chunk in scan(log, offset) for header in iterate_headers(chunk, 0, len(chunk))]
 
 
 def newest_timestamp(log: Log) -> int:
@@ -165,7 +165,7 @@ def all_records(log: Log) -> list[Record]:
     decoded = []
     for chunk in scan(log):
         at = 0
-        for header in iterate(chunk, 0, len(chunk)):
+        for header in iterate_headers(chunk, 0, len(chunk)):
             if not header.is_control:
                 decoded += records(chunk, at)
             at += header.size

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from protocol.batch import Compression, Record, build, iterate, read_header, records, rewrite
+from protocol.batch import Compression, Record, build, iterate_headers, read_header, records, rewrite
 from simulator.disk import SimDisk, data_disk
 from storage import Disk, Handles, Log, OsDisk, Producers
 from tests.oracle import run_java
@@ -56,7 +56,7 @@ def all_records(log: Log) -> list[Stamp]:
     stamps = []
     for chunk in scan(log, log.start_offset):
         at = 0
-        for header in iterate(chunk, 0, len(chunk)):
+        for header in iterate_headers(chunk, 0, len(chunk)):
             stamps += [Stamp(record.timestamp, record.offset) for record in records(chunk, at) if record.offset >= log.start_offset]
             at += header.size
     return stamps

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google_crc32c import value as crc32c
 
-from protocol.batch import BatchHeader, Record, build, iterate, records, stamp_whole
+from protocol.batch import BatchHeader, Record, build, iterate_headers, records, stamp_whole
 from protocol.compression import Compression
 from simulator.disk import SimDisk
 from storage import DamagedLog
@@ -65,14 +65,14 @@ def clean_again(disk: SimDisk, segments: list[ClosedSegment], end: int, **settin
 
 def cleaned_headers(disk: SimDisk, base: int, token: str = "0") -> list[BatchHeader]:
     data = read(disk, f"{PATH}/{segment_name(base)}.log.{token}.cleaned")
-    return list(iterate(data, 0, len(data)))
+    return list(iterate_headers(data, 0, len(data)))
 
 
 def offsets(disk: SimDisk, base: int) -> list[int]:
     data = read(disk, f"{PATH}/{segment_name(base)}.log.0.cleaned")
     record_offsets = []
     at = 0
-    for header in iterate(data, 0, len(data)):
+    for header in iterate_headers(data, 0, len(data)):
         record_offsets += [record.offset for record in records(data, at)]
         at += header.size
     return record_offsets

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from protocol.batch import DELETE_HORIZON, Compression, Record, build, iterate, records
+from protocol.batch import DELETE_HORIZON, Compression, Record, build, iterate_headers, records
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -62,7 +62,7 @@ def stored(log: Log) -> list[tuple[Any, ...]]:
     stored_batches = []
     for chunk in scan(log):
         at = 0
-        for header in iterate(chunk, 0, len(chunk)):
+        for header in iterate_headers(chunk, 0, len(chunk)):
             record_fields = [(record.offset, record.timestamp, record.key, record.value, record.headers) for record in records(chunk, at)]
             of_producer = header.producer_id, header.producer_epoch, header.base_sequence
             stored_batches.append((header.base_offset, header.last_offset, header.attributes, header.max_timestamp, of_producer, record_fields))

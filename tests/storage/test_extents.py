@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.batch import iterate
+from protocol.batch import iterate_headers
 from storage import DamagedLog, Extent, Handles, Log
 from storage.segment import LARGE_READ_BYTES, Segment
 from storage.swap import remove_deleted
@@ -32,7 +32,7 @@ def extent_of(log: Log, offset: int, bytes_max: int, *, one_at_least: bool = Tru
 
 
 def spans(data: bytes) -> list[tuple[int, int]]:
-    return [(header.base_offset, header.next_offset) for header in iterate(data, 0, len(data))]
+    return [(header.base_offset, header.next_offset) for header in iterate_headers(data, 0, len(data))]
 
 
 @pytest.mark.parametrize("bytes_max", [0, 1, 100, 3_000, 9_000, 1 << 20])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.batch import iterate
+from protocol.batch import iterate_headers
 from simulator.disk import SimDisk
 from storage import Handles, Log, OsDisk, Producers
 from storage.index import MEMORY_ENTRIES
@@ -44,7 +44,7 @@ def test_a_reader_at_the_end_gets_new_batches_with_one_read(disk: SimDisk, log: 
             log.append(batch("more"), log.epoch)
         offset = log.next_offset - number % 3 - 1
         batches = log.read(offset, 1 << 20)
-        assert [header.base_offset for header in iterate(batches, 0, len(batches))] == list(range(offset, log.next_offset))
+        assert [header.base_offset for header in iterate_headers(batches, 0, len(batches))] == list(range(offset, log.next_offset))
         assert reads_since(disk) == 1
 
 
@@ -55,7 +55,7 @@ def test_several_readers_at_their_own_places_read_once_each_time(disk: SimDisk, 
             reads_since(disk)
             data = log.read(offset, 5_000)
             assert turn == 0 or reads_since(disk) == 1
-            headers = list(iterate(data, 0, len(data)))
+            headers = list(iterate_headers(data, 0, len(data)))
             assert headers[0].base_offset == offset
             places[reader] = headers[-1].next_offset
 
@@ -66,9 +66,9 @@ def test_a_large_part_is_read_once_after_its_batch_boundaries_are_found(disk: Si
     data = log.read(offset, 1 << 20)
     assert len(data) > (1 << 20) - 2 * 4_096
     assert reads_since(disk) <= 4  # a read at its begin, a read at its end, and the part itself
-    last = list(iterate(data, 0, len(data)))[-1]
+    last = list(iterate_headers(data, 0, len(data)))[-1]
     next_read = log.read(last.next_offset, 1 << 19)
-    assert next(iter(iterate(next_read, 0, len(next_read)))).base_offset == last.next_offset
+    assert next(iter(iterate_headers(next_read, 0, len(next_read)))).base_offset == last.next_offset
     assert reads_since(disk) <= 2
 
 

@@ -6,7 +6,7 @@ from struct import pack, unpack_from
 
 import pytest
 
-from protocol.batch import BatchHeader, iterate
+from protocol.batch import BatchHeader, iterate_headers
 from simulator.disk import SimDisk
 from storage import Handles, Log
 from storage.checking import cut
@@ -180,7 +180,7 @@ def test_a_long_segment_is_read_at_any_offset_and_cut_anywhere(data_folder: Data
 
 
 def headers_of(data: bytes) -> list[BatchHeader]:
-    return list(iterate(data, 0, len(data)))
+    return list(iterate_headers(data, 0, len(data)))
 
 
 def test_an_index_of_a_closed_segment_is_read_and_not_the_segment(disk: SimDisk) -> None:

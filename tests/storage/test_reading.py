@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.batch import CRC_FROM, iterate
+from protocol.batch import CRC_FROM, iterate_headers
 from simulator.disk import SimDisk
 from storage import DamagedLog, Log, OsDisk
 from tests.storage.conftest import DataFolder, in_memory
@@ -27,7 +27,7 @@ def filled(data_folder: DataFolder, segment_bytes: int = 1 << 20, count: int = C
 
 
 def bases(data: bytes) -> list[int]:
-    return [header.base_offset for header in iterate(data, 0, len(data))]
+    return [header.base_offset for header in iterate_headers(data, 0, len(data))]
 
 
 def test_a_read_returns_whole_batches_from_that_with_the_offset(data_folder: DataFolder) -> None:
@@ -111,7 +111,7 @@ def test_a_wrong_byte_after_an_orderly_stop_is_damage_after_the_batches_before_i
     filled(data_folder)
     path = f"/data/{FOLDER}/00000000000000000000.log"
     intact = read(disk, path)
-    sizes = [header.size for header in iterate(intact, 0, len(intact))]
+    sizes = [header.size for header in iterate_headers(intact, 0, len(intact))]
     position = sum(sizes[:number])
     # The checksum omits the first bytes: a wrong offset shows at the next batch, a wrong epoch not at all.
     for at in (0, 3, 6, 7, 8, 11, 16, CRC_FROM, 60, 70):

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from protocol.batch import HEADER_BYTES, Compression, Record, TimestampType, build, iterate, read_header, records, rewrite
+from protocol.batch import HEADER_BYTES, Compression, Record, TimestampType, build, iterate_headers, read_header, records, rewrite
 from simulator.disk import SimDisk
 from storage import DamagedLog, FoundRecord, Handles, Log
 from storage.segment import LOOKUP_BYTES
@@ -24,7 +24,7 @@ def readable(log: Log) -> list[FoundRecord]:
     records_kept: list[FoundRecord] = []
     for chunk in scan(log):
         at = 0
-        for header in iterate(chunk, 0, len(chunk)):
+        for header in iterate_headers(chunk, 0, len(chunk)):
             records_kept += [FoundRecord(record.timestamp, record.offset, header.leader_epoch) for record in records(chunk, at) if record.offset >= log.start_offset]
             at += header.size
     return records_kept

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.batch import build_facts, iterate, records
+from protocol.batch import build_facts, iterate_headers, records
 from storage import Handles, Log, OsDisk
 from tests.oracle import run_java
 from tests.storage.logs import DUMP, FOLDER, batch, newest_timestamp, reopen, scan, stop
@@ -33,7 +33,7 @@ def test_a_segment_written_by_kafka_opens_and_accepts_appends(tmp_path: Path, cl
     assert newest_timestamp(log) == 1_700_000_001_004
     for offset in (0, 17, 33, 59, 62):
         chunk = next(scan(log, offset))
-        header = next(iterate(chunk, 0, len(chunk)))
+        header = next(iterate_headers(chunk, 0, len(chunk)))
         assert header.base_offset <= offset <= header.last_offset
     assert log.append(batch("ours"), log.epoch) == 65
     stop(log)
@@ -42,7 +42,7 @@ def test_a_segment_written_by_kafka_opens_and_accepts_appends(tmp_path: Path, cl
 
 def batches(chunk: bytes) -> list[int]:
     at, starts = 0, []
-    for header in iterate(chunk, 0, len(chunk)):
+    for header in iterate_headers(chunk, 0, len(chunk)):
         starts.append(at)
         at += header.size
     return starts

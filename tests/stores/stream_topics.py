@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from broker.stores.jetstream.topic_cleaning import Cleanable, TopicCleaning, cleanable
 from broker.stores.jetstream.topic_logs import StreamTopicLog
-from protocol.batch import Record, build, iterate, records
+from protocol.batch import Record, build, iterate_headers, records
 from storage import AppendFailed, LogId
 from tests.stores.jetstream_nodes import JetStreamNode
 
@@ -91,7 +91,7 @@ def read_log(node: JetStreamNode, log: StreamTopicLog) -> list[Record]:
             while offset < log.records.high_watermark:
                 data = log.records.read(offset, READ_BYTES)
                 at = 0
-                for header in iterate(data, 0, len(data)):
+                for header in iterate_headers(data, 0, len(data)):
                     records_read.extend(record for record in records(data, at) if record.offset >= offset)
                     at += header.size
                     offset = header.next_offset

@@ -14,7 +14,7 @@ import cli
 from broker.settings.config import load_config
 from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.retention import Retention
-from protocol.batch import Record, build, iterate, read_header, records
+from protocol.batch import Record, build, iterate_headers, read_header, records
 from simulator.disk import Crashed, Folder, data_disk
 from tests.storage.logs import clean, scan
 from tests.support.topic_broker import DeleteRecordsCall, TopicBroker, delete_records
@@ -220,7 +220,7 @@ class TopicWorld(TopicBroker):
             stored: dict[int, tuple[bytes, bytes]] = {}
             for chunk in scan(disk_log(partition), partition.start_offset):
                 at = 0
-                for header in iterate(chunk, 0, len(chunk)):
+                for header in iterate_headers(chunk, 0, len(chunk)):
                     stored |= {record.offset: (record.key or b"", record.value or b"") for record in records(chunk, at)}
                     at += header.size
             stored = {offset: record for offset, record in stored.items() if offset >= partition.start_offset}

@@ -11,7 +11,7 @@ from broker.runtime.contain import Contained, run_contained
 from broker.stores.jetstream.engine import Engine, EngineError, StoredMessage
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
 from broker.stores.jetstream.streams import Stream
-from protocol.batch import DECOMPRESSED_BYTES_MAX, BatchHeader, CorruptBatch, Fact, iterate, put_facts, validate
+from protocol.batch import DECOMPRESSED_BYTES_MAX, BatchHeader, CorruptBatch, Fact, iterate_headers, read_facts_into, validate
 from protocol.fact_layouts import FactLayouts
 from storage import NOT_YET, DamagedLog
 
@@ -163,7 +163,7 @@ def put_facts_of(stream: Stream, read: ReadEntry, facts: list[Fact], layouts: Fa
     try:
         for at, header in batches_at(payload):
             validate(payload, at, len(payload))
-            put_facts(payload, at, header, facts, layouts, DECOMPRESSED_BYTES_MAX)
+            read_facts_into(payload, at, header, facts, layouts, DECOMPRESSED_BYTES_MAX)
     except CorruptBatch as error:
         raise damaged(stream, read.seq, str(error)) from error
 
@@ -171,7 +171,7 @@ def put_facts_of(stream: Stream, read: ReadEntry, facts: list[Fact], layouts: Fa
 def batches_at(payload: bytes) -> Iterator[tuple[int, BatchHeader]]:
     """Each batch's position and header. Raises CorruptBatch; checksums are not verified."""
     at = 0
-    for header in iterate(payload, 0, len(payload)):
+    for header in iterate_headers(payload, 0, len(payload)):
         yield at, header
         at += header.size
 

@@ -17,7 +17,7 @@ import pytest
 from coordinator import partition_of
 from coordinator.notes import Cause, Kind
 from coordinator.states import State
-from protocol.batch import iterate, records
+from protocol.batch import iterate_headers, records
 from protocol.messages.consumer_offsets import GroupMetadataKey
 from protocol.messages.coordinator_notes import NoteHeader, NoteKey
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -83,7 +83,7 @@ def facts(log: Path) -> list[tuple[int, bytes, bytes | None]]:
     data = b"".join(segment.read_bytes() for segment in sorted(log.glob("*.log")))
     facts = []
     at = 0
-    for header in iterate(data, 0, len(data)):
+    for header in iterate_headers(data, 0, len(data)):
         facts += [(header.base_offset + number, record.key or b"", record.value) for number, record in enumerate(records(data, at))]
         at += header.size
     return facts

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from protocol.batch import Record, build, iterate
+from protocol.batch import Record, build, iterate_headers
 from protocol.message import Part, field_names
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -287,7 +287,7 @@ def plain(value: Any, topic_ids: TopicIds) -> Any:
 
 def field_as_json(name: str, value: Any, topic_ids: TopicIds) -> Any:
     if name == "records" and value:
-        return [[header.base_offset, header.next_offset - 1] for header in iterate(value, 0, whole(value))]
+        return [[header.base_offset, header.next_offset - 1] for header in iterate_headers(value, 0, whole(value))]
     if name == "records":
         return [] if value is not None else None
     if name == "session_id" and value:

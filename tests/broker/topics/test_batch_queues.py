@@ -13,7 +13,7 @@ from broker.topics import batch_queues
 from broker.topics.append import Allowance
 from broker.topics.batch_checker_process import CheckFailed
 from broker.topics.batch_checks import UNLIMITED, Checked, TooMuchWork, prepare
-from protocol.batch import iterate
+from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.protocol.nasty_batches import LAYOUTS, body
@@ -225,7 +225,7 @@ def test_log_append_time_is_the_time_of_the_append(harness: ProduceHarness) -> N
     sent(timed, caller, (0, heavy()), topic="timed")
     timed.clock.wall = MS + 5_000
     timed.settle()
-    (header,) = iterate(partition(timed, topic="timed").data, 0, len(partition(timed, topic="timed").data))
+    (header,) = iterate_headers(partition(timed, topic="timed").data, 0, len(partition(timed, topic="timed").data))
     assert header.max_timestamp == MS + 5_000
 
 
