@@ -69,7 +69,7 @@ class SimNodeFiles:
         return self._own_lock is not None
 
     def publish(self, me: NodeInfo) -> None:
-        self._disk.replace_text(self._addresses(me.id), json.dumps({"addresses": me.addresses, "rack": me.rack}), safe=False)
+        self._disk.replace_text(self._addresses(me.id), json.dumps({"addresses": me.addresses, "rack": me.rack}), durable=False)
         self._census.version += 1
 
     def changed(self) -> bool:

@@ -438,13 +438,13 @@ class SimDisk:
         self.refuse_reading(folder)
         return sorted(self.folder(folder).cached)
 
-    def make_folder(self, path: str, safe: bool = True) -> None:
+    def make_folder(self, path: str, durable: bool = True) -> None:
         parent = ""
         for name in path.split("/")[1:]:
             if not self.exists(f"{parent}/{name}"):
                 self.step(f"{parent}/{name}")
                 self.folder(parent).change(put=name, content=Folder())
-                if safe:
+                if durable:
                     self.sync_folder(parent)
             parent = f"{parent}/{name}"
         self.folder(path)
@@ -453,17 +453,17 @@ class SimDisk:
         self.refuse_reading(path)
         return bytes(self.content(path).cached).decode("utf-8", "replace")
 
-    def replace_text(self, path: str, text: str, safe: bool = True) -> None:
+    def replace_text(self, path: str, text: str, durable: bool = True) -> None:
         file = self.open(f"{path}.new", create=True)
         try:
             file.truncate(0)
             file.write(0, text.encode())
-            if safe:
+            if durable:
                 file.sync()
         finally:
             file.close()
         self.rename(f"{path}.new", path)
-        if safe:
+        if durable:
             self.sync_folder(path.rpartition("/")[0])
 
     def rename(self, old: str, new: str) -> None:

@@ -7,20 +7,20 @@ from storage.extents import Extent
 from storage.flush import Flush
 from storage.handles import Handles
 from storage.log import Log
-from storage.opening import Recovery, Repair
-from storage.producers import Producer, Producers, Verdict
+from storage.opening import Repair, Truncation
+from storage.producers import Producer, Producers, ProducerVerdict
 from storage.removal import folders_set_aside, remove_folder
 from storage.store import (
     NOT_YET,
     Acquired,
     ClusterView,
     HeldBy,
-    Limits,
     LogId,
     LogStore,
     NodeInfo,
     OwnedLog,
     Readable,
+    RetentionLimits,
     ServedLog,
     TopicInfo,
     TopicLog,
@@ -46,7 +46,6 @@ __all__ = [
     "FoundRecord",
     "Handles",
     "HeldBy",
-    "Limits",
     "Log",
     "LogId",
     "LogStore",
@@ -54,18 +53,19 @@ __all__ = [
     "OsDisk",
     "OwnedLog",
     "Producer",
+    "ProducerVerdict",
     "Producers",
     "Readable",
-    "Recovery",
     "Repair",
+    "RetentionLimits",
     "ServedLog",
     "SharedDisk",
     "TopicInfo",
     "TopicLog",
     "TopicStore",
+    "Truncation",
     "Undecided",
     "Unreadable",
-    "Verdict",
     "describe_error",
     "folders_set_aside",
     "remove_folder",

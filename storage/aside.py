@@ -20,7 +20,7 @@ NAME_MAX: Final = 255
 _NUMBER_DIGITS: Final = 6
 
 
-def set_aside_bytes(disk: Disk, log_folder: str, cuts: Sequence[tuple[str, int]]) -> str:
+def copy_cut_bytes(disk: Disk, log_folder: str, cuts: Sequence[tuple[str, int]]) -> str:
     """Copy the end of each file from its position on; return the folder of the copies. On OSError the folder is removed again."""
     data, _, name = log_folder.rpartition("/")
     parent = f"{data}/{FOLDER}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from protocol.batch import CorruptBatch
 from storage.index import RELATIVE_OFFSET_MAX, Index
-from storage.segment import Segment, newest_record
+from storage.segment import Segment, newest_record_timestamp
 from storage.verifying import verify_all
 
 
@@ -102,7 +102,7 @@ def _resume_at_newest(segment: Segment) -> bool:
         return False
     position = segment.position_from(offset)
     header = segment.header_at(position)
-    if header is None or newest_record(header) != newest:
+    if header is None or newest_record_timestamp(header) != newest:
         return False
     segment.size, segment.next_offset = position, header.base_offset
     segment.max_timestamp, segment.max_timestamp_offset = newest, offset

@@ -139,7 +139,7 @@ class Compaction:
         self._handles.file(self._output.log_path, create=True).truncate(0)
         self._replaces = []
         self._newest.changes = 0
-        self._newest.emptied = b""
+        self._newest.last_dropped_header = b""
 
     def _filter_chunk(self, chunk: bytes) -> int:
         used = self._newest.filter(chunk, self._pending)
@@ -155,9 +155,9 @@ class Compaction:
 
     def _finish(self, output: Segment) -> None:
         newest = self._newest
-        if newest.emptied:
+        if newest.last_dropped_header:
             # The new segment must end at the same offset as the segments that it replaces: an opening after a crash relies on that.
-            header = read_header(newest.emptied, 0)
+            header = read_header(newest.last_dropped_header, 0)
             self._pending += rewrite(header, [])
             if not header.record_count:
                 newest.changes -= 1

@@ -64,7 +64,7 @@ class DataDirectory:
             lock.release()
             raise
 
-    def begin(self) -> None:
+    def remove_clean_marker(self) -> None:
         """Remove the clean-shutdown marker: from now on a crash leaves logs that need checking."""
         try:
             if self.clean:
@@ -113,7 +113,7 @@ class DataDirectory:
 
     def note_use(self, now: int) -> None:
         """Save the time of a trusted clock. Raises OSError; a crash may leave any content."""
-        self._disk.replace_text(f"{self.path}/{CLOCK_FILE}", f"{now}\n", safe=False)
+        self._disk.replace_text(f"{self.path}/{CLOCK_FILE}", f"{now}\n", durable=False)
 
     def mark_clean(self) -> None:
         """Write Kafka's clean-shutdown marker, after every log was flushed and closed."""

@@ -56,14 +56,14 @@ class Disk(Protocol):
 
     def list(self, folder: str) -> list[str]: ...
 
-    def make_folder(self, path: str, safe: bool = True) -> None:
-        """Create the folder and its parents. `safe`: sync each parent folder, so that the name survives power loss."""
+    def make_folder(self, path: str, durable: bool = True) -> None:
+        """Create the folder and its parents. `durable`: sync each parent folder, so that the name survives power loss."""
         ...
 
     def read_text(self, path: str) -> str: ...
 
-    def replace_text(self, path: str, text: str, safe: bool = True) -> None:
-        """Replace the file atomically: a crash leaves the old text or the new one. Not `safe`: power loss may leave anything."""
+    def replace_text(self, path: str, text: str, durable: bool = True) -> None:
+        """Replace the file atomically: a crash leaves the old text or the new one. Not `durable`: power loss may leave anything."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...
@@ -328,7 +328,7 @@ class OsDisk:
         finally:
             os.close(descriptor)
 
-    def make_folder(self, path: str, safe: bool = True) -> None:
+    def make_folder(self, path: str, durable: bool = True) -> None:
         missing = []
         while path and not os.path.isdir(path):
             missing.append(path)
@@ -340,27 +340,27 @@ class OsDisk:
                 if os.path.isdir(folder):  # another process has just made it
                     continue
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory" if folder == missing[0] else f"{folder} is not a directory") from None
-            if safe:
+            if durable:
                 self.sync_folder(os.path.dirname(folder))
 
     def read_text(self, path: str) -> str:
         with open(self._descriptor(path, os.O_RDONLY), encoding="utf-8", errors="replace") as file:
             return file.read()
 
-    def replace_text(self, path: str, text: str, safe: bool = True) -> None:
+    def replace_text(self, path: str, text: str, durable: bool = True) -> None:
         new = f"{path}.new"
         try:
             with contextlib.closing(self.open(new, create=True)) as file:
                 file.truncate(0)
                 file.write(0, text.encode())
-                if safe:
+                if durable:
                     file.sync()
             os.replace(new, path)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(new)
             raise
-        if safe:
+        if durable:
             self.sync_folder(os.path.dirname(path))
 
     def rename(self, old: str, new: str) -> None:

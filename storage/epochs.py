@@ -29,7 +29,7 @@ def read_epochs(disk: Disk, folder: str) -> Epochs:
 def write_epochs(disk: Disk, folder: str, epochs: Epochs) -> None:
     lines = [f"{epoch} {start}" for epoch, start in epochs]
     # Not synced: each batch has its epoch, and an opening trusts the batches.
-    disk.replace_text(f"{folder}/{EPOCHS}", "\n".join(["0", str(len(lines)), *lines, ""]), safe=False)
+    disk.replace_text(f"{folder}/{EPOCHS}", "\n".join(["0", str(len(lines)), *lines, ""]), durable=False)
 
 
 def with_epoch(epochs: Epochs, epoch: int, offset: int) -> Epochs:

@@ -73,16 +73,16 @@ def flushed_before_failure(disk: Disk, folder: str) -> int:
 def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
     """Sync the folder. If it is new, also sync its parent folder and its topic id, which was written without a sync."""
     if is_new and topic_id and not belongs_to_other_topic(disk, folder, topic_id):
-        _put_topic_id(disk, folder, topic_id, safe=True)
+        _put_topic_id(disk, folder, topic_id, durable=True)
     disk.sync_folder(folder)
     if is_new:
         disk.sync_folder(folder.rpartition("/")[0])
 
 
-def write_topic_id(disk: Disk, folder: str, topic_id: str, safe: bool = True) -> None:
+def write_topic_id(disk: Disk, folder: str, topic_id: str, durable: bool = True) -> None:
     """Write Kafka's partition.metadata, unless it names another topic."""
     if read_topic_id(disk, folder) != topic_id and not belongs_to_other_topic(disk, folder, topic_id):
-        _put_topic_id(disk, folder, topic_id, safe)
+        _put_topic_id(disk, folder, topic_id, durable)
 
 
 def read_topic_id(disk: Disk, folder: str) -> str:
@@ -101,5 +101,5 @@ def belongs_to_other_topic(disk: Disk, folder: str, topic_id: str) -> bool:
     return bool(stored) and sum(map(eq, stored, topic_id)) < _SAME_CHARS_MIN
 
 
-def _put_topic_id(disk: Disk, folder: str, topic_id: str, safe: bool) -> None:
-    disk.replace_text(f"{folder}/{METADATA}", f"version: 0\ntopic_id: {topic_id}", safe)
+def _put_topic_id(disk: Disk, folder: str, topic_id: str, durable: bool) -> None:
+    disk.replace_text(f"{folder}/{METADATA}", f"version: 0\ntopic_id: {topic_id}", durable)

@@ -22,7 +22,7 @@ from storage.flush import failed_flushes, write_topic_id
 from storage.flushed import FlushedSegments
 from storage.handles import Handles
 from storage.index import RELATIVE_OFFSET_MAX
-from storage.opening import Recovery, Repair, open_deferred, open_segments, remove_leftovers, remove_segments, sync
+from storage.opening import Repair, Truncation, open_deferred, open_segments, remove_leftovers, remove_segments, sync
 from storage.producers import Producers
 from storage.rebuilding import rebuild, save_producers
 from storage.removal import set_folder_aside
@@ -72,7 +72,7 @@ class Log(FlushedSegments):
         producers: Producers | None = None,
         batch_copies: Callable[[], list[bytes]] = list,
         cut_damage: bool = False,
-    ) -> tuple[Log, Recovery]:
+    ) -> tuple[Log, Truncation]:
         """Open the log in `folder`, which need not exist yet; a torn end of the last segment is cut.
 
         `recovery_point`: records before it are flushed. `topic_id`, 22 characters, is written to partition.metadata if that is
@@ -86,7 +86,7 @@ class Log(FlushedSegments):
         log.start_offset = start_offset
         log._deferred = deferred
         log._producers = producers
-        recovery = Recovery()
+        truncation = Truncation()
         if handles.disk.exists(folder):
             if not clean:
                 remove_leftovers(handles.disk, folder)
@@ -96,7 +96,7 @@ class Log(FlushedSegments):
             log._folder_exists = clean  # otherwise the next roll syncs the folder's name
             log._epochs = read_epochs(handles.disk, folder)
             opened = open_deferred if deferred else open_segments
-            log._segments, recovery = opened(handles, folder, recovery_point, clean, batch_copies, cut_damage)
+            log._segments, truncation = opened(handles, folder, recovery_point, clean, batch_copies, cut_damage)
             if deferred and log.next_offset < start_offset:
                 # As in Kafka, the log continues at its start offset, since no offset may be used twice.
                 remove_segments(handles, folder, [segment.base for segment in log._segments])
@@ -120,7 +120,7 @@ class Log(FlushedSegments):
         log._set_start(log.start_offset)
         log.flushed_offset = min(recovery_point, log.next_offset) if deferred and not clean else log.next_offset
         log._flushed_size = log._segments[-1].size if log._segments else 0
-        return log, recovery
+        return log, truncation
 
     # Appending.
 
@@ -190,9 +190,9 @@ class Log(FlushedSegments):
     def _begin_segment(self) -> Segment:
         """Add an empty active segment; the next flush syncs its name."""
         if not self._folder_exists:
-            self._disk.make_folder(self.folder, safe=False)
+            self._disk.make_folder(self.folder, durable=False)
             # Before any record: without the id, the records could be mistaken for those of another topic of this name.
-            write_topic_id(self._disk, self.folder, self._topic_id, safe=False)
+            write_topic_id(self._disk, self.folder, self._topic_id, durable=False)
             self._folder_exists = self._is_new = True
         segment = Segment(self._handles, self.folder, self.next_offset)
         self._handles.file(segment.log_path, create=True)

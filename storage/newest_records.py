@@ -54,7 +54,7 @@ class NewestRecords:
         """`end`, `now` and `producers`: as in `Compaction`."""
         self.clean_to = end  # offset before which each key will have one record; less than `end` if the map of keys was full
         self.changes = 0  # batches dropped or rewritten
-        self.emptied = b""  # the header of the last batch, if that was dropped
+        self.last_dropped_header = b""  # the header of the last batch, if that was dropped
         self._first_dirty = first_dirty
         self._now = now
         self._horizon = now + delete_retention_ms if now >= 0 else -1
@@ -144,14 +144,14 @@ class NewestRecords:
                     replacement = b""
                 elif newer or tombstones:
                     replacement = self._rewrite(chunk, at)
-            self.emptied = b""
+            self.last_dropped_header = b""
             if replacement is not None:
                 out += chunk[copied:at]
                 out += replacement
                 copied = after
                 self.changes += 1
                 if not replacement:
-                    self.emptied = chunk[at : at + HEADER_BYTES]
+                    self.last_dropped_header = chunk[at : at + HEADER_BYTES]
             at = after
         out += chunk[copied:at]
         return at

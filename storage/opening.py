@@ -15,7 +15,7 @@ from typing import Final
 import google_crc32c
 
 from protocol.batch import validate
-from storage.aside import set_aside_bytes
+from storage.aside import copy_cut_bytes
 from storage.checking import check, cut
 from storage.disk import Disk, File
 from storage.errors import DamagedLog
@@ -34,7 +34,7 @@ _crc32c: Final = google_crc32c.value
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class Truncation:
     """The bytes that an opening cut from the end of a file, and why; usually none."""
 
     path: str = ""
@@ -51,7 +51,7 @@ def open_segments(
     clean: bool,
     batch_copies: Callable[[], list[bytes]] = list,
     cut_damage: bool = False,
-) -> tuple[list[Segment], Recovery]:
+) -> tuple[list[Segment], Truncation]:
     """Open the segments; after an unclean stop the last one is verified from its start, and a torn end is cut.
 
     Raises DamagedLog for damage elsewhere, or before `recovery_point`, up to which the log was flushed. Damage at the end that is no
@@ -64,10 +64,10 @@ def open_segments(
         segment = Segment(handles, folder, base)
         reasons.append(check(segment, not clean and base == bases[-1], clean))
         segments.append(segment)
-    recovery = Recovery()
+    truncation = Truncation()
     if segments and reasons[-1]:
         cut_damage = cut_damage or 0 <= flushed_before_failure(handles.disk, folder) <= segments[-1].next_offset
-        recovery = _cut_end(segments[-1], reasons[-1], recovery_point, clean, batch_copies, cut_damage)
+        truncation = _cut_end(segments[-1], reasons[-1], recovery_point, clean, batch_copies, cut_damage)
     for number, segment in enumerate(segments[:-1]):
         after = segments[number + 1]
         if segment.next_offset > after.base or (reasons[number] and segment.next_offset == after.base):
@@ -76,7 +76,7 @@ def open_segments(
             segments[number] = _cut_rewritten(segment, after.base)
         elif reasons[number]:
             raise segment.damaged_at(reasons[number])
-    return segments, recovery
+    return segments, truncation
 
 
 def _cut_rewritten(segment: Segment, end: int) -> Segment:
@@ -99,7 +99,7 @@ def open_deferred(
     clean: bool,
     batch_copies: Callable[[], list[bytes]] = list,
     cut_damage: bool = True,
-) -> tuple[list[Segment], Recovery]:
+) -> tuple[list[Segment], Truncation]:
     """Open the segments of a deferred log: after an unclean stop every segment that reaches beyond `recovery_point` may be
     torn, and is verified from its start. Everything after the first cut is removed, as in Kafka.
     """
@@ -115,7 +115,7 @@ def open_deferred(
         segments.append(segment)
         if reason:
             return segments, _cut_end_deferred(segment, bases[number + 1 :], reason, recovery_point, may_be_torn)
-    return segments, Recovery()
+    return segments, Truncation()
 
 
 def remove_segments(handles: Handles, folder: str, bases: list[int]) -> int:
@@ -136,7 +136,7 @@ def remove_segments(handles: Handles, folder: str, bases: list[int]) -> int:
 
 def _cut_end(
     segment: Segment, reason: str, recovery_point: int, clean: bool, batch_copies: Callable[[], list[bytes]], cut_damage: bool
-) -> Recovery:
+) -> Truncation:
     if clean or segment.next_offset < recovery_point:
         raise segment.damaged_at(reason)
     end = segment.handles.file(segment.log_path).size()
@@ -144,11 +144,11 @@ def _cut_end(
     if not _ends_torn(segment, end):
         if not cut_damage and covered_bytes(batch_copies(), segment.next_offset) < end - segment.size:
             raise segment.damaged_at(f"{reason}, and it does not look like an interrupted write")
-        kept = set_aside_bytes(segment.handles.disk, segment.folder, [(segment.log_path, segment.size)])
+        kept = copy_cut_bytes(segment.handles.disk, segment.folder, [(segment.log_path, segment.size)])
     return _cut(segment, end, reason, kept)
 
 
-def _cut_end_deferred(segment: Segment, later: list[int], reason: str, recovery_point: int, may_be_torn: bool) -> Recovery:
+def _cut_end_deferred(segment: Segment, later: list[int], reason: str, recovery_point: int, may_be_torn: bool) -> Truncation:
     """Cut the unsound end of the segment, after removing the segments at the base offsets `later`: in the opposite order a crash
     could leave a gap.
     """
@@ -159,25 +159,25 @@ def _cut_end_deferred(segment: Segment, later: list[int], reason: str, recovery_
     cuts = [] if _ends_torn(segment, end) else [(segment.log_path, segment.size)]
     later_paths = [Segment(handles, segment.folder, base).log_path for base in later]
     cuts += [(path, 0) for path in later_paths if handles.file(path).size()]
-    kept = set_aside_bytes(handles.disk, segment.folder, cuts) if cuts else ""
+    kept = copy_cut_bytes(handles.disk, segment.folder, cuts) if cuts else ""
     removed_bytes = remove_segments(handles, segment.folder, later)
-    recovery = _cut(segment, end, reason, kept)
+    truncation = _cut(segment, end, reason, kept)
     try:
         handles.file(segment.log_path).sync()  # the cut bytes must not reappear after new segments were added
     except OSError:
         mark_flush_failed(handles.disk, segment.folder, recovery_point)
         raise
-    return replace(recovery, cut_bytes=recovery.cut_bytes + removed_bytes)
+    return replace(truncation, cut_bytes=truncation.cut_bytes + removed_bytes)
 
 
 def _ends_torn(segment: Segment, end: int) -> bool:
     return is_torn(segment.handles.file(segment.log_path), segment.size, end, segment.next_offset)
 
 
-def _cut(segment: Segment, end: int, reason: str, kept: str) -> Recovery:
-    recovery = Recovery(segment.log_path, segment.size, end - segment.size, reason, kept)
+def _cut(segment: Segment, end: int, reason: str, kept: str) -> Truncation:
+    truncation = Truncation(segment.log_path, segment.size, end - segment.size, reason, kept)
     cut(segment, segment.size)
-    return recovery
+    return truncation
 
 
 def sync(handles: Handles, folder: str, segments: list[Segment], flushed_offset: int) -> None:
@@ -225,7 +225,7 @@ class Repair:
         batch_copies: Callable[[], list[bytes]] = list,
     ) -> None:
         self.segments: list[Segment] = []
-        self.recovery = Recovery()
+        self.truncation = Truncation()
         self._disk = disk
         self._folder = folder
         self._flushed_offset = flushed_offset
@@ -245,7 +245,7 @@ class Repair:
         handles = Handles(self._disk, 8)
         try:
             opened = open_deferred if self._deferred else open_segments
-            segments, self.recovery = opened(handles, self._folder, self._flushed_offset, False, self._batch_copies)
+            segments, self.truncation = opened(handles, self._folder, self._flushed_offset, False, self._batch_copies)
             if (segments[-1].next_offset if segments else 0) < self._next_offset:
                 self._complete(handles, segments)
             self._cut_unacknowledged(segments, self._next_offset)
@@ -289,9 +289,9 @@ class Repair:
             raise last.damaged_at(f"it ends before offset {offset}")
         position = last.position_from(offset)
         if position < last.size:
-            kept = set_aside_bytes(self._disk, self._folder, [(last.log_path, position)])
+            kept = copy_cut_bytes(self._disk, self._folder, [(last.log_path, position)])
             reason = "it was not acknowledged"
-            self.recovery = Recovery(last.log_path, position, last.size - position, reason, kept)
+            self.truncation = Truncation(last.log_path, position, last.size - position, reason, kept)
         cut(last, position)
 
     def _rewrite_unflushed(self, handles: Handles, segments: list[Segment]) -> list[Segment]:

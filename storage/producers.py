@@ -18,7 +18,7 @@ NO_SEQUENCE: Final = -1
 NO_EPOCH: Final = -1
 
 
-class Verdict:
+class ProducerVerdict:
     """The result of checking a batch: an error, the offset of the stored duplicate, or -1 for a new batch."""
 
     __slots__ = ("error", "offset", "timestamp")
@@ -29,9 +29,9 @@ class Verdict:
         self.timestamp = timestamp  # of the stored duplicate
 
 
-FRESH: Final = Verdict(ErrorCode.NONE, -1, -1)
-OUT_OF_ORDER: Final = Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1)
-OLD_EPOCH: Final = Verdict(ErrorCode.INVALID_PRODUCER_EPOCH, -1, -1)
+FRESH: Final = ProducerVerdict(ErrorCode.NONE, -1, -1)
+OUT_OF_ORDER: Final = ProducerVerdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1)
+OLD_EPOCH: Final = ProducerVerdict(ErrorCode.INVALID_PRODUCER_EPOCH, -1, -1)
 
 Written = tuple[int, int, int, int]  # a batch: first and last sequence, base offset, newest timestamp
 
@@ -87,7 +87,7 @@ class Producers:
     def clear(self) -> None:
         self._known.clear()
 
-    def check(self, header: BatchHeader) -> Verdict:
+    def check(self, header: BatchHeader) -> ProducerVerdict:
         """Check a batch that has a producer id, without changing anything."""
         producer = self._known.get(header.producer_id)
         if producer is None:
@@ -100,7 +100,7 @@ class Producers:
             last = last_sequence(header)
             for batch in producer.batches:
                 if batch[0] == first and batch[1] == last:
-                    return Verdict(ErrorCode.NONE, batch[2], batch[3])
+                    return ProducerVerdict(ErrorCode.NONE, batch[2], batch[3])
             return OUT_OF_ORDER
         if header.producer_epoch < producer.epoch:
             return OLD_EPOCH

@@ -19,7 +19,7 @@ from storage.segment import NAME_DIGITS, Segment, segment_bases
 DELETED: Final = ".deleted"
 
 
-class Verdict(Enum):
+class PromotedVerdict(Enum):
     FOREIGN = "it contains batches that the log does not have"
     COVERED = "the segments that it would replace contain all its batches"
     NEEDED = "only it contains some of its batches: the exchange had begun"
@@ -31,23 +31,26 @@ class PlacedBatch(NamedTuple):
     at: int
 
 
-def judge(disk: Disk, folder: str, promoted: Segment) -> Verdict:
+def judge(disk: Disk, folder: str, promoted: Segment) -> PromotedVerdict:
     """Compare `promoted`, which is verified, with the other segments of the folder. Raises OSError."""
     active_bases = segment_bases(disk, folder)
     aside_bases = [base for base in _set_aside_bases(disk, folder) if base not in active_bases]
     begin, end = promoted.base, promoted.next_offset
     if not promoted.size:  # Kafka makes an empty segment if all records were removed
-        return Verdict.COVERED if begin in active_bases else Verdict.NEEDED
+        return PromotedVerdict.COVERED if begin in active_bases else PromotedVerdict.NEEDED
     before = max((base for base in active_bases if base <= begin), default=begin)
     bases = sorted(base for base in {*active_bases, *aside_bases} if before <= base < end)
     handles = Handles(disk, 4)
     try:
         sources = [Segment(handles, folder, base, "" if base in active_bases else DELETED) for base in bases]
         verdict = _compare(promoted, sources)
-        if verdict is Verdict.NEEDED and (any(begin <= base < end for base in active_bases) or not any(base >= end for base in active_bases)):
-            return Verdict.FOREIGN  # an unfinished exchange of this log would have all sources, in place or set aside, and the active segment
-        if verdict is Verdict.COVERED and any(begin <= base < end for base in aside_bases):
-            return Verdict.NEEDED
+        if verdict is PromotedVerdict.NEEDED and (
+            any(begin <= base < end for base in active_bases) or not any(base >= end for base in active_bases)
+        ):
+            # An unfinished exchange of this log would have all sources, in place or set aside, and the active segment.
+            return PromotedVerdict.FOREIGN
+        if verdict is PromotedVerdict.COVERED and any(begin <= base < end for base in aside_bases):
+            return PromotedVerdict.NEEDED
         return verdict
     finally:
         handles.close()
@@ -59,23 +62,23 @@ def _set_aside_bases(disk: Disk, folder: str) -> list[int]:
     return [int(name[:NAME_DIGITS]) for name in names if name.isascii() and name[:NAME_DIGITS].isdigit()]
 
 
-def _compare(promoted: Segment, sources: list[Segment]) -> Verdict:
+def _compare(promoted: Segment, sources: list[Segment]) -> PromotedVerdict:
     """COVERED: each batch is in the sources; NEEDED: some batches are at offsets that no source has, and all others are in the sources."""
     batches = _all_batches(sources)
     source = next(batches, None)
     compared_to = -1  # the end offset of the source batches compared so far
-    verdict = Verdict.COVERED
+    verdict = PromotedVerdict.COVERED
     for header, chunk, at in _sound_batches(promoted):
         while source is not None and source.header.base_offset < header.base_offset:
             compared_to = source.header.next_offset
             source = next(batches, None)
         if source is not None and source.header.base_offset == header.base_offset:
             if not _made_from(PlacedBatch(header, chunk, at), source):
-                return Verdict.FOREIGN
+                return PromotedVerdict.FOREIGN
         elif source is not None or header.base_offset < compared_to:
-            return Verdict.FOREIGN  # a source covers these offsets without the batch
+            return PromotedVerdict.FOREIGN  # a source covers these offsets without the batch
         else:
-            verdict = Verdict.NEEDED
+            verdict = PromotedVerdict.NEEDED
     return verdict
 
 

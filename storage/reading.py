@@ -10,7 +10,7 @@ from storage.segment import Segment
 T = TypeVar("T")
 
 
-class Reading(Generic[T]):
+class PinnedIterator(Generic[T]):
     """An iterator over parts of segments. It keeps the segments' files readable until it ends or is dropped."""
 
     __slots__ = ("_parts", "_segments")
@@ -21,7 +21,7 @@ class Reading(Generic[T]):
         for segment in segments:
             segment.pin()
 
-    def __iter__(self) -> Reading[T]:
+    def __iter__(self) -> PinnedIterator[T]:
         return self
 
     def __next__(self) -> T:

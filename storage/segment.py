@@ -127,11 +127,11 @@ class Segment:
 
     def append_stamped(self, batch: bytes, header: BatchHeader) -> None:
         """Write one batch that already has its offset and epoch, and this header."""
-        self.append(batch, header.base_offset, header.last_offset, newest_record(header), header.leader_epoch)
+        self.append(batch, header.base_offset, header.last_offset, newest_record_timestamp(header), header.leader_epoch)
 
     def extend(self, header: BatchHeader) -> None:
         """Add the next batch in the file to the sound part."""
-        self._extend(header.size, header.base_offset, header.last_offset, newest_record(header), header.leader_epoch)
+        self._extend(header.size, header.base_offset, header.last_offset, newest_record_timestamp(header), header.leader_epoch)
 
     def _extend(self, size: int, base_offset: int, last_offset: int, max_timestamp: int, epoch: int) -> None:
         if max_timestamp > self.max_timestamp:
@@ -351,6 +351,6 @@ class Segment:
         self.index.forget()
 
 
-def newest_record(header: BatchHeader) -> int:
+def newest_record_timestamp(header: BatchHeader) -> int:
     """The newest timestamp of the records; -1 without records: compaction leaves the timestamp of removed records in the header."""
     return header.max_timestamp if header.record_count else -1

@@ -16,7 +16,7 @@ from storage.epochs import UNKNOWN, Epochs, epoch_at, epoch_end, from_offset, wi
 from storage.errors import AppendFailed, describe_error
 from storage.extents import Extent, extent_of
 from storage.handles import Handles
-from storage.reading import Reading
+from storage.reading import PinnedIterator
 from storage.segment import Segment
 from storage.swap import CleanedSegment, ClosedSegment, exchange, set_aside
 from storage.times import FoundRecord, find_time, first_timestamp, latest
@@ -121,7 +121,7 @@ class Segments:
         """
         stop = self.next_offset if end is None else end
         segments = self._between(0, stop)
-        return Reading(segments, chain.from_iterable([segment.facts(stop) for segment in segments]))
+        return PinnedIterator(segments, chain.from_iterable([segment.facts(stop) for segment in segments]))
 
     def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
         """Search in steps for the first record at or after `timestamp`: yields None after each step, and the record last.
@@ -129,12 +129,12 @@ class Segments:
         Segments that are replaced meanwhile stay readable. Raises DamagedLog and OSError.
         """
         segments = self._between(self.start_offset, self.next_offset)
-        return Reading(segments, find_time(segments, timestamp, self.start_offset))
+        return PinnedIterator(segments, find_time(segments, timestamp, self.start_offset))
 
     def latest_record(self) -> Iterator[FoundRecord | None]:
         """Search in steps, as `find_time`, for the record with the newest timestamp: the first one, if several have it."""
         segments = self._between(self.start_offset, self.next_offset)
-        return Reading(segments, latest(segments, self.start_offset))
+        return PinnedIterator(segments, latest(segments, self.start_offset))
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of the record at `offset`; -1: unknown."""
@@ -155,7 +155,7 @@ class Segments:
     # Compaction and deletion of closed segments.
 
     @property
-    def closed(self) -> list[ClosedSegment]:
+    def closed_segments(self) -> list[ClosedSegment]:
         """All segments but the active one."""
         return [ClosedSegment(segment.base, segment.size) for segment in self._segments[:-1]]
 

@@ -133,7 +133,7 @@ class Readable(Protocol):
         ...
 
 
-class Limits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """Retention of a topic's log; -1: no limit."""
 
     retention_ms: int
@@ -199,7 +199,7 @@ class TopicLog(ServedLog, Protocol):
         """Set the size and age at which a segment is closed."""
         ...
 
-    def apply_retention(self, now: int, monotonic: int, limits: Limits) -> int:
+    def apply_retention(self, now: int, monotonic: int, limits: RetentionLimits) -> int:
         """Delete segments over the limits; return their number. Raises AppendFailed and OSError.
 
         `now` below 0: the wall time is unknown, so no segment is deleted for its age.
@@ -239,7 +239,7 @@ class TopicStore(Protocol):
         """The log if it is open, including logs of groups and notes."""
         ...
 
-    def existing(self, delete_delay_ms: int) -> list[LogId]:
+    def list_existing_logs(self, delete_delay_ms: int) -> list[LogId]:
         """All logs of topics. Also schedules the removal, after the delay, of logs that an earlier process has set aside."""
         ...
 

@@ -14,7 +14,7 @@ from storage.checking import check
 from storage.disk import Disk
 from storage.errors import DamagedLog
 from storage.handles import Handles
-from storage.promoted import DELETED, Verdict, judge
+from storage.promoted import DELETED, PromotedVerdict, judge
 from storage.segment import NAME_DIGITS, Segment, segment_bases, segment_name
 from storage.snapshots import snapshot_path
 
@@ -139,7 +139,7 @@ def _finish_exchange(disk: Disk, folder: str, base: int, is_valid: bool) -> None
         if reason := check(segment, from_start=True):
             raise DamagedLog(segment.log_path, segment.size, reason)
         verdict = judge(disk, folder, segment)
-        if verdict is Verdict.FOREIGN or (verdict is Verdict.COVERED and not (is_valid and segment.size)):
+        if verdict is PromotedVerdict.FOREIGN or (verdict is PromotedVerdict.COVERED and not (is_valid and segment.size)):
             return
         for old in segment_bases(disk, folder):
             if base <= old < segment.next_offset:

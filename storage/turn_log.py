@@ -81,7 +81,7 @@ class TurnLog:
             self._file = None
 
 
-class Turns:
+class TurnLogContents:
     """The contents of all turn logs of a data directory, by log. Raises NewerTurns."""
 
     def __init__(self, files: Sequence[tuple[str, bytes]]) -> None:
@@ -186,7 +186,7 @@ def _lost_key(checksum: int) -> str:
     return f"/{checksum}"  # no log has such a name
 
 
-class LeftoverTurns(Turns):
+class LeftoverTurns(TurnLogContents):
     """The turn logs of a process that crashed. Raises OSError and NewerTurns.
 
     Several threads may restore their logs from it.

@@ -91,7 +91,7 @@ def _verify_chunk(segment: Segment, chunk: bytes) -> str:
                 return f"offset {base} where at least {next_offset} is expected"
             if base + delta > offset_max:
                 return f"offset {base + delta} is too far from the segment's first, {segment.base}"
-            if newest > newest_so_far and count:  # a batch without records has an old timestamp: see newest_record
+            if newest > newest_so_far and count:  # a batch without records has an old timestamp: see newest_record_timestamp
                 segment.max_timestamp = newest_so_far = newest
                 segment.max_timestamp_offset = base + delta
             if begin + at - indexed >= INTERVAL_BYTES:

@@ -266,7 +266,9 @@ class Cleaning:
 
         settings = CompactionSettings(self.rules.segment_bytes, self.rules.delete_retention_ms, None)
         try:
-            watched.clean_to = await self._compact(watched.id, target, target.closed, target.active_base, watched.clean_to, settings, is_current)
+            watched.clean_to = await self._compact(
+                watched.id, target, target.closed_segments, target.active_base, watched.clean_to, settings, is_current
+            )
         except AppendFailed as failure:
             self._retry_later(watched, str(failure))
             watched.failed(failure)
@@ -344,7 +346,7 @@ class Cleaning:
             if report.cleaned:
                 promoting = True
                 promoted = await self._in_worker(partial(promote, self._disk, folder, report.cleaned, token))
-                if self._cancelled or not is_current() or not target.usable or target.closed[: len(sources)] != sources:
+                if self._cancelled or not is_current() or not target.usable or target.closed_segments[: len(sources)] != sources:
                     raise CleaningFailed(CANCELLED)
                 bases = target.exchange(report.cleaned, promoted)
                 promoting = False
@@ -434,7 +436,7 @@ class Cleaning:
         id = max(usable)[1]
         retained, _, failed = self._retained[id]
         try:
-            if len(retained.closed) == 0 and not retained.roll(ROLL_UNFLUSHED_BYTES_MAX):
+            if len(retained.closed_segments) == 0 and not retained.roll(ROLL_UNFLUSHED_BYTES_MAX):
                 return False
             bases = retained.drop_first()
         except AppendFailed as failure:

@@ -132,7 +132,7 @@ def _due(partition: Partition, state: CompactionState, now: int) -> Due | None:
     if settings.min_compaction_lag_ms > 0:
         segments, end = log.closed_before(now - settings.min_compaction_lag_ms)
     else:
-        segments, end = log.closed, log.active_base
+        segments, end = log.closed_segments, log.active_base
     if state.clean_to >= end:
         return None
     ends = [*(segment.base for segment in segments[1:]), end]

@@ -40,8 +40,8 @@ from storage import (
     LogId,
     NodeInfo,
     OsDisk,
-    Recovery,
     SharedDisk,
+    Truncation,
     Undecided,
     Unreadable,
     describe_error,
@@ -214,18 +214,18 @@ class LocalStore:
     def data_path(self) -> str:
         return self.directory.path
 
-    def _open_new(self, id: LogId) -> tuple[Log, Recovery] | Exception:
+    def _open_new(self, id: LogId) -> tuple[Log, Truncation] | Exception:
         try:
             return self._open(id, self.handles)
         except (OSError, DamagedLog) as error:  # `turns.N` may hold batches for a log without a folder
             return error
 
-    def _open(self, id: LogId, handles: Handles) -> tuple[Log, Recovery]:
+    def _open(self, id: LogId, handles: Handles) -> tuple[Log, Truncation]:
         inherited = self.inherited(id)
         segment_bytes = NOTES_SEGMENT_BYTES if id.name == NOTES_LOG else self._segment_bytes
         leftover = inherited.leftover
         try:
-            opened, recovery = Log.open(
+            opened, truncation = Log.open(
                 handles,
                 self._folder(id),
                 segment_bytes,
@@ -238,12 +238,12 @@ class LocalStore:
             restored = leftover.restore(str(id), opened) if id.name != NOTES_LOG else 0
             if restored:
                 log.info("log completed after a crash", log=str(id), batches=restored)
-            return opened, recovery
+            return opened, truncation
         finally:
             if handles is not self.handles:
                 handles.close()
 
-    def _opened(self, id: LogId, done: Acquired, result: tuple[Log, Recovery] | Exception) -> None:
+    def _opened(self, id: LogId, done: Acquired, result: tuple[Log, Truncation] | Exception) -> None:
         opened = self.check_opened(id, result)
         if self.finishing:
             return
@@ -253,12 +253,12 @@ class LocalStore:
         self.turn_flushes.restored()
         done(self._register(id, Flusher(self, self.workers, opened), opened.epoch))
 
-    def check_opened(self, id: LogId, result: tuple[Log, Recovery] | Exception) -> Log | Unreadable:
+    def check_opened(self, id: LogId, result: tuple[Log, Truncation] | Exception) -> Log | Unreadable:
         if isinstance(result, Exception):
             return Unreadable(describe_error(result, self._folder(id)), isinstance(result, DamagedLog))
-        opened, recovery = result
+        opened, truncation = result
         opened.use(self.handles)
-        log_cut(recovery)
+        log_cut(truncation)
         opened.epoch = max(opened.epoch, self._epoch_before(id))
         return opened
 
@@ -459,7 +459,7 @@ def open_directory(disk: Disk, path: str, open_with_holder: Callable[[str], Data
     try:
         check_place(disk, path)
         directory = open_with_holder(holder)
-        directory.begin()
+        directory.remove_clean_marker()
         return directory
     except DirectoryLocked as locked:
         raise StartError(str(locked), ExitCode.LOCKED) from None

@@ -10,7 +10,7 @@ from broker.logging.logs import log
 from broker.runtime.contain import Contained, report_failed, run_contained
 from broker.runtime.workers import Workers
 from protocol.batch import Fact
-from storage import AppendFailed, Flush, Log, LogId, Recovery, Repair, describe_error
+from storage import AppendFailed, Flush, Log, LogId, Repair, Truncation, describe_error
 
 Appended = Callable[[int | AppendFailed], None]
 Done = Callable[[AppendFailed | None], None]
@@ -176,8 +176,8 @@ class OpenLog:
         if isinstance(result, Exception):
             done(AppendFailed(describe_error(result, self.log.folder)))
             return
-        if repair.recovery.kept:
-            log_cut(repair.recovery)
+        if repair.truncation.kept:
+            log_cut(repair.truncation)
         self.log.finish_repair(repair)
         done(None)
 
@@ -220,24 +220,24 @@ class LocalLog(OpenLog):
         self.log.claim()  # fences this epoch: later appends through this object fail
 
 
-def log_cut(recovery: Recovery) -> None:
+def log_cut(truncation: Truncation) -> None:
     """Log the bytes that the opening cut off the end of a log, if any."""
-    if recovery.kept:
+    if truncation.kept:
         log.error(
             "damaged end of a log cut off and kept",
-            file=recovery.path,
-            position=recovery.position,
-            bytes=recovery.cut_bytes,
-            reason=recovery.reason,
-            kept=recovery.kept,
+            file=truncation.path,
+            position=truncation.position,
+            bytes=truncation.cut_bytes,
+            reason=truncation.reason,
+            kept=truncation.kept,
         )
-    elif recovery.cut_bytes:
+    elif truncation.cut_bytes:
         log.warning(
             "torn end of a log cut off",
-            file=recovery.path,
-            position=recovery.position,
-            bytes=recovery.cut_bytes,
-            reason=recovery.reason,
+            file=truncation.path,
+            position=truncation.position,
+            bytes=truncation.cut_bytes,
+            reason=truncation.reason,
         )
 
 

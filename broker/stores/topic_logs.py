@@ -15,7 +15,7 @@ from broker.runtime.contain import Contained
 from broker.stores.local import LocalStore, log_id_of
 from broker.stores.owned import TOPIC_RULES, Appended, Flusher, OpenLog
 from broker.stores.tokens import id_text
-from storage import Handles, HeldBy, Limits, Log, LogId, Recovery, ServedLog, TopicInfo, TopicLog, Unreadable, describe_error
+from storage import Handles, HeldBy, Log, LogId, RetentionLimits, ServedLog, TopicInfo, TopicLog, Truncation, Unreadable, describe_error
 from storage.flush import belongs_to_other_topic, read_topic_id
 from storage.removal import STRAY, folders_set_aside, remove_folder, set_folder_aside
 from storage.swap import remove_deleted
@@ -67,7 +67,7 @@ class LocalTopicLog(OpenLog):
         self.log.segment_bytes = segment_bytes
         self.log.segment_ms = segment_ms
 
-    def apply_retention(self, now: int, monotonic: int, limits: Limits) -> int:
+    def apply_retention(self, now: int, monotonic: int, limits: RetentionLimits) -> int:
         log = self.log
         active_base = log.active_base
         log.roll_if_old(monotonic, log.segment_ms)
@@ -138,7 +138,7 @@ class LocalTopicStore:
         open_log = partial(self._open, id, topic, self._store.new_handles(), checkpoints_cleared)
         self._store.topic_workers.submit(open_log, partial(self._opened, id, topic, done))
 
-    def _open(self, id: LogId, topic: TopicInfo, handles: Handles, checkpoints_cleared: bool) -> tuple[str, Log, Recovery] | None:
+    def _open(self, id: LogId, topic: TopicInfo, handles: Handles, checkpoints_cleared: bool) -> tuple[str, Log, Truncation] | None:
         """Open the log; None: the folder belongs to another topic, whose checkpoint entries must be removed first."""
         folder = self._directory.log_folder(*id)
         topic_id = id_text(topic.topic_id)
@@ -149,7 +149,7 @@ class LocalTopicStore:
                     return None
                 stray_folder = set_folder_aside(self._disk, folder, self._store.fresh_token(), STRAY)
             inherited = self._store.inherited(id)
-            opened, recovery = Log.open(
+            opened, truncation = Log.open(
                 handles,
                 folder,
                 topic.segment_bytes,
@@ -160,12 +160,12 @@ class LocalTopicStore:
                 start_offset=inherited.start_offset,
                 producers=topic.producers,
             )
-            return stray_folder, opened, recovery
+            return stray_folder, opened, truncation
         finally:
             if handles is not self._store.handles:
                 handles.close()
 
-    def _opened(self, id: LogId, topic: TopicInfo, done: Opened, result: tuple[str, Log, Recovery] | Exception | None) -> None:
+    def _opened(self, id: LogId, topic: TopicInfo, done: Opened, result: tuple[str, Log, Truncation] | Exception | None) -> None:
         if result is None:
             self._store.checkpoint_worker.submit(partial(self._directory.forget, [id]), partial(self._checkpoints_cleared, id, topic, done))
             return
@@ -192,7 +192,7 @@ class LocalTopicStore:
 
     # Deleted topics.
 
-    def existing(self, delete_delay_ms: int) -> list[LogId]:
+    def list_existing_logs(self, delete_delay_ms: int) -> list[LogId]:
         path = self._store.data_path
         self._remove_later(folders_set_aside(self._disk, path), delete_delay_ms)
         ids = map(log_id_of, self._disk.list(path))

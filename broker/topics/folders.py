@@ -34,7 +34,7 @@ class TopicFolders:
         """At the start, list the partitions that have a log; warn about unknown folders."""
         existing = set()
         unknown = []
-        for id in self._store.existing(delete_delay_ms):
+        for id in self._store.list_existing_logs(delete_delay_ms):
             topic = self._topics.by_name.get(id.name)
             if topic is not None and id.partition < topic.partitions:
                 existing.add(id)

@@ -14,7 +14,7 @@ from broker.runtime.contain import Contained, run_contained
 from broker.settings.config import Config
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
-from storage import AppendFailed, Limits, LogId, TopicLog, TopicStore
+from storage import AppendFailed, LogId, RetentionLimits, TopicLog, TopicStore
 
 SLICE_SECONDS = 0.002
 PAUSE_SECONDS = 0.005
@@ -107,8 +107,9 @@ class Retention:
     def _retain(self, partition: Partition) -> None:
         settings = partition.settings
         ages = (settings.retention_ms, settings.retention_bytes) if settings.delete else (-1, -1)
+        limits = RetentionLimits(*ages, settings.file_delete_delay_ms)
         try:
-            dropped = partition.owned_log.apply_retention(self._now(), self._monotonic_ms, Limits(*ages, settings.file_delete_delay_ms))
+            dropped = partition.owned_log.apply_retention(self._now(), self._monotonic_ms, limits)
         except AppendFailed as failure:
             partition.failed(failure)
             return

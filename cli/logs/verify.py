@@ -32,7 +32,7 @@ from storage.disk import OsDisk
 from storage.errors import DamagedTurns
 from storage.flush import METADATA, belongs_to_other_topic, read_topic_id
 from storage.turn_format import LostTurns, NewerTurns
-from storage.turn_log import Turns, is_turn_log, number_of
+from storage.turn_log import TurnLogContents, is_turn_log, number_of
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -242,7 +242,7 @@ class Verify:
         names = sorted((name for name in os.listdir(folder) if is_turn_log(name)), key=number_of)
         files = [(os.path.join(folder, name), read_or_empty(os.path.join(folder, name))) for name in names]
         try:
-            turns = Turns(files)
+            turns = TurnLogContents(files)
         except NewerTurns as error:
             problems.add("turns-newer", folder, None, str(error))
             return

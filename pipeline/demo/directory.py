@@ -35,7 +35,7 @@ class Directory:
         self._disk = OsDisk()
         self._handles = Handles(self._disk)
         self._data = DataDirectory.open(self._disk, path, NODE_ID, "", "the writer of a demo", self._new_id)
-        self._data.begin()
+        self._data.remove_clean_marker()
         self._segment_bytes = segment_bytes
         self._logs: dict[tuple[str, int], Log] = {}
         self._ids: dict[str, str] = {}

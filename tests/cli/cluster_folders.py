@@ -41,7 +41,7 @@ class ClusterFolder:
     def __init__(self, path: Path, batches: int = 40) -> None:
         self.path = path
         self.directory = DataDirectory.open(OsDisk(), str(path), 1, CLUSTER_ID, "process 7", lambda: "id")
-        self.directory.begin()
+        self.directory.remove_clean_marker()
         self.ends: dict[tuple[str, int], int] = {}
         registry = [topic(OFFSETS, PARTITIONS), topic("orders", 2), topic("state", 1, cleanup_policy="compact"), topic("late", 1), topic("emptied", 1)]
         self.append(REGISTRY, 0, [*registry, (with_version(ProducerIdsKey(0), 1), with_version(ProducerIdsValue(3_000), 0))])

@@ -91,7 +91,7 @@ class Folder:
         self.path = path
         self.group, self.other, self.third = groups_of(0, 3)
         directory = DataDirectory.open(OsDisk(), str(path), 1, "", "process 7", lambda: "id")
-        directory.begin()
+        directory.remove_clean_marker()
         self.ends: dict[tuple[str, int], int] = {}
         settings = {"cleanup.policy": "compact"}
         self.append(TOPICS, 0, [topic(OFFSETS, PARTITIONS, settings), topic("orders", 2), topic("gone", 1), (topic("gone", 1)[0], None)])

@@ -26,7 +26,7 @@ class Life:
     def run(self, delete_to: int = 0, drop: bool = False, append: bool = True, clean: bool = True) -> None:
         directory = DataDirectory.open(OsDisk(), str(self.path), 1, "", "a test", lambda: "id")
         was_clean = directory.clean
-        directory.begin()
+        directory.remove_clean_marker()
         point = directory.recovery_points.get(("orders", 0), 0)
         folder = directory.log_folder("orders", 0)
         log, _ = Log.open(Handles(OsDisk()), folder, 600, point, was_clean, deferred=True, start_offset=directory.log_starts.get(("orders", 0), 0))

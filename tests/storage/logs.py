@@ -11,10 +11,10 @@ import pytest
 from protocol.batch import BatchHeader, Record, build, build_facts, facts_of, iterate_headers, records
 from protocol.compression import Compression
 from simulator.disk import Crashed, SimDisk
-from storage import AppendFailed, Disk, FoundRecord, Handles, Log, Recovery
+from storage import AppendFailed, Disk, FoundRecord, Handles, Log, Truncation
 from storage.compaction import Compaction
 from storage.flush import Flush
-from storage.reading import Reading
+from storage.reading import PinnedIterator
 from storage.segment import Segment
 from storage.swap import promote, remove_deleted
 
@@ -50,7 +50,7 @@ def append_flushed(log: Log, data: bytes, epoch: int = 0) -> None:
     log.flush()
 
 
-def reopen(disk: Disk, path: str, *, clean: bool = False, recovery_point: int = 0, segment_bytes: int = 1 << 20) -> tuple[Log, Recovery]:
+def reopen(disk: Disk, path: str, *, clean: bool = False, recovery_point: int = 0, segment_bytes: int = 1 << 20) -> tuple[Log, Truncation]:
     return Log.open(Handles(disk), f"{path}/{FOLDER}", segment_bytes, recovery_point, clean)
 
 
@@ -93,7 +93,7 @@ def scan(log: Log, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Whole batches from the batch with `offset` up to `end`, or to the end of the log; about a MiB at a time."""
     stop = log.next_offset if end is None else end
     segments = log._between(offset, stop)
-    return Reading(segments, chain.from_iterable([segment.chunks(offset, stop) for segment in segments]))
+    return PinnedIterator(segments, chain.from_iterable([segment.chunks(offset, stop) for segment in segments]))
 
 
 def recover(log: Log, keep_unflushed: bool) -> None:
@@ -158,7 +158,7 @@ def compaction(disk: Disk, log: Log, **settings: Any) -> Compaction:
         "segment_bytes": 1 << 20,
         "map_bytes_max": 1 << 20,
     } | settings
-    return Compaction(disk, log.folder, log.closed, log.active_base, **fields)
+    return Compaction(disk, log.folder, log.closed_segments, log.active_base, **fields)
 
 
 def all_records(log: Log) -> list[Record]:

@@ -75,8 +75,8 @@ def test_verifying_and_reading_are_independent_of_the_chunk_size(monkeypatch: py
     for name in ("LOOKUP_BYTES", "FACT_BYTES"):
         if hasattr(segment, name):
             monkeypatch.setattr(segment, name, size)
-    log, recovery = Log.open(Handles(disk), PATH, 1 << 20, 0, False)
-    assert recovery.cut_bytes == 0
+    log, truncation = Log.open(Handles(disk), PATH, 1 << 20, 0, False)
+    assert truncation.cut_bytes == 0
     assert (names(log), [(header.base_offset, header.size) for header in headers(log)], log.next_offset) == expected
     facts = [key for batch_facts in log.facts() for key, _ in batch_facts if key is not None]
     assert [key.decode() for key in facts] == expected[0]
@@ -98,5 +98,5 @@ def test_finding_a_torn_end_is_independent_of_the_chunk_size(monkeypatch: pytest
             disk.remove(f"{PATH}/{entry}")
     overwrite(disk, f"{PATH}/{name}", data[: len(data) - last.size + cut])
     monkeypatch.setattr(verifying, "CHUNK_BYTES", size)
-    log, recovery = Log.open(Handles(disk), PATH, 1 << 20, 0, False)
-    assert (log.next_offset, recovery.cut_bytes) == (last.base_offset, cut if cut < last.size else 0)
+    log, truncation = Log.open(Handles(disk), PATH, 1 << 20, 0, False)
+    assert (log.next_offset, truncation.cut_bytes) == (last.base_offset, cut if cut < last.size else 0)

@@ -34,7 +34,7 @@ def filled(path: Path, count: int = 300, padding: int = 100) -> Log:
 
 
 def request(log: Log) -> bytes:
-    return request_line(log.folder, log.closed, log.active_base, {7: 0}, **SETTINGS)
+    return request_line(log.folder, log.closed_segments, log.active_base, {7: 0}, **SETTINGS)
 
 
 def run(log: Log) -> tuple[int, bytes, bytes]:
@@ -133,7 +133,7 @@ def test_the_cleaner_process_has_the_result_of_a_compaction_in_process(
         log.append(build([Record(0, 5_000, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=sequence), 0)
     append_flushed(log, keyed_batch(("a", "2")))
     assert log.roll(0)
-    owner.write(request_line(log.folder, log.closed, log.active_base, producers, **SETTINGS))
+    owner.write(request_line(log.folder, log.closed_segments, log.active_base, producers, **SETTINGS))
     assert main() == 0
     printed = capsys.readouterr()
     report = Report(printed.out.encode())

@@ -54,8 +54,8 @@ def test_compaction_keeps_the_newest_record_of_each_key_at_its_offset(data_folde
     assert (job.bytes_before, job.bytes_after) == (before - last, log.size - last)
     for clean_stop in (False, True):
         log.close()
-        log, recovery = reopen(data_folder.disk, data_folder.path, clean=clean_stop)
-        assert (records_by_offset(log), log.next_offset, recovery.cut_bytes) == (expected, 7, 0)
+        log, truncation = reopen(data_folder.disk, data_folder.path, clean=clean_stop)
+        assert (records_by_offset(log), log.next_offset, truncation.cut_bytes) == (expected, 7, 0)
     assert log.append(keyed_batch(("e", "1")), log.epoch) == 7
     assert sorted(name for name in data_folder.disk.list(f"{data_folder.path}/{FOLDER}") if name.endswith((".cleaned", ".swap", ".deleted"))) == []
 
@@ -76,13 +76,14 @@ def test_small_cleaned_segments_are_merged(data_folder: DataFolder) -> None:
     log, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=1_000)
     for number in range(100):
         log.append(keyed_batch((f"k{number % 10}", "x" * 100)), 0)
-    assert len(flush_and_roll(log).closed) > 15
+    assert len(flush_and_roll(log).closed_segments) > 15
     job = clean(data_folder.disk, log, segment_bytes=1_000)
-    assert (len(job.cleaned), len(log.closed)) == (1, 2)  # the last closed segment is kept as it is: no record in it has a newer value
-    assert all(segment.size <= 1_000 for segment in log.closed)
+    # The last closed segment is kept as it is: no record in it has a newer value.
+    assert (len(job.cleaned), len(log.closed_segments)) == (1, 2)
+    assert all(segment.size <= 1_000 for segment in log.closed_segments)
     assert len(records_by_offset(log)) == 10
     assert [name for name in data_folder.disk.list(f"{data_folder.path}/{FOLDER}") if name.endswith(".log")] == [
-        f"{base:020d}.log" for base in [*(segment.base for segment in log.closed), log.active_base]
+        f"{base:020d}.log" for base in [*(segment.base for segment in log.closed_segments), log.active_base]
     ]
 
 
@@ -223,7 +224,7 @@ def test_segments_younger_than_the_compaction_lag_are_not_cleaned(data_folder: D
         log.append(keyed_batch(("a", "1"), timestamp=timestamp), 0)
         flush_and_roll(log)
     log.append(keyed_batch(("a", "1"), timestamp=1_000), 0)
-    closed = log.closed
+    closed = log.closed_segments
     expected = {999: 0, 1_000: 1, 2_999: 1, 3_000: 3, 4_000: 4, 9_000: 4}
     assert {timestamp: log.closed_before(timestamp) for timestamp in expected} == {
         timestamp: (closed[:count], count) for timestamp, count in expected.items()

@@ -106,7 +106,7 @@ def test_compaction_keeps_the_same_records_as_kafka(tmp_path: Path) -> None:
     theirs, _ = opened(folder)
     ours, producers = opened(tmp_path / "ours" / f"{TOPIC}-0")
     before = stored(ours)
-    assert len(ours.closed) > 8
+    assert len(ours.closed_segments) > 8
     clean(OsDisk(), ours, segment_bytes=1 << 20, producers=producers.last_offsets())
     expected, actual = stored(theirs), stored(ours)
     assert len(expected) < len(before) - 20

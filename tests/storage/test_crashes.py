@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from protocol.batch import CorruptBatch, validate
 from simulator.disk import Crashed, Folder, SimDisk, data_disk
-from storage import AppendFailed, DamagedLog, Handles, Log, Recovery
+from storage import AppendFailed, DamagedLog, Handles, Log, Truncation
 from storage.flush import failed_flushes, flushed_before_failure, mark_flush_failed
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.opening import probe_path
@@ -47,12 +47,12 @@ def test_a_log_cut_at_any_byte_opens_with_its_whole_batches(data_folder: DataFol
     step = 1 if isinstance(data_folder.disk, SimDisk) else 7
     for length in range(0, len(intact) + 1, step):
         overwrite(data_folder.disk, path, intact[:length])
-        log, recovery = reopen(data_folder.disk, data_folder.path)
+        log, truncation = reopen(data_folder.disk, data_folder.path)
         batches_whole = sum(end <= length for end in ends[1:])
         assert names(log) == ["a.0", "b.0", "c.0"][:batches_whole]
-        assert recovery.cut_bytes == length - ends[batches_whole]
-        assert recovery.position == (ends[batches_whole] if recovery.cut_bytes else 0)
-        assert bool(recovery.reason) == bool(recovery.cut_bytes)
+        assert truncation.cut_bytes == length - ends[batches_whole]
+        assert truncation.position == (ends[batches_whole] if truncation.cut_bytes else 0)
+        assert bool(truncation.reason) == bool(truncation.cut_bytes)
         log.append(batch("new"), log.epoch)
         assert names(log)[batches_whole:] == ["new.0"]
 
@@ -149,7 +149,7 @@ class Run:
         self.clean = False
         self.log, _ = self.opened()
 
-    def opened(self) -> tuple[Log, Recovery]:
+    def opened(self) -> tuple[Log, Truncation]:
         return reopen(self.disk, "/data", segment_bytes=self.segment_bytes, recovery_point=self.flushed, clean=self.clean)
 
     def take(self, step: str, size: int) -> None:
@@ -533,7 +533,7 @@ def test_data_lost_by_a_failed_flush_is_cut_with_the_appends_after_it(failures: 
     """
     disk = data_disk()
 
-    def open_log() -> tuple[Log, Recovery]:
+    def open_log() -> tuple[Log, Truncation]:
         return Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 20, 0, False)
 
     log, _ = open_log()
@@ -548,9 +548,9 @@ def test_data_lost_by_a_failed_flush_is_cut_with_the_appends_after_it(failures: 
     disk.kill()
     disk.write_back()
     disk.crash()
-    log, recovery = open_log()
+    log, truncation = open_log()
     assert names(log) == ["a.0", "b.0"]
-    assert recovery.kept
+    assert truncation.kept
     assert not failed_flushes(disk, f"/data/{FOLDER}")
     append_flushed(log, batch("f"), log.epoch)
     disk.crash()

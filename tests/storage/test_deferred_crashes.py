@@ -12,7 +12,7 @@ import pytest
 
 from protocol.batch import Record, build, read_header
 from simulator.disk import Crashed, SimDisk
-from storage import AppendFailed, Handles, Log, Producers, Recovery
+from storage import AppendFailed, Handles, Log, Producers, Truncation
 from storage.swap import remove_deleted
 from tests.storage.logs import all_records, recover, stop
 
@@ -34,14 +34,14 @@ class Run:
         self.clean = False
         self.open()
 
-    def open(self) -> Recovery:
+    def open(self) -> Truncation:
         producers = Producers()
         clean, self.clean = self.clean, False
-        self.log, recovery = Log.open(
+        self.log, truncation = Log.open(
             Handles(self.disk), FOLDER, 900, self.point, clean, deferred=True, start_offset=self.start, producers=producers
         )
         self.producers = producers
-        return recovery
+        return truncation
 
     def append(self) -> None:
         producer = self.random.choice((-1, 1, 2, 3))

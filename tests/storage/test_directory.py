@@ -28,7 +28,7 @@ def opened(data_folder: DataFolder, node_id: int = NODE, cluster_id: str = "") -
 
 def stopped(data_folder: DataFolder) -> None:
     directory = opened(data_folder)
-    directory.begin()
+    directory.remove_clean_marker()
     directory.checkpoint({("orders", 0): 5})
     directory.mark_clean()
     directory.close()
@@ -111,7 +111,7 @@ def test_the_first_start_generates_ids_and_the_second_keeps_them(data_folder: Da
     first = opened(data_folder)
     assert (first.node_id, first.directory_id, first.cluster_id, first.clean) == (1, "id-1", "id-2", False)
     assert first.is_new
-    first.begin()
+    first.remove_clean_marker()
     first.close()
     second = opened(data_folder, cluster_id="id-2")
     assert (second.directory_id, second.cluster_id, second.is_new) == ("id-1", "id-2", False)
@@ -135,7 +135,7 @@ def test_an_orderly_stop_is_marked_until_the_next_start_begins(data_folder: Data
     directory.close()
     directory = opened(data_folder)  # reading it changes nothing
     assert directory.clean
-    directory.begin()
+    directory.remove_clean_marker()
     directory.close()
     assert not opened(data_folder).clean
 
@@ -323,7 +323,7 @@ def test_a_directory_that_cannot_be_used_is_named_with_the_reason() -> None:
     directory = opened(data_folder)
     disk.fail_folder_syncs = 1
     with pytest.raises(DirectoryUnusable, match="Input/output error"):
-        directory.begin()
+        directory.remove_clean_marker()
     assert disk.locks == {}  # every failure released the lock
     opened(data_folder).close()
 
@@ -420,7 +420,7 @@ def test_a_directory_in_use_is_not_clean_after_a_power_failure() -> None:
     stopped(data_folder)
     directory = opened(data_folder)
     assert directory.clean
-    directory.begin()
+    directory.remove_clean_marker()
     disk.crash()
     assert not opened(data_folder).clean
 

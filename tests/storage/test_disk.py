@@ -238,7 +238,7 @@ def test_a_folder_is_created_with_its_parents_each_name_synced_from_the_top(tmp_
     assert synced.names == [".", "a", "b"]
     disk.make_folder(str(tmp_path / "a/b/c"))
     assert synced.names == [".", "a", "b"]
-    disk.make_folder(str(tmp_path / "a/b/d/e"), safe=False)
+    disk.make_folder(str(tmp_path / "a/b/d/e"), durable=False)
     assert (tmp_path / "a/b/d/e").is_dir()
     assert synced.names == [".", "a", "b"]
 
@@ -270,7 +270,7 @@ def test_replacing_a_text_syncs_in_an_order_that_survives_a_power_failure(tmp_pa
     disk.replace_text(path, "one")
     assert (read(disk, path), os.listdir(tmp_path)) == (b"one", ["file"])
     assert synced.names == ["file.new", "file.new -> file", "."]
-    disk.replace_text(path, "two", safe=False)
+    disk.replace_text(path, "two", durable=False)
     assert (read(disk, path), os.listdir(tmp_path)) == (b"two", ["file"])
     assert synced.names[3:] == ["file.new -> file"]
 

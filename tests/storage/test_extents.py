@@ -21,7 +21,7 @@ def log(data_folder: DataFolder) -> Log:
     log.claim()
     for number in range(30):
         log.append(batch(f"b{number}", 1 + number % 3, padding=(number * 379) % 2_500), log.epoch)
-    assert len(log.closed) == 3
+    assert len(log.closed_segments) == 3
     return log
 
 

@@ -39,8 +39,8 @@ def test_appends_during_a_flush_become_durable_with_the_next_flush(deferred: boo
     log.finish_flush(flush, None)
     assert log.flush() == 2
     disk.crash()
-    log, recovery = Log.open(Handles(disk), path, 1 << 20, 2, False, deferred=deferred)
-    assert (names(log), log.next_offset, recovery.cut_bytes) == (["a.0", "b.0"], 2, 0)
+    log, truncation = Log.open(Handles(disk), path, 1 << 20, 2, False, deferred=deferred)
+    assert (names(log), log.next_offset, truncation.cut_bytes) == (["a.0", "b.0"], 2, 0)
 
 
 @pytest.mark.parametrize("syncs_file_system", [False, True])
@@ -61,8 +61,8 @@ def test_a_segment_begun_during_a_flush_survives_a_crash_after_the_next_flush(sy
         log.finish_flush(flush, None)
     assert (log.segment_count, log.flushed_offset, log.flush()) == (2, 1, 2)
     disk.crash()
-    log, recovery = Log.open(Handles(disk), path, 1 << 20, 2, False, deferred=True)
-    assert (names(log), log.next_offset, recovery.cut_bytes) == (["a.0", "b.0"], 2, 0)
+    log, truncation = Log.open(Handles(disk), path, 1 << 20, 2, False, deferred=True)
+    assert (names(log), log.next_offset, truncation.cut_bytes) == (["a.0", "b.0"], 2, 0)
 
 
 @pytest.mark.parametrize(("end", "synced", "names_too"), [(1, [0, 2], True), (2, [2], True), (3, [2], False), (4, [], False)])

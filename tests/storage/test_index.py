@@ -218,8 +218,8 @@ def test_index_files_have_no_entry_for_batches_cut_while_opening(data_folder: Da
     data = bytearray(read(data_folder.disk, path))
     data[at + 16] ^= 2
     overwrite(data_folder.disk, path, bytes(data))
-    cut, recovery = Log.open(Handles(data_folder.disk), f"{data_folder.path}/{FOLDER}", 1 << 20, 0, False, deferred=True)
-    assert recovery.cut_bytes == len(data) - at
+    cut, truncation = Log.open(Handles(data_folder.disk), f"{data_folder.path}/{FOLDER}", 1 << 20, 0, False, deferred=True)
+    assert truncation.cut_bytes == len(data) - at
     cut.close()
     stored = [read(data_folder.disk, file) if data_folder.disk.exists(file) else b"" for file in (f"{path[:-4]}.index", f"{path[:-4]}.timeindex")]
     for entries, form, field in zip(stored, (">ii", ">qi"), (0, 1), strict=True):
@@ -241,8 +241,8 @@ def test_after_an_orderly_stop_the_index_files_are_those_of_the_log(data_folder:
     check_index_files(data_folder, 10_000_000)
     path = f"{data_folder.path}/{FOLDER}/{BASE}.log"
     overwrite(data_folder.disk, path, read(data_folder.disk, path) + batch("torn")[:70])
-    log, recovery = reopen(data_folder.disk, data_folder.path)
-    assert recovery.cut_bytes == 70
+    log, truncation = reopen(data_folder.disk, data_folder.path)
+    assert truncation.cut_bytes == 70
     log.close()
     check_index_files(data_folder, 10_000_000)
 

@@ -16,8 +16,8 @@ FIRST = "00000000000000000000"
 
 
 def test_a_folder_is_made_by_the_first_append(data_folder: DataFolder) -> None:
-    log, recovery = reopen(data_folder.disk, data_folder.path)
-    assert (log.next_offset, log.start_offset, log.size, recovery.cut_bytes) == (0, 0, 0, 0)
+    log, truncation = reopen(data_folder.disk, data_folder.path)
+    assert (log.next_offset, log.start_offset, log.size, truncation.cut_bytes) == (0, 0, 0, 0)
     assert log.flush() == 0
     assert not data_folder.disk.exists(f"{data_folder.path}/{FOLDER}")
     assert log.append(batch("a", 3), 0) == 0
@@ -71,8 +71,8 @@ def test_a_reopened_log_appends_at_the_next_offset(data_folder: DataFolder, clea
     log, _ = reopen(data_folder.disk, data_folder.path, segment_bytes=5000)
     append_all(log, 20, 2, padding=500)
     stop(log)
-    log, recovery = reopen(data_folder.disk, data_folder.path, clean=clean, segment_bytes=5000)
-    assert (recovery.cut_bytes, log.next_offset, log.flushed_offset, log.epoch) == (0, 40, 40, 1)
+    log, truncation = reopen(data_folder.disk, data_folder.path, clean=clean, segment_bytes=5000)
+    assert (truncation.cut_bytes, log.next_offset, log.flushed_offset, log.epoch) == (0, 40, 40, 1)
     assert log.append(batch("new"), 1) == 40
     assert names(log) == [f"b{number}.{record}" for number in range(20) for record in range(2)] + ["new.0"]
     assert newest_timestamp(log) == 1001

@@ -47,7 +47,7 @@ def test_a_log_with_the_longest_name_supports_every_operation(
     log = opened(data_folder, folder)
     for number in range(8):
         log.append(batch(f"k{number % 2}", padding=100), 0)
-    assert len(log.closed) > 2
+    assert len(log.closed_segments) > 2
     log.flush()
     clean(data_folder.disk, log)
     names_before = names(log)

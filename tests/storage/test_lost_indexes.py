@@ -66,7 +66,7 @@ def test_reads_are_unchanged_after_a_crash_lost_any_index(seed: int, course: str
     random = Random(f"{seed} {course}")
     disk = SimDisk(random)
     log, expected = written(disk, times(random, course, 260))
-    assert len(log.closed) >= 4
+    assert len(log.closed_segments) >= 4
     assert 4 * INTERVAL_BYTES < 60_000
     log.close()
     disk.crash()

@@ -39,7 +39,7 @@ def alone(disk: SimDisk, node_id: int = 3) -> DataDirectory:
 def left_by_one_broker(disk: SimDisk) -> dict[str, bytes]:
     """A directory after an orderly stop of a broker; returns the files that belonged to its process."""
     directory = alone(disk)
-    directory.begin()
+    directory.remove_clean_marker()
     directory.close()
     for name in OF_ONE_PROCESS:
         overwrite(disk, f"{ROOT}/{name}", name.encode())
@@ -119,7 +119,7 @@ def test_a_directory_that_cannot_be_used_is_named_with_the_reason(disk: SimDisk)
     with pytest.raises(DirectoryUnusable, match=f"^data directory /new: {os.strerror(errno.EROFS)}$"):
         open_node(disk, root="/new")
 
-    def refuse(path: str, safe: bool = True) -> None:
+    def refuse(path: str, durable: bool = True) -> None:
         raise OSError("the disk is away")
 
     disk.make_folder = refuse  # type: ignore[method-assign]

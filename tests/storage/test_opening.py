@@ -9,7 +9,7 @@ import pytest
 
 from simulator.disk import Content, NothingSurvives, SimDisk
 from storage import DamagedLog, Handles
-from storage.opening import PROBE_BYTES, Recovery, Repair, open_deferred, open_segments, probe_path, remove_leftovers
+from storage.opening import PROBE_BYTES, Repair, Truncation, open_deferred, open_segments, probe_path, remove_leftovers
 from storage.segment import segment_name
 from tests.storage.logs import CrashAt, overwrite, read
 from tests.storage.segments import batch_at
@@ -48,7 +48,7 @@ def test_a_repair_restores_lost_batches_from_the_turn_files(disk: SimDisk, recor
     repair.run()
     assert log_bytes(disk) == b"".join(data(0, 1, 2))
     assert [(segment.base, segment.next_offset) for segment in repair.segments] == [(0, 3)]
-    assert repair.recovery == Recovery()
+    assert repair.truncation == Truncation()
     assert disk.opened == 0
     disk.crash()
     assert log_bytes(disk) == b"".join(data(0, 1, 2))
@@ -67,7 +67,7 @@ def test_a_repair_of_an_empty_log_creates_no_files(disk: SimDisk) -> None:
     for path in (PATH, "/data/none-0"):
         repair = Repair(disk, path, 0, 0, True, batch_copies=lambda: data(0))
         repair.run()
-        assert (repair.segments, repair.recovery) == ([], Recovery())
+        assert (repair.segments, repair.truncation) == ([], Truncation())
     assert disk.list(PATH) == []
     assert disk.list("/data") == ["orders-0"]
 
@@ -145,9 +145,9 @@ def test_after_a_crash_the_last_segment_is_verified_and_no_other(disk: SimDisk) 
     lay_out(disk, {0: [*data(0), torn(1)], 2: [*data(2), torn(3)]})
     with pytest.raises(DamagedLog, match="checksum"):
         open_segments(Handles(disk), PATH, 4, False)  # offset 4 is flushed, so the torn batch 3 is damage
-    segments, recovery = open_segments(Handles(disk), PATH, 3, False)
+    segments, truncation = open_segments(Handles(disk), PATH, 3, False)
     assert [(segment.base, segment.next_offset) for segment in segments] == [(0, 2), (2, 3)]
-    assert (recovery.path, recovery.position, recovery.kept) == (f"{PATH}/{segment_name(2)}.log", len(b"".join(data(2))), "")
+    assert (truncation.path, truncation.position, truncation.kept) == (f"{PATH}/{segment_name(2)}.log", len(b"".join(data(2))), "")
     assert log_bytes(disk, 2) == b"".join(data(2))
 
 
@@ -188,9 +188,9 @@ def test_batches_cut_while_opening_do_not_return_after_a_crash() -> None:
     disk = SimDisk(NothingSurvives())
     disk.make_folder(PATH)
     lay_out(disk, {0: [*data(0), torn(1)], 2: data(2), 3: data(3)})
-    segments, recovery = open_deferred(Handles(disk), PATH, 0, False)
+    segments, truncation = open_deferred(Handles(disk), PATH, 0, False)
     assert [(segment.base, segment.next_offset) for segment in segments] == [(0, 1)]
-    assert recovery.cut_bytes == len(torn(1)) + len(b"".join(data(2, 3)))
+    assert truncation.cut_bytes == len(torn(1)) + len(b"".join(data(2, 3)))
     disk.crash()
     assert log_bytes(disk) == b"".join(data(0))
     assert [name for name in disk.list(PATH) if name.endswith(".log")] == [f"{segment_name(0)}.log"]
@@ -216,10 +216,10 @@ def test_a_repair_rewrites_acknowledged_batches_that_are_not_flushed(disk: SimDi
     apart = changed and flushed > 0
     assert [segment.base for segment in repair.segments] == ([0, 1] if apart else [0])
     assert log_bytes(disk) == b"".join(data(0) if apart else data(0, 1))
-    assert [read(disk, f"{repair.recovery.kept}/{name}") for name in disk.list(repair.recovery.kept)] == data(2)
+    assert [read(disk, f"{repair.truncation.kept}/{name}") for name in disk.list(repair.truncation.kept)] == data(2)
     disk.crash()
-    segments, recovery = open_segments(Handles(disk), PATH, 2, False)
-    assert (segments[-1].next_offset, recovery.cut_bytes) == (2, 0)
+    segments, truncation = open_segments(Handles(disk), PATH, 2, False)
+    assert (segments[-1].next_offset, truncation.cut_bytes) == (2, 0)
 
 
 def test_with_deferred_flushing_each_unflushed_segment_is_rewritten(disk: SimDisk) -> None:
@@ -271,8 +271,8 @@ def test_a_deferred_repair_cuts_damage_past_the_flushed_offset(disk: SimDisk, de
         assert log_bytes(disk) == data(0)[0] + damaged
         return
     repair.run()
-    assert (log_bytes(disk), repair.recovery.cut_bytes) == (data(0)[0], len(damaged))
-    assert [read(disk, f"{repair.recovery.kept}/{name}") for name in disk.list(repair.recovery.kept)] == [bytes(damaged)]
+    assert (log_bytes(disk), repair.truncation.cut_bytes) == (data(0)[0], len(damaged))
+    assert [read(disk, f"{repair.truncation.kept}/{name}") for name in disk.list(repair.truncation.kept)] == [bytes(damaged)]
 
 
 @pytest.mark.parametrize("power", [False, True])
@@ -306,7 +306,7 @@ def test_a_repair_of_a_complete_log_copies_nothing_from_the_turn_files(disk: Sim
     lay_out(disk, {0: data(0, 1, 2)})
     repair = Repair(disk, PATH, 3, 3, False, batch_copies=lambda: data(1, 2, 3, 4))
     repair.run()
-    assert (log_bytes(disk), repair.recovery) == (b"".join(data(0, 1, 2)), Recovery())
+    assert (log_bytes(disk), repair.truncation) == (b"".join(data(0, 1, 2)), Truncation())
     assert disk.list("/data") == ["orders-0"]
 
 
@@ -319,6 +319,6 @@ def test_damage_at_the_end_of_a_log_without_guarantees_is_cut_and_copied(disk: S
         with pytest.raises(DamagedLog, match="does not look like an interrupted write"):
             open_segments(Handles(disk), PATH, 1, False)
         return
-    segments, recovery = open_segments(Handles(disk), PATH, 1, False, cut_damage=True)
+    segments, truncation = open_segments(Handles(disk), PATH, 1, False, cut_damage=True)
     assert (segments[-1].next_offset, log_bytes(disk)) == (1, data(0)[0])
-    assert [read(disk, f"{recovery.kept}/{name}") for name in disk.list(recovery.kept)] == [bytes(damaged)]
+    assert [read(disk, f"{truncation.kept}/{name}") for name in disk.list(truncation.kept)] == [bytes(damaged)]

@@ -8,7 +8,7 @@ from protocol.batch import DELETE_HORIZON, Record, build, read_header, records, 
 from simulator.disk import SimDisk, data_disk
 from storage import Handles, Log
 from storage.checking import check
-from storage.promoted import Verdict, judge
+from storage.promoted import PromotedVerdict, judge
 from storage.segment import Segment, segment_name
 from storage.swap import promote
 from tests.storage.conftest import DataFolder
@@ -161,7 +161,7 @@ def test_a_rewritten_segment_is_not_replaced_by_its_former_content(disk: SimDisk
     """The same number of bytes but other records: the segment compacted from the old ones belongs to a later log."""
     log = filled(disk)
     _, _ = clean_and_promote(disk, log, segment_bytes=SEGMENT_BYTES)
-    last = log.closed[-1]
+    last = log.closed_segments[-1]
     path = f"{log.folder}/{segment_name(last.base)}.log"
     changed = b""
     for number in range(last.base, log.active_base):
@@ -211,7 +211,7 @@ def lay_out(disk: SimDisk, base: int, ending: str, data: bytes) -> None:
     overwrite(disk, f"/data/{FOLDER}/{segment_name(base)}.log{ending}", data)
 
 
-def verdict_of(disk: SimDisk, base: int) -> Verdict:
+def verdict_of(disk: SimDisk, base: int) -> PromotedVerdict:
     handles = Handles(disk)
     promoted = Segment(handles, f"/data/{FOLDER}", base, ".swap")
     assert check(promoted, from_start=True) == ""
@@ -222,7 +222,7 @@ def verdict_of(disk: SimDisk, base: int) -> Verdict:
     return verdict
 
 
-def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: int, offsets: Offsets) -> Verdict:
+def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: int, offsets: Offsets) -> PromotedVerdict:
     disk = data_disk()
     disk.make_folder(f"/data/{FOLDER}")
     for segments_of_kind, ending in ((standing, ""), (aside, ".deleted"), ({base: offsets}, ".swap")):
@@ -237,46 +237,46 @@ def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: in
     ("standing", "aside", "base", "offsets", "expected"),
     [
         # The segment is empty.
-        ({0: [0], 1: [1]}, {}, 0, [], Verdict.COVERED),
-        ({1: [1]}, {}, 0, [], Verdict.NEEDED),
+        ({0: [0], 1: [1]}, {}, 0, [], PromotedVerdict.COVERED),
+        ({1: [1]}, {}, 0, [], PromotedVerdict.NEEDED),
         # Its source segments are still there.
-        ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 0, [1, 3], Verdict.COVERED),
-        ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 2, [3], Verdict.COVERED),
-        ({0: [0, 1, 2, 3], 4: [4]}, {}, 2, [2, 3], Verdict.COVERED),
+        ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 0, [1, 3], PromotedVerdict.COVERED),
+        ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 2, [3], PromotedVerdict.COVERED),
+        ({0: [0, 1, 2, 3], 4: [4]}, {}, 2, [2, 3], PromotedVerdict.COVERED),
         # Set aside are other segments than its sources: before it, or right after it.
-        ({1: [1, 2], 3: [3]}, {0: [0]}, 1, [2], Verdict.COVERED),
-        ({0: [0, 1], 2: [2, 3], 5: [5]}, {4: [4]}, 0, [1, 3], Verdict.COVERED),
+        ({1: [1, 2], 3: [3]}, {0: [0]}, 1, [2], PromotedVerdict.COVERED),
+        ({0: [0, 1], 2: [2, 3], 5: [5]}, {4: [4]}, 0, [1, 3], PromotedVerdict.COVERED),
         # All or some of its sources are set aside.
-        ({4: [4]}, {0: [0, 1], 2: [2, 3]}, 0, [1, 3], Verdict.NEEDED),
-        ({4: [4]}, {0: [0, 1, 2, 3]}, 0, [0, 3], Verdict.NEEDED),
-        ({0: [0, 1], 4: [4]}, {2: [2, 3]}, 0, [1, 3], Verdict.NEEDED),
-        ({0: [0, 1], 4: [4]}, {2: [2, 3], 9: [9]}, 0, [1, 3], Verdict.NEEDED),
+        ({4: [4]}, {0: [0, 1], 2: [2, 3]}, 0, [1, 3], PromotedVerdict.NEEDED),
+        ({4: [4]}, {0: [0, 1, 2, 3]}, 0, [0, 3], PromotedVerdict.NEEDED),
+        ({0: [0, 1], 4: [4]}, {2: [2, 3]}, 0, [1, 3], PromotedVerdict.NEEDED),
+        ({0: [0, 1], 4: [4]}, {2: [2, 3], 9: [9]}, 0, [1, 3], PromotedVerdict.NEEDED),
         # A source is gone.
-        ({4: [4]}, {}, 0, [0, 1, 3], Verdict.NEEDED),
-        ({0: [0, 1], 4: [4]}, {}, 2, [2, 3], Verdict.NEEDED),
-        ({0: [0, 1], 5: [5]}, {}, 2, [3], Verdict.NEEDED),
+        ({4: [4]}, {}, 0, [0, 1, 3], PromotedVerdict.NEEDED),
+        ({0: [0, 1], 4: [4]}, {}, 2, [2, 3], PromotedVerdict.NEEDED),
+        ({0: [0, 1], 5: [5]}, {}, 2, [3], PromotedVerdict.NEEDED),
         # One part is missing and the next part is present: no swap leaves that.
-        ({0: [0], 4: [4]}, {}, 0, [0, 3], Verdict.FOREIGN),
-        ({2: [2], 4: [4]}, {}, 0, [1, 2], Verdict.FOREIGN),
-        ({3: [3], 4: [4]}, {}, 0, [1, 3], Verdict.FOREIGN),
+        ({0: [0], 4: [4]}, {}, 0, [0, 3], PromotedVerdict.FOREIGN),
+        ({2: [2], 4: [4]}, {}, 0, [1, 2], PromotedVerdict.FOREIGN),
+        ({3: [3], 4: [4]}, {}, 0, [1, 3], PromotedVerdict.FOREIGN),
         # No segment follows: a compaction leaves the last segment alone.
-        ({}, {}, 0, [0, 1], Verdict.FOREIGN),
-        ({0: [0]}, {}, 1, [1], Verdict.FOREIGN),
-        ({0: [0], 3: [3]}, {}, 1, [1, 3], Verdict.FOREIGN),
+        ({}, {}, 0, [0, 1], PromotedVerdict.FOREIGN),
+        ({0: [0]}, {}, 1, [1], PromotedVerdict.FOREIGN),
+        ({0: [0], 3: [3]}, {}, 1, [1, 3], PromotedVerdict.FOREIGN),
         # It has an offset that none of its sources has.
-        ({4: [4]}, {0: [0, 2]}, 0, [1, 2], Verdict.FOREIGN),
-        ({0: [0, 2], 4: [4]}, {}, 0, [1, 2], Verdict.FOREIGN),
-        ({4: [4]}, {0: [0, 2, 3]}, 0, [0, 1, 3], Verdict.FOREIGN),
+        ({4: [4]}, {0: [0, 2]}, 0, [1, 2], PromotedVerdict.FOREIGN),
+        ({0: [0, 2], 4: [4]}, {}, 0, [1, 2], PromotedVerdict.FOREIGN),
+        ({4: [4]}, {0: [0, 2, 3]}, 0, [0, 1, 3], PromotedVerdict.FOREIGN),
     ],
 )
 def test_a_promoted_segment_is_compared_with_current_and_set_aside_segments(
-    standing: dict[int, Offsets], aside: dict[int, Offsets], base: int, offsets: Offsets, expected: Verdict
+    standing: dict[int, Offsets], aside: dict[int, Offsets], base: int, offsets: Offsets, expected: PromotedVerdict
 ) -> None:
     assert verdict_on(standing, aside, base, offsets) is expected
 
 
 def test_a_base_offset_inside_a_batch_belongs_to_another_log() -> None:
-    for base, expected in ((1, Verdict.FOREIGN), (2, Verdict.FOREIGN), (3, Verdict.NEEDED)):
+    for base, expected in ((1, PromotedVerdict.FOREIGN), (2, PromotedVerdict.FOREIGN), (3, PromotedVerdict.NEEDED)):
         disk = data_disk()
         disk.make_folder(f"/data/{FOLDER}")
         lay_out(disk, 0, "", numbered_batch(0, records=3))
@@ -297,25 +297,25 @@ OLD = numbered_batch(0, "same", records=4)
 @pytest.mark.parametrize(
     ("new", "expected"),
     [
-        (OLD, Verdict.COVERED),
-        (without(OLD, 0), Verdict.COVERED),
-        (without(OLD, 3), Verdict.COVERED),
-        (without(OLD, 0, 1, 2, horizon=9_000), Verdict.COVERED),
-        (without(OLD, 1, 2, 3), Verdict.COVERED),
-        (without(OLD, 0, max_timestamp=1_004), Verdict.FOREIGN),
-        (without(OLD, 0, 1, 2, 3), Verdict.COVERED),
-        (without(numbered_batch(0, "other", records=4), 0), Verdict.FOREIGN),
-        (without(numbered_batch(0, "same", records=5), 0), Verdict.FOREIGN),
-        (without(numbered_batch(0, "same", records=3), 0), Verdict.FOREIGN),
-        (without(numbered_batch(0, "same", records=4, epoch=4), 0), Verdict.FOREIGN),
-        (without(numbered_batch(0, "same", records=4, producer_id=8), 0), Verdict.FOREIGN),
-        (without(numbered_batch(0, "same", records=4, producer_epoch=2), 0), Verdict.FOREIGN),
-        (without(numbered_batch(0, "same", records=4, base_sequence=6), 0), Verdict.FOREIGN),
-        (without(OLD, 0, 1, 2, 3, max_timestamp=1_002), Verdict.FOREIGN),
-        (without(OLD, 0, 1, 2, 3, max_timestamp=1_004), Verdict.FOREIGN),
+        (OLD, PromotedVerdict.COVERED),
+        (without(OLD, 0), PromotedVerdict.COVERED),
+        (without(OLD, 3), PromotedVerdict.COVERED),
+        (without(OLD, 0, 1, 2, horizon=9_000), PromotedVerdict.COVERED),
+        (without(OLD, 1, 2, 3), PromotedVerdict.COVERED),
+        (without(OLD, 0, max_timestamp=1_004), PromotedVerdict.FOREIGN),
+        (without(OLD, 0, 1, 2, 3), PromotedVerdict.COVERED),
+        (without(numbered_batch(0, "other", records=4), 0), PromotedVerdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=5), 0), PromotedVerdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=3), 0), PromotedVerdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=4, epoch=4), 0), PromotedVerdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=4, producer_id=8), 0), PromotedVerdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=4, producer_epoch=2), 0), PromotedVerdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=4, base_sequence=6), 0), PromotedVerdict.FOREIGN),
+        (without(OLD, 0, 1, 2, 3, max_timestamp=1_002), PromotedVerdict.FOREIGN),
+        (without(OLD, 0, 1, 2, 3, max_timestamp=1_004), PromotedVerdict.FOREIGN),
     ],
 )
-def test_a_compacted_batch_is_identified_by_its_unchanged_fields(disk: SimDisk, new: bytes, expected: Verdict) -> None:
+def test_a_compacted_batch_is_identified_by_its_unchanged_fields(disk: SimDisk, new: bytes, expected: PromotedVerdict) -> None:
     disk.make_folder(f"/data/{FOLDER}")
     lay_out(disk, 0, "", OLD)
     lay_out(disk, 9, "", numbered_batch(9))
@@ -331,20 +331,20 @@ def test_an_unchanged_batch_matches_even_if_its_records_are_unreadable() -> None
         lay_out(disk, 0, "", numbered_batch(0) + numbered_batch(1) + unreadable + last)
         lay_out(disk, 4, "", numbered_batch(4))
         lay_out(disk, 0, ".swap", numbered_batch(1) + unreadable)
-        assert verdict_of(disk, 0) is Verdict.COVERED
+        assert verdict_of(disk, 0) is PromotedVerdict.COVERED
 
 
 def test_the_whole_batches_of_a_torn_segment_are_compared() -> None:
     wrong_checksum = numbered_batch(1)[:17] + bytes(4) + numbered_batch(1)[21:]
     for torn, expected in (
-        (numbered_batch(2)[:-1], Verdict.COVERED),
-        (b"\1" * 100, Verdict.COVERED),
-        (numbered_batch(1)[:-1], Verdict.FOREIGN),
-        (wrong_checksum, Verdict.FOREIGN),
+        (numbered_batch(2)[:-1], PromotedVerdict.COVERED),
+        (b"\1" * 100, PromotedVerdict.COVERED),
+        (numbered_batch(1)[:-1], PromotedVerdict.FOREIGN),
+        (wrong_checksum, PromotedVerdict.FOREIGN),
     ):
         disk = data_disk()
         disk.make_folder(f"/data/{FOLDER}")
-        lay_out(disk, 0, "", numbered_batch(0) + (b"" if expected is Verdict.FOREIGN else numbered_batch(1)) + torn)
+        lay_out(disk, 0, "", numbered_batch(0) + (b"" if expected is PromotedVerdict.FOREIGN else numbered_batch(1)) + torn)
         lay_out(disk, 4, "", numbered_batch(4))
         lay_out(disk, 0, ".swap", numbered_batch(0) + numbered_batch(1))
         assert verdict_of(disk, 0) is expected

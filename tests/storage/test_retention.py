@@ -6,7 +6,7 @@ import pytest
 
 from protocol.batch import Record, TimestampType, build
 from simulator.disk import SimDisk
-from storage import AppendFailed, DamagedLog, Handles, Log, Recovery, folders_set_aside, remove_folder
+from storage import AppendFailed, DamagedLog, Handles, Log, Truncation, folders_set_aside, remove_folder
 from storage.swap import remove_deleted
 from tests.storage.conftest import DataFolder, in_memory
 from tests.storage.logs import FOLDER, bases, batch, names, overwrite, read, recover, result_of, scan
@@ -16,7 +16,7 @@ ONE = len(batch("b00", padding=100))
 
 def opened(
     data_folder: DataFolder, *, clean: bool = False, recovery_point: int = 0, start_offset: int = 0, per_segment: int = 4
-) -> tuple[Log, Recovery]:
+) -> tuple[Log, Truncation]:
     return Log.open(
         Handles(data_folder.disk),
         f"{data_folder.path}/{FOLDER}",
@@ -261,11 +261,11 @@ def test_after_a_crash_a_log_ends_at_the_first_torn_batch_past_the_recovery_poin
         with pytest.raises(DamagedLog, match="cut short"):
             opened(data_folder, recovery_point=8)
         return
-    log, recovery = opened(data_folder, recovery_point=8)
+    log, truncation = opened(data_folder, recovery_point=8)
     assert log.next_offset == 4 * torn + 1
     assert names(log) == [f"b{number:02}.0" for number in range(4 * torn + 1)]
-    assert (recovery.path, recovery.position) == (path, ONE)
-    assert recovery.cut_bytes == 10 + max(14 - 4 * torn, 0) * ONE
+    assert (truncation.path, truncation.position) == (path, ONE)
+    assert truncation.cut_bytes == 10 + max(14 - 4 * torn, 0) * ONE
     assert (bases(log), bases_on_disk(data_folder)) == ([4 * n for n in range(torn + 1)],) * 2
     assert log.append(batch("new"), log.epoch) == 4 * torn + 1
 

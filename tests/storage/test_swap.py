@@ -48,11 +48,11 @@ def test_a_crash_at_any_step_of_a_cleaning_leaves_the_same_records(segment_bytes
                 clean(disk, log, segment_bytes=segment_bytes, delete_retention_ms=0)
         if power:
             disk.crash()
-        reopened, recovery = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
+        reopened, truncation = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
         outcomes.add(len(records_by_offset(reopened)))
         assert values_by_key(reopened) == expected
         assert old.items() >= records_by_offset(reopened).items()
-        assert (reopened.next_offset, reopened.start_offset, recovery.cut_bytes) == (COUNT, 0, 0)
+        assert (reopened.next_offset, reopened.start_offset, truncation.cut_bytes) == (COUNT, 0, 0)
         assert left_over(disk) == []
         reopened.append(keyed_batch(("new", "1")), reopened.epoch)
         stop(reopened)
@@ -183,21 +183,21 @@ def test_promoting_or_reverting_a_segment_survives_a_power_failure(given_up: boo
 
 def test_a_promoted_part_is_ignored_if_an_earlier_part_is_not_promoted(disk: SimDisk) -> None:
     log = filled(disk, 20)
-    before = [segment.base for segment in log.closed]
+    before = [segment.base for segment in log.closed_segments]
     _, (first, *_, last) = clean_and_promote(disk, log, segment_bytes=1_000)
     disk.rename(first.log_path, f"{first.path}.log.1.cleaned")
     overwrite(disk, f"{last.path}.log.2.cleaned", b"")
     reopened, _ = reopen(disk, "/data")
-    assert [segment.base for segment in reopened.closed] == before
+    assert [segment.base for segment in reopened.closed_segments] == before
     assert left_over(disk) == []
 
 
 def test_an_empty_segment_promoted_by_kafka_replaces_no_existing_segment(disk: SimDisk) -> None:
     log = filled(disk)
-    expected, before = records_by_offset(log), [segment.base for segment in log.closed]
+    expected, before = records_by_offset(log), [segment.base for segment in log.closed_segments]
     overwrite(disk, f"/data/{FOLDER}/{before[1]:020}.log.swap", b"")
     reopened, _ = reopen(disk, "/data")
-    assert (records_by_offset(reopened), [segment.base for segment in reopened.closed]) == (expected, before)
+    assert (records_by_offset(reopened), [segment.base for segment in reopened.closed_segments]) == (expected, before)
     assert left_over(disk) == []
 
 
@@ -231,14 +231,14 @@ def test_a_swap_interrupted_in_kafka_is_finished_as_kafka_does() -> None:
     for parts_left in (0, 1):
         disk = data_disk()
         log = filled(disk, 20)
-        expected, closed = values_by_key(log), len(log.closed)
+        expected, closed = values_by_key(log), len(log.closed_segments)
         job = compaction(disk, log, segment_bytes=1_000)
         assert list(job.steps())
         promote(disk, log.folder, job.cleaned[1:], "0")
         if not parts_left:
             remove_unfinished_cleaned(disk)
         reopened, _ = reopen(disk, "/data")
-        assert (len(reopened.closed) == closed) == bool(parts_left)
+        assert (len(reopened.closed_segments) == closed) == bool(parts_left)
         assert values_by_key(reopened) == expected
         assert left_over(disk) == []
 
@@ -262,14 +262,14 @@ def test_a_log_rolls_early_if_the_roll_need_not_wait(data_folder: DataFolder) ->
     run_flush(log, flush)
     assert log.roll(0)
     assert log.roll(0)
-    assert ([segment.base for segment in log.closed], log.active_base) == ([0], 1)
+    assert ([segment.base for segment in log.closed_segments], log.active_base) == ([0], 1)
     log.append(keyed_batch(("a", "2")), 0)
     assert not log.roll(10)
     assert log.roll(1_000)
-    assert (log.flushed_offset, len(log.closed)) == (2, 2)
+    assert (log.flushed_offset, len(log.closed_segments)) == (2, 2)
     for clean_stop in (False, True):
         reopened, _ = reopen(data_folder.disk, data_folder.path, clean=clean_stop)
-        assert ([segment.base for segment in reopened.closed], reopened.active_base, reopened.next_offset) == ([0, 1], 2, 2)
+        assert ([segment.base for segment in reopened.closed_segments], reopened.active_base, reopened.next_offset) == ([0, 1], 2, 2)
         assert names(reopened) == ["a", "a"]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from protocol.batch import Record, batch_end, build, read_header, rewrite, stamp_whole
 from simulator.disk import NothingSurvives, SimDisk
-from storage import DamagedLog, Handles, Log, Recovery
-from storage.aside import BYTES_MAX, ENTRIES_MAX, set_aside_bytes
+from storage import DamagedLog, Handles, Log, Truncation
+from storage.aside import BYTES_MAX, ENTRIES_MAX, copy_cut_bytes
 from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, SECTOR, find_sound, has_unwritten, is_torn
 from tests.storage.conftest import DataFolder
 from tests.storage.logs import FOLDER, append_flushed, batch, names, overwrite, read, stop
@@ -21,7 +21,7 @@ COUNT = 3
 
 def reopened(
     disk: SimDisk, deferred: bool = False, twice: list[bytes] | None = None, segment_bytes: int = 1 << 20, point: int = 0
-) -> tuple[Log, Recovery]:
+) -> tuple[Log, Truncation]:
     return Log.open(Handles(disk), f"/data/{FOLDER}", segment_bytes, point, False, deferred=deferred, batch_copies=lambda: twice or [])
 
 
@@ -60,11 +60,11 @@ def test_a_flipped_bit_refuses_the_log_unless_turn_files_have_its_batches(disk: 
                     reopened(disk, twice=twice, point=damaged + bit % 2)  # on both sides of the recovery point
                 assert caught.value.position == before
                 assert read(disk, LOG) == bytes(data)
-            log, recovery = reopened(disk, twice=batches)
+            log, truncation = reopened(disk, twice=batches)
             assert names(log) == [f"b{number}.0" for number in range(damaged)]
-            copies = disk.list(recovery.kept)
-            assert [read(disk, f"{recovery.kept}/{copy}") for copy in copies] == [bytes(data[before:])]
-            assert recovery.position == before
+            copies = disk.list(truncation.kept)
+            assert [read(disk, f"{truncation.kept}/{copy}") for copy in copies] == [bytes(data[before:])]
+            assert truncation.position == before
 
 
 def test_a_deferred_log_cuts_damage_and_copies_it_with_later_segments(disk: SimDisk) -> None:
@@ -76,13 +76,13 @@ def test_a_deferred_log_cuts_damage_and_copies_it_with_later_segments(disk: SimD
     data = bytearray(second)
     data[-1] ^= 1
     overwrite(disk, f"{folder}/{logs[1]}", bytes(data))
-    log, recovery = reopened(disk, deferred=True)
+    log, truncation = reopened(disk, deferred=True)
     assert names(log) == ["b0.0", "b1.0", "b2.0"]
-    assert recovery.cut_bytes == len(batches[3]) + len(third)
-    copies = {name: read(disk, f"{recovery.kept}/{name}") for name in disk.list(recovery.kept)}
+    assert truncation.cut_bytes == len(batches[3]) + len(third)
+    copies = {name: read(disk, f"{truncation.kept}/{name}") for name in disk.list(truncation.kept)}
     assert copies == {f"{logs[1]}.from-{len(batches[2])}": bytes(data[len(batches[2]) :]), f"{logs[2]}.from-0": third}
     disk.crash()
-    assert disk.list(recovery.kept) == sorted(copies)  # it survives a crash
+    assert disk.list(truncation.kept) == sorted(copies)  # it survives a crash
     assert first
 
 
@@ -92,8 +92,8 @@ def test_segments_after_a_torn_end_are_copied_but_not_the_torn_end(disk: SimDisk
     logs = [name for name in disk.list(folder) if name.endswith(".log")]
     second, third = (read(disk, f"{folder}/{name}") for name in logs[1:])
     overwrite(disk, f"{folder}/{logs[1]}", second[:-1])
-    _, recovery = reopened(disk, deferred=True)
-    assert [read(disk, f"{recovery.kept}/{name}") for name in disk.list(recovery.kept)] == [third]
+    _, truncation = reopened(disk, deferred=True)
+    assert [read(disk, f"{truncation.kept}/{name}") for name in disk.list(truncation.kept)] == [third]
 
 
 @pytest.mark.parametrize("deferred", [False, True])
@@ -114,10 +114,10 @@ def test_a_torn_write_is_cut_without_a_copy(disk: SimDisk, deferred: bool) -> No
     ]
     for data in ends:
         overwrite(disk, LOG, data)
-        log, recovery = reopened(disk, deferred=deferred)
+        log, truncation = reopened(disk, deferred=deferred)
         assert names(log)[:2] == ["b0.0", "b1.0"]
-        assert recovery.cut_bytes > 0
-        assert recovery.kept == ""
+        assert truncation.cut_bytes > 0
+        assert truncation.kept == ""
     assert not disk.exists("/data/set-aside")
 
 
@@ -128,9 +128,9 @@ def test_zeros_followed_by_sound_batches_are_damage(disk: SimDisk) -> None:
     overwrite(disk, LOG, bytes(data))
     with pytest.raises(DamagedLog):
         reopened(disk)
-    log, recovery = reopened(disk, deferred=True)
+    log, truncation = reopened(disk, deferred=True)
     assert names(log) == ["b0.0"]
-    assert recovery.kept
+    assert truncation.kept
 
 
 def test_nothing_is_cut_without_room_for_a_copy(disk: SimDisk) -> None:
@@ -161,9 +161,10 @@ def test_a_repair_keeps_a_copy_of_the_whole_batches_that_it_cuts(disk: SimDisk) 
     repair.run()
     log.finish_repair(repair)
     assert names(log) == ["flushed.0"]
-    recovery = repair.recovery
-    assert (recovery.path, recovery.position, recovery.cut_bytes, recovery.reason) == (LOG, log.size, len(cut), "it was not acknowledged")
-    assert [read(disk, f"{repair.recovery.kept}/{name}") for name in disk.list(repair.recovery.kept)] == [cut]
+    truncation = repair.truncation
+    assert (truncation.path, truncation.position, truncation.cut_bytes) == (LOG, log.size, len(cut))
+    assert truncation.reason == "it was not acknowledged"
+    assert [read(disk, f"{truncation.kept}/{name}") for name in disk.list(truncation.kept)] == [cut]
 
 
 @pytest.mark.parametrize("name", ["orders-0", "t" * 249 + "-99999"])
@@ -176,7 +177,7 @@ def test_the_newest_copies_are_kept(data_folder: DataFolder, name: str) -> None:
         data_folder.disk.make_folder(f"{around}/{name_of_another}")
     for number in range(ENTRIES_MAX + 3):
         overwrite(data_folder.disk, f"{folder}/x.log", b"%d" % number)
-        copy_folder = set_aside_bytes(data_folder.disk, folder, [(f"{folder}/x.log", 0)])
+        copy_folder = copy_cut_bytes(data_folder.disk, folder, [(f"{folder}/x.log", 0)])
         assert read(data_folder.disk, f"{copy_folder}/x.log.from-0") == b"%d" % number
         assert len(copy_folder.rpartition("/")[2]) == min(len("000001-") + len(name), 255)
     set_aside = [entry for entry in data_folder.disk.list(around) if entry not in foreign_names]
@@ -195,10 +196,10 @@ def test_a_copy_is_durable_even_if_older_copies_cannot_be_removed() -> None:
 
     disk.remove = refuse  # type: ignore[method-assign]
     overwrite(disk, LOG, b"12345")
-    copies = [set_aside_bytes(disk, f"/data/{FOLDER}", [(LOG, 2)]) for _ in range(ENTRIES_MAX + 2)]
+    copies = [copy_cut_bytes(disk, f"/data/{FOLDER}", [(LOG, 2)]) for _ in range(ENTRIES_MAX + 2)]
     disk.room = 1
     with pytest.raises(OSError, match="No space left"):  # and an older copy cannot be removed either
-        set_aside_bytes(disk, f"/data/{FOLDER}", [(LOG, 0)])
+        copy_cut_bytes(disk, f"/data/{FOLDER}", [(LOG, 0)])
     disk.crash()
     disk.remove = original  # type: ignore[method-assign]
     assert [read(disk, f"{copy_folder}/{0:020}.log.from-2") for copy_folder in copies] == [b"345"] * len(copies)
@@ -213,7 +214,7 @@ def test_copies_are_limited_in_bytes_except_for_the_newest(disk: SimDisk, monkey
     listings = []
     for size in (400, 400, 400, 200, 2_000, 10):
         overwrite(disk, LOG, bytes(size))
-        set_aside_bytes(disk, f"/data/{FOLDER}", [(LOG, 0)])
+        copy_cut_bytes(disk, f"/data/{FOLDER}", [(LOG, 0)])
         listings.append([int(entry[:6]) for entry in disk.list("/data/set-aside")])
     assert listings == [[1], [1, 2], [2, 3], [2, 3, 4], [5], [6]]
     assert disk.opened == 0

@@ -56,7 +56,7 @@ class Written:
         match random.randrange(40):
             case 0:
                 self.log.delete_before(random.randrange(self.log.start_offset, self.log.next_offset + 1))
-            case 1 if len(self.log.closed) > 1:
+            case 1 if len(self.log.closed_segments) > 1:
                 clean(self.disk, self.log, now=self.now, segment_bytes=random.choice((5_000, 1 << 20)))
             case 2:
                 self.log.apply_retention(0, 0, -1, self.log.size // 2)
@@ -113,7 +113,7 @@ def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: SimDis
         result = next(steps, None)
         while result is None:
             match written.random.randrange(4):
-                case 0 if len(log.closed) > 1:
+                case 0 if len(log.closed_segments) > 1:
                     clean(disk, log, now=written.now)
                 case 1:
                     log.drop_old(written.random.randrange(1_000, 1_500), 0, 0)

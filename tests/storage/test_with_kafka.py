@@ -24,8 +24,8 @@ WRITTEN = Path(__file__).parent / "kafka_written" / "stored1-0"
 def test_a_segment_written_by_kafka_opens_and_accepts_appends(tmp_path: Path, clean: bool) -> None:
     folder = tmp_path / "stored1-0"
     shutil.copytree(WRITTEN, folder)
-    log, recovery = Log.open(Handles(OsDisk()), str(folder), 1 << 20, 65, clean)
-    assert (recovery.cut_bytes, log.next_offset, log.epoch) == (0, 65, 1)
+    log, truncation = Log.open(Handles(OsDisk()), str(folder), 1 << 20, 65, clean)
+    assert (truncation.cut_bytes, log.next_offset, log.epoch) == (0, 65, 1)
     decoded = [record for chunk in scan(log) for header in batches(chunk) for record in records(chunk, header)]
     assert [record.offset for record in decoded] == list(range(65))
     assert [record.key for record in decoded[:60]] == [b"k%d" % n for n in range(60)]

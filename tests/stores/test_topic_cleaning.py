@@ -15,7 +15,7 @@ from broker.stores.jetstream.store_client import StoreClient
 from broker.stores.jetstream.topic_cleaning import cleanable
 from broker.stores.jetstream.topic_logs import StreamTopicLog
 from protocol.batch import records
-from storage import Limits, LogId
+from storage import LogId, RetentionLimits
 from storage.log_copy import LogEnd, LogState
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
 from tests.stores.stream_topics import Rules, Written, begin_cleaning, clean, first_sequence, read_log
@@ -24,7 +24,7 @@ from tests.support.nats_engine import NatsEngine
 pytestmark = pytest.mark.jetstream
 
 TOPIC = LogId("states", 0)
-KEEP = Limits(-1, -1, 0)
+KEEP = RetentionLimits(-1, -1, 0)
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_retention_drops_what_was_cleaned_too(nodes: NodesOverJetStream) -> None
     fill(written, first, log, 200)
     until = clean(first, log)
     newest = max(part.max_timestamp for part in log.parts if part.cleaned)
-    assert log.apply_retention(newest + 10, 0, Limits(5, -1, 0)) > 0
+    assert log.apply_retention(newest + 10, 0, RetentionLimits(5, -1, 0)) > 0
     assert log.records.start_offset >= until
     first.wait(lambda: not log.chain.pending)
     assert not [part for part in log.parts if part.cleaned]

@@ -177,7 +177,7 @@ class TopicWorld(TopicBroker):
 
     def _compact(self, name: str) -> None:
         partition = self.find(name)
-        if partition.error or not self.histories[name].compacted or not disk_log(partition).closed:
+        if partition.error or not self.histories[name].compacted or not disk_log(partition).closed_segments:
             return
         log = disk_log(partition)
         log.begin_compaction()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from protocol.batch import read_header, stamp
-from storage import AppendFailed, Extent, FoundRecord, Limits, LogId, ServedLog, TopicInfo, TopicLog, Unreadable
+from storage import AppendFailed, Extent, FoundRecord, LogId, RetentionLimits, ServedLog, TopicInfo, TopicLog, Unreadable
 
 
 class MemoryRecords:
@@ -160,7 +160,7 @@ class MemoryTopicLog:
     def set_segment_limits(self, segment_bytes: int, segment_ms: int) -> None:
         self.limits = segment_bytes, segment_ms
 
-    def apply_retention(self, now: int, monotonic: int, limits: Limits) -> int:
+    def apply_retention(self, now: int, monotonic: int, limits: RetentionLimits) -> int:
         dropped = 0
         while 0 <= limits.retention_bytes < self.records.size:
             self.records.drop_first()
@@ -203,7 +203,7 @@ class MemoryTopicStore:
     def served_log(self, id: LogId) -> ServedLog | None:
         return self.logs.get(id) or self.internal.get(id)
 
-    def existing(self, delete_delay_ms: int) -> list[LogId]:
+    def list_existing_logs(self, delete_delay_ms: int) -> list[LogId]:
         return list(self.logs)
 
     def exists(self, id: LogId) -> bool:

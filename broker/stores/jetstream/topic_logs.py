@@ -19,7 +19,7 @@ from broker.stores.jetstream.streams import Stream
 from broker.stores.jetstream.topic_state import SegmentState, TopicState, decode_state, encode_state
 from broker.stores.jetstream.wire import NOT_FOUND
 from protocol.batch import BatchHeader, CorruptBatch, read_header
-from storage import AppendFailed, Fenced, HeldBy, Limits, LogId, ServedLog, TopicInfo, TopicLog, Unreadable
+from storage import AppendFailed, Fenced, HeldBy, LogId, RetentionLimits, ServedLog, TopicInfo, TopicLog, Unreadable
 from storage.epochs import from_offset, with_epoch
 
 SEGMENT_BYTES_MAX: Final = 16 << 20  # a new owner reads at most this much
@@ -216,7 +216,7 @@ class StreamTopicLog(StreamLog):
         elif self._segment_ms and active.bytes and monotonic - self._active_since > self._segment_ms and not self.chain.pending:
             self._roll()
 
-    def apply_retention(self, now: int, monotonic: int, limits: Limits) -> int:
+    def apply_retention(self, now: int, monotonic: int, limits: RetentionLimits) -> int:
         """Drop expired segments, as Kafka does; the active segment only after a roll."""
         parts = self._state.parts
         if self._state_pending or self.cleaning or self.chain.failure is not None:
@@ -261,7 +261,7 @@ class StreamTopicStore:
     def served_log(self, id: LogId) -> ServedLog | None:
         return self._store.owned(id)
 
-    def existing(self, delete_delay_ms: int) -> list[LogId]:
+    def list_existing_logs(self, delete_delay_ms: int) -> list[LogId]:
         return []
 
     def exists(self, id: LogId) -> bool:

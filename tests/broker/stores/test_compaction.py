@@ -107,12 +107,12 @@ def test_above_the_bound_the_dirtiest_log_is_rolled_and_cleaned(tmp_path: Path, 
         write(small, 50)
         write(large, 120)
         await asyncio.sleep(0.1)
-        assert (cleaning.cleanings, large.closed) == (0, [])  # the log has too little to clean
+        assert (cleaning.cleanings, large.closed_segments) == (0, [])  # the log has too little to clean
         write(large, 200)
         expected = state(large)
         await until(lambda: cleaning.cleanings)
         assert (state(large), state(reopened(large))) == (expected, expected)
-        assert (len(large.closed), small.closed) == (1, [])
+        assert (len(large.closed_segments), small.closed_segments) == (1, [])
         assert large.size < 10 * 300
         assert (cleaning.live_bytes, cleaning.dirty_bytes) == (large.size, small.size)
         assert read_offsets(harness.disk, f"{tmp_path}/cleaner-offset-checkpoint") == {PAYMENTS: 320}

@@ -110,9 +110,9 @@ def test_the_dirty_ratio_must_exceed_the_minimum(logs: Logs) -> None:
     write(partition, 60)
     due = logs.most_urgent(0, 0.0)
     assert due is not None
-    due.state.clean_to = disk_log(partition).closed[3].base
+    due.state.clean_to = disk_log(partition).closed_segments[3].base
     assert logs.due() == ""
-    due.state.clean_to = disk_log(partition).closed[1].base
+    due.state.clean_to = disk_log(partition).closed_segments[1].base
     assert logs.due() == "orders"
 
 
