@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coordinator import partition_of
-from coordinator.notes import Kind
+from coordinator.notes import NoteKind
 from pipeline.build import build
 from pipeline.demo.commits import EVERY_MS, START_MS, write_commits
 from pipeline.ingest import Inputs, ingest
@@ -64,7 +64,7 @@ def write_logs(folder: Path, count: int, groups: int) -> None:
 def _ends(topic: str, minute: int) -> bytes:
     """A note with the end offsets of a topic, which grows a little faster than its groups commit."""
     end = (1 + minute * MINUTE_MS // EVERY_MS) * 102
-    header = NoteHeader(Kind.END_OFFSETS, START_MS + minute * MINUTE_MS)
+    header = NoteHeader(NoteKind.END_OFFSETS, START_MS + minute * MINUTE_MS)
     return write_note(header, EndOffsets(topic, [PartitionEnds(number, 0, end) for number in range(BATCH_RECORDS)]))
 
 

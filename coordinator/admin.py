@@ -9,8 +9,8 @@ from coordinator.facts import group_key, offset_key, read_offset
 from coordinator.group import CONSUMER, Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
 from coordinator.offsets import forget_offset
-from coordinator.outcome import Outcome
 from coordinator.states import State
+from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 
 
@@ -38,7 +38,7 @@ def listed(group: Group) -> ListedGroup:
     return ListedGroup(group.id, group.protocol_type or "", group.state.shown)
 
 
-def delete(out: Outcome, groups: dict[str, Group], group: Group) -> int:
+def delete(out: StepOutput, groups: dict[str, Group], group: Group) -> int:
     """Delete a group without members; handed-out member ids that no JoinGroup has used are no members. Tombstones of offsets precede the group's."""
     if group.state != State.EMPTY:
         return ErrorCode.NON_EMPTY_GROUP
@@ -51,7 +51,7 @@ def delete(out: Outcome, groups: dict[str, Group], group: Group) -> int:
     return ErrorCode.NONE
 
 
-def discard(out: Outcome, groups: dict[str, Group], group: Group) -> None:
+def discard(out: StepOutput, groups: dict[str, Group], group: Group) -> None:
     """Drop the group and the member ids handed out for it."""
     for pending in group.pending.values():
         out.deadlines.remove(pending)
@@ -61,7 +61,7 @@ def discard(out: Outcome, groups: dict[str, Group], group: Group) -> None:
     del groups[group.id]
 
 
-def delete_offsets(out: Outcome, group: Group, partitions: list[tuple[str, int]]) -> tuple[int, list[int]]:
+def delete_offsets(out: StepOutput, group: Group, partitions: list[tuple[str, int]]) -> tuple[int, list[int]]:
     """Offsets of subscribed topics are refused; deleting an offset that does not exist succeeds."""
     if group.state != State.EMPTY and group.protocol_type != CONSUMER:
         return ErrorCode.NON_EMPTY_GROUP, []
@@ -78,7 +78,7 @@ def delete_offsets(out: Outcome, group: Group, partitions: list[tuple[str, int]]
     return ErrorCode.NONE, codes
 
 
-def forget_topics(out: Outcome, group: Group, deleted: dict[str, int]) -> Iterator[None]:
+def forget_topics(out: StepOutput, group: Group, deleted: dict[str, int]) -> Iterator[None]:
     """Delete the offsets of deleted topics. `deleted` has the deletion time by topic: later commits belong to a new topic of that name.
 
     Yields whenever the tombstones fill a batch: the caller then emits them.

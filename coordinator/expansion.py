@@ -11,11 +11,11 @@ from __future__ import annotations
 from coordinator.calls import JoinRequest, JoinWaiter
 from coordinator.group import Group
 from coordinator.newcomer import admit_member
-from coordinator.outcome import Outcome
 from coordinator.pending_release import CHECK_MS
 from coordinator.policy_state import Newcomer, NewcomerKey
 from coordinator.roster import waits_for_roster
 from coordinator.states import COMPLETING, STABLE
+from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 
 
@@ -42,7 +42,7 @@ def count_other_newcomers(group: Group, request: JoinRequest) -> int:
     return len(policy.newcomers) - (_newcomer_key(request.member_id, request.instance_id) in policy.newcomers)
 
 
-def park_newcomer(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+def park_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """Park the JoinGroup of a newcomer. An older one of the same newcomer, likely of a lost connection, is refused; the wait counts from the older."""
     policy = group.policy
     assert policy is not None
@@ -56,7 +56,7 @@ def park_newcomer(out: Outcome, group: Group, request: JoinRequest, waiter: Join
     set_newcomer_timer(out, group)
 
 
-def admit_waiting(out: Outcome, group: Group) -> None:
+def admit_waiting(out: StepOutput, group: Group) -> None:
     """Called when a rebalance begins: all newcomers become members, except those whose protocols no longer fit."""
     policy = group.policy
     if policy is None or not policy.newcomers:
@@ -71,7 +71,7 @@ def admit_waiting(out: Outcome, group: Group) -> None:
     set_newcomer_timer(out, group)
 
 
-def refuse_unlisted_newcomers(out: Outcome, group: Group) -> None:
+def refuse_unlisted_newcomers(out: StepOutput, group: Group) -> None:
     """With roster.strict, refuse the newcomers that instance.ids does not list."""
     policy = group.policy
     if policy is None or not policy.policies.roster_strict:
@@ -83,7 +83,7 @@ def refuse_unlisted_newcomers(out: Outcome, group: Group) -> None:
     set_newcomer_timer(out, group)
 
 
-def drop_newcomer(out: Outcome, group: Group, id: str, instance: str | None) -> bool:
+def drop_newcomer(out: StepOutput, group: Group, id: str, instance: str | None) -> bool:
     """Drop a newcomer that leaves, or whose instance an administrator removes. False: no such newcomer waits."""
     policy = group.policy
     newcomer = policy.newcomers.get(_newcomer_key(id, instance)) if policy is not None else None
@@ -95,7 +95,7 @@ def drop_newcomer(out: Outcome, group: Group, id: str, instance: str | None) -> 
     return True
 
 
-def check_newcomers(out: Outcome, group: Group) -> bool:
+def check_newcomers(out: StepOutput, group: Group) -> bool:
     """Called at the deadline of the newcomers' timer: True if the rebalance is due; otherwise drop newcomers with closed connections."""
     policy = group.policy
     assert policy is not None
@@ -136,7 +136,7 @@ def expansion_deadline_ms(group: Group) -> int:
     return deadline_ms
 
 
-def set_newcomer_timer(out: Outcome, group: Group) -> None:
+def set_newcomer_timer(out: StepOutput, group: Group) -> None:
     policy = group.policy
     assert policy is not None
     if policy.newcomers:

@@ -11,8 +11,8 @@ from coordinator.facts import group_key, offset_key, read_offset
 from coordinator.group import CONSUMER, Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
 from coordinator.offsets import forget_offset
-from coordinator.outcome import Outcome
 from coordinator.states import State
+from coordinator.step_output import StepOutput
 
 # A sweep checks all groups, in steps of about ten milliseconds, each in its own turn of the event loop.
 OFFSETS_PER_SWEEP_STEP = 5_000
@@ -31,11 +31,11 @@ class Sweep(Timed):
         self.remaining: list[str] = []
 
 
-def schedule_sweep(out: Outcome, sweep: Sweep) -> None:
+def schedule_sweep(out: StepOutput, sweep: Sweep) -> None:
     out.deadlines.set(sweep, out.now + out.config.offsets_retention_check_interval_ms)
 
 
-def run_step(out: Outcome, groups: dict[str, Group], sweep: Sweep, steady_ms: int) -> Iterator[None]:
+def run_step(out: StepOutput, groups: dict[str, Group], sweep: Sweep, steady_ms: int) -> Iterator[None]:
     """Run one step of a sweep. Yields whenever the tombstones fill a batch, and at the end: the caller then emits them.
 
     `steady_ms`: the wall time since which the clock has run steadily; -1: the clock was set recently, so nothing expires yet.
@@ -66,7 +66,7 @@ def run_step(out: Outcome, groups: dict[str, Group], sweep: Sweep, steady_ms: in
         schedule_sweep(out, sweep)
 
 
-def _expire(out: Outcome, groups: dict[str, Group], group: Group, steady_ms: int) -> list[Fact]:
+def _expire(out: StepOutput, groups: dict[str, Group], group: Group, steady_ms: int) -> list[Fact]:
     """Drop expired offsets, then the group if it is empty and has no more offsets; return the tombstones."""
     facts: list[Fact] = []
     expired = [(topic, partition) for topic, partition, value in group.all_offsets() if _is_expired(out, group, topic, value, steady_ms)]
@@ -79,7 +79,7 @@ def _expire(out: Outcome, groups: dict[str, Group], group: Group, steady_ms: int
     return facts
 
 
-def _is_expired(out: Outcome, group: Group, topic: str, value: bytes, steady_ms: int) -> bool:
+def _is_expired(out: StepOutput, group: Group, topic: str, value: bytes, steady_ms: int) -> bool:
     """Whether a committed offset expires now.
 
     In an empty group retention counts from when it became empty, or from the commit if that time is unknown. In a simple group, and for a topic
@@ -99,6 +99,6 @@ def _is_expired(out: Outcome, group: Group, topic: str, value: bytes, steady_ms:
     return _age(out, stored.commit_ms if counts_from_commit else group.state_ms, steady_ms) >= out.config.offsets_retention_ms
 
 
-def _age(out: Outcome, stored_ms: int, steady_ms: int) -> int:
+def _age(out: StepOutput, stored_ms: int, steady_ms: int) -> int:
     """The time since `stored_ms`. If that is in the future, it is from a wrong clock: then the time since `steady_ms`."""
     return out.wall - (stored_ms if stored_ms <= out.wall + CLOCK_AHEAD_MAX_MS else steady_ms)

@@ -8,8 +8,7 @@ from coordinator.facts import group_key, group_value
 from coordinator.group import Group
 from coordinator.member import Member, Pending
 from coordinator.newcomer import admit_member, new_member, note_join
-from coordinator.notes import Cause, Kind, Removal, Replacement, grant_note_budget, spend_note_budget
-from coordinator.outcome import Outcome
+from coordinator.notes import Cause, NoteKind, Removal, Replacement, grant_note_budget, spend_note_budget
 from coordinator.pending_release import ids_of_connection, watch_connection
 from coordinator.rebalance import (
     begin_or_complete_rebalance,
@@ -26,6 +25,7 @@ from coordinator.registration import end_absence
 from coordinator.roster import is_complete
 from coordinator.standby import add_standby, enters_as_standby, is_standby, keeps_generation, rename_standby, store_seats
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
+from coordinator.step_output import StepOutput
 from coordinator.subscription_change import wants_rebalance
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import StaticReplaced
@@ -44,7 +44,7 @@ def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
     return member is not None or len(group.members) + count_other_newcomers(group, request) < size_max
 
 
-def remove_over_size(out: Outcome, group: Group, id: str) -> None:
+def remove_over_size(out: StepOutput, group: Group, id: str) -> None:
     """Remove a member that `has_room` refused, so that the rebalance does not wait for it."""
     member = group.members.get(id)
     if member is not None:
@@ -61,7 +61,7 @@ def offers_protocol_twice(request: JoinRequest) -> bool:
 # New members.
 
 
-def require_member_id(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+def require_member_id(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """Let the client join again with the new id, so that a client that retries blindly leaves no ghost members (KIP-394)."""
     released = ids_of_connection(group, request)
     pending = group.pending[id] = Pending(group.id, id, request.session_timeout_ms)
@@ -73,7 +73,7 @@ def require_member_id(out: Outcome, group: Group, request: JoinRequest, waiter: 
     out.refuse_join(waiter, id, ErrorCode.MEMBER_ID_REQUIRED)
 
 
-def admit_newcomer(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+def admit_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     drop_pending(out, group, id)
     if group.policy is not None and enters_as_standby(group, request):
         add_without_rebalance(out, group, request, waiter, id)
@@ -88,13 +88,13 @@ def admit_newcomer(out: Outcome, group: Group, request: JoinRequest, waiter: Joi
     begin_or_complete_rebalance(out, group, Cause.NEW_MEMBER, id, request.reason)
 
 
-def drop_waiting_request(out: Outcome, group: Group, request: JoinRequest, id: str) -> None:
+def drop_waiting_request(out: StepOutput, group: Group, request: JoinRequest, id: str) -> None:
     """A newcomer may still have a parked JoinGroup after a change of policies: refuse it, so that it becomes a member only once."""
     if group.policy is not None:
         drop_newcomer(out, group, id if request.instance_id is None else "", request.instance_id)
 
 
-def add_without_rebalance(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+def add_without_rebalance(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """target.group.size is reached: the newcomer becomes a standby (`standby.py`). In STABLE it takes over at once if a member is away."""
     drop_waiting_request(out, group, request, id)
     member = new_member(out, group, request, id)
@@ -114,7 +114,7 @@ def add_without_rebalance(out: Outcome, group: Group, request: JoinRequest, wait
 # Known members.
 
 
-def rejoin_if_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
+def rejoin_if_changed(out: StepOutput, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """COMPLETING: a member that sends the same protocols again has missed the reply to its JoinGroup, so the reply is sent again."""
     if member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
@@ -123,7 +123,7 @@ def rejoin_if_changed(out: Outcome, group: Group, member: Member, request: JoinR
         out.reply_join(waiter, member.id, join_reply(group, members))
 
 
-def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
+def rejoin_if_leader_or_changed(out: StepOutput, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """STABLE: a leader rejoins to request a rebalance, for example because the topics' partitions changed."""
     if group.policy is not None and keeps_generation(group, member, request):
         rejoin_in_generation(out, group, member, request, waiter)
@@ -133,7 +133,7 @@ def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, requ
         out.reply_join(waiter, member.id, join_reply(group))
 
 
-def rejoin_in_generation(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
+def rejoin_in_generation(out: StepOutput, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """STABLE: a standby, or a member that takes a seat over, rejoins without a rebalance. Its protocols and timeouts are stored."""
     policy = group.policy
     assert policy is not None
@@ -150,7 +150,7 @@ def rejoin_in_generation(out: Outcome, group: Group, member: Member, request: Jo
     out.reply_join(waiter, member.id, _reply_without_rebalance(group, member, old_leader, request.knows_skip_assignment))
 
 
-def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
+def rejoin(out: StepOutput, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """Park the member's JoinGroup and begin a rebalance."""
     cause = Cause.LEADER_REJOINED if member.repeatable_join is request else update_member(out, group, member, request)
     park(out, group, member, waiter)
@@ -160,7 +160,7 @@ def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, wai
     begin_or_complete_rebalance(out, group, cause, member.id, request.reason)
 
 
-def update_member(out: Outcome, group: Group, member: Member, request: JoinRequest) -> Cause:
+def update_member(out: StepOutput, group: Group, member: Member, request: JoinRequest) -> Cause:
     """Set the timeouts and protocols of the request; return the cause of the rebalance."""
     member.repeatable_join = None
     if member.rebalance_timeout_ms != request.rebalance_timeout_ms or member.session_timeout_ms != request.session_timeout_ms:
@@ -173,7 +173,7 @@ def update_member(out: Outcome, group: Group, member: Member, request: JoinReque
     return Cause.MEMBER_METADATA_CHANGED
 
 
-def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None:
+def park(out: StepOutput, group: Group, member: Member, waiter: JoinWaiter) -> None:
     """Park at most one JoinGroup of a member: an older request, likely of a lost connection, is refused."""
     if member.join_waiter is not None:
         out.refuse_join(member.join_waiter, "", ErrorCode.UNKNOWN_MEMBER_ID)
@@ -185,7 +185,7 @@ def park(out: Outcome, group: Group, member: Member, waiter: JoinWaiter) -> None
 # Returning static members.
 
 
-def replace(out: Outcome, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+def replace(out: StepOutput, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """A restarted static member takes its seat under a new member id, and a rebalance begins; the old id is fenced (KIP-345)."""
     new = _successor(out, old, request, id)
     cause = Cause.STATIC_DURING_COMPLETING if group.state is COMPLETING else Cause.STATIC_PROTOCOL_CHANGED
@@ -199,7 +199,7 @@ def replace(out: Outcome, group: Group, old: Member, request: JoinRequest, waite
     begin_or_complete_rebalance(out, group, cause, id, request.reason)
 
 
-def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+def replace_in_stable(out: StepOutput, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """STABLE: a restarted static member takes its seat without a rebalance, unless its protocols or the policy subscription.change require one."""
     if group.select_protocol(old, request.protocols) != group.protocol_name or (
         not is_standby(group, old) and wants_rebalance(group, old, request)
@@ -223,7 +223,7 @@ def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequ
     out.reply_join(waiter, new.id, _reply_without_rebalance(group, new, old_leader, request.knows_skip_assignment))
 
 
-def _successor(out: Outcome, old: Member, request: JoinRequest, id: str) -> Member:
+def _successor(out: StepOutput, old: Member, request: JoinRequest, id: str) -> Member:
     return Member(
         old.group_id,
         id,
@@ -239,7 +239,7 @@ def _successor(out: Outcome, old: Member, request: JoinRequest, id: str) -> Memb
     )
 
 
-def _swap_member(out: Outcome, group: Group, old: Member, new: Member) -> None:
+def _swap_member(out: StepOutput, group: Group, old: Member, new: Member) -> None:
     """Replace the old member by the new one, at the same place in the order of members."""
     if old.join_waiter is not None:
         out.refuse_join(old.join_waiter, old.id, ErrorCode.FENCED_INSTANCE_ID)
@@ -272,8 +272,8 @@ def _reply_without_rebalance(group: Group, new: Member, old_leader: str, knows_s
     return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, old_leader)
 
 
-def _note_replaced(out: Outcome, group: Group, old: Member, new: Member, request: JoinRequest, outcome: Replacement) -> None:
+def _note_replaced(out: StepOutput, group: Group, old: Member, new: Member, request: JoinRequest, outcome: Replacement) -> None:
     if spend_note_budget(group, out.now):
         since = out.now - old.seen_ms
         body = StaticReplaced(new.instance_id or "", old.id, new.id, request.client_id, request.client_host, since, outcome)
-        out.add_note(group, Kind.STATIC_REPLACED, body)
+        out.add_note(group, NoteKind.STATIC_REPLACED, body)

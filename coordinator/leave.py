@@ -6,14 +6,14 @@ from coordinator import identity
 from coordinator.calls import Leaver
 from coordinator.expansion import drop_newcomer
 from coordinator.group import Group
-from coordinator.notes import Cause, Kind, Removal, cause_detail, spend_note_budget
-from coordinator.outcome import Outcome
+from coordinator.notes import Cause, NoteKind, Removal, cause_detail, spend_note_budget
 from coordinator.rebalance import drop_pending, remove_member
+from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone
 
 
-def remove_leavers(out: Outcome, group: Group, leavers: list[Leaver]) -> tuple[list[int], Cause | None, str]:
+def remove_leavers(out: StepOutput, group: Group, leavers: list[Leaver]) -> tuple[list[int], Cause | None, str]:
     """Return an error code for each leaver, in order; then the cause and detail of the rebalance, None if no member left."""
     codes: list[int] = []
     cause: Cause | None = None
@@ -35,7 +35,7 @@ def remove_leavers(out: Outcome, group: Group, leavers: list[Leaver]) -> tuple[l
     return codes, cause, detail
 
 
-def _leave(out: Outcome, group: Group, leaver: Leaver) -> int:
+def _leave(out: StepOutput, group: Group, leaver: Leaver) -> int:
     id, instance, reason = leaver
     if not id:
         owner = group.statics.get(instance) if instance is not None else None
@@ -46,7 +46,7 @@ def _leave(out: Outcome, group: Group, leaver: Leaver) -> int:
     if id in group.pending:
         drop_pending(out, group, id)
         if spend_note_budget(group, out.now):
-            out.add_note(group, Kind.MEMBER_GONE, MemberGone(id, instance, Removal.LEFT, 0, 0, reason))
+            out.add_note(group, NoteKind.MEMBER_GONE, MemberGone(id, instance, Removal.LEFT, 0, 0, reason))
         return ErrorCode.NONE
     error = identity.check_ids(group, id, instance)
     if not error:

@@ -8,14 +8,14 @@ from coordinator.calls import JoinRequest, JoinWaiter
 from coordinator.config import NEW_MEMBER_TIMEOUT_MS
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Kind, grant_note_budget, spend_note_budget
-from coordinator.outcome import Outcome
+from coordinator.notes import NoteKind, grant_note_budget, spend_note_budget
 from coordinator.roster import forming_timeout_ms
 from coordinator.states import EMPTY, PREPARING
+from coordinator.step_output import StepOutput
 from protocol.messages.coordinator_notes import MemberJoin
 
 
-def new_member(out: Outcome, group: Group, request: JoinRequest, id: str) -> Member:
+def new_member(out: StepOutput, group: Group, request: JoinRequest, id: str) -> Member:
     """Create a member for the sender of this JoinGroup, without adding it to the group."""
     return Member(
         group.id,
@@ -30,7 +30,7 @@ def new_member(out: Outcome, group: Group, request: JoinRequest, id: str) -> Mem
     )
 
 
-def admit_member(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+def admit_member(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """Add the sender of this JoinGroup to the group; its request stays parked."""
     member = new_member(out, group, request, id)
     member.join_waiter = waiter
@@ -50,10 +50,10 @@ def admit_member(out: Outcome, group: Group, request: JoinRequest, waiter: JoinW
         note_join(out, group, member, request)
 
 
-def note_join(out: Outcome, group: Group, member: Member, request: JoinRequest) -> None:
+def note_join(out: StepOutput, group: Group, member: Member, request: JoinRequest) -> None:
     out.add_note(
         group,
-        Kind.MEMBER_JOIN,
+        NoteKind.MEMBER_JOIN,
         MemberJoin(
             member.id,
             member.instance_id,

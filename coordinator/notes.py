@@ -17,7 +17,7 @@ from protocol.message import Message
 DETAIL_CHARS_MAX = 1_000
 
 
-class Kind(IntEnum):
+class NoteKind(IntEnum):
     STATE_CHANGE = 1
     MEMBER_JOIN = 2
     MEMBER_GONE = 3
@@ -128,7 +128,7 @@ class Note(NamedTuple):
     """
 
     group_id: str
-    kind: Kind
+    kind: NoteKind
     at_ms: int
     generation: int
     state: State
@@ -161,7 +161,7 @@ def spend_note_budget(group: Group, now: int) -> bool:
     return True
 
 
-def make_note(group: Group, kind: Kind, wall: int, body: Message) -> Note:
+def make_note(group: Group, kind: NoteKind, wall: int, body: Message) -> Note:
     dropped = group.notes_dropped
     group.notes_dropped = 0
     if group.note_numbers_since_ms < 0:

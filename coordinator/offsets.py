@@ -7,8 +7,8 @@ from coordinator.calls import Commit
 from coordinator.facts import PARTITION, PLAIN_OFFSET, expiring_offset_value, offset_key_prefix, offset_value, storable
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, Fact
-from coordinator.outcome import Outcome
 from coordinator.states import State
+from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 
 
@@ -22,7 +22,7 @@ def check(group: Group, commit: Commit) -> int:
     return error
 
 
-def store(out: Outcome, group: Group, commit: Commit) -> int:
+def store(out: StepOutput, group: Group, commit: Commit) -> int:
     """Store the offsets of an allowed commit; if they exceed one batch, store none."""
     now = out.wall
     retention_ms = commit.retention_ms

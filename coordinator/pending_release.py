@@ -11,12 +11,12 @@ from typing import Final
 from coordinator.calls import JoinRequest
 from coordinator.group import Group
 from coordinator.member import Pending
-from coordinator.outcome import Outcome
+from coordinator.step_output import StepOutput
 
 CHECK_MS: Final = 1_000
 
 
-def watch_connection(out: Outcome, group: Group, pending: Pending, request: JoinRequest) -> None:
+def watch_connection(out: StepOutput, group: Group, pending: Pending, request: JoinRequest) -> None:
     """If the policy is set: check the id's connection once a second until `pending.deadline`, which the caller has set."""
     policy = group.policy
     if policy is not None and policy.policies.pending_release and request.connection is not None:
@@ -32,7 +32,7 @@ def ids_of_connection(group: Group, request: JoinRequest) -> list[str]:
     return [pending.id for pending in group.pending.values() if pending.connection is request.connection]
 
 
-def keeps_pending(out: Outcome, pending: Pending) -> bool:
+def keeps_pending(out: StepOutput, pending: Pending) -> bool:
     """Called at the pending id's deadline: whether its connection is open and its session has not ended."""
     connection = pending.connection
     if connection is None or connection.closed or out.now >= pending.expires_ms:

@@ -10,8 +10,7 @@ from coordinator.expansion import admit_waiting, refuse_unlisted_newcomers
 from coordinator.facts import group_key, group_value, update_static_ids
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Cause, Kind, Removal, RoundResult, cause_detail, spend_note_budget
-from coordinator.outcome import Outcome
+from coordinator.notes import Cause, NoteKind, Removal, RoundResult, cause_detail, spend_note_budget
 from coordinator.registration import delete_records_of_removed, forget_removed, keeps_seat, mark_away
 from coordinator.roster import forming_timeout_ms, is_complete, unlisted_members
 from coordinator.standby import (
@@ -27,11 +26,12 @@ from coordinator.standby import (
     store_seats_record,
 )
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, TRANSITIONS, State
+from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone, RoundEnd, StateChange
 
 
-def change_state(out: Outcome, group: Group, state: State, cause: Cause, detail: str | None = None) -> None:
+def change_state(out: StepOutput, group: Group, state: State, cause: Cause, detail: str | None = None) -> None:
     """`detail`: the member that caused the change, with the reason that its client sent."""
     before = group.state
     assert state in TRANSITIONS[before], f"{group.id!r} cannot go from {before.name} to {state.name}"
@@ -40,15 +40,15 @@ def change_state(out: Outcome, group: Group, state: State, cause: Cause, detail:
     group.phase_start_ms = out.now
     group.version += 1
     if spend_note_budget(group, out.now):
-        out.add_note(group, Kind.STATE_CHANGE, StateChange(before, state, cause, detail, len(group.members), group.parked_joins))
+        out.add_note(group, NoteKind.STATE_CHANGE, StateChange(before, state, cause, detail, len(group.members), group.parked_joins))
 
 
-def end_round(out: Outcome, group: Group, result: RoundResult, join_ms: int, sync_ms: int) -> None:
+def end_round(out: StepOutput, group: Group, result: RoundResult, join_ms: int, sync_ms: int) -> None:
     if spend_note_budget(group, out.now):
-        out.add_note(group, Kind.ROUND_END, RoundEnd(result, join_ms, sync_ms, group.laggards))
+        out.add_note(group, NoteKind.ROUND_END, RoundEnd(result, join_ms, sync_ms, group.laggards))
 
 
-def begin_rebalance(out: Outcome, group: Group, cause: Cause, detail: str | None = None) -> None:
+def begin_rebalance(out: StepOutput, group: Group, cause: Cause, detail: str | None = None) -> None:
     """Begin a rebalance. Members learn of it from their heartbeats and have the rebalance timeout to rejoin.
 
     With target.group.size, none begins if standbys get the seats of all members that were removed in this step.
@@ -82,7 +82,7 @@ def begin_rebalance(out: Outcome, group: Group, cause: Cause, detail: str | None
         out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
 
 
-def begin_or_complete_rebalance(out: Outcome, group: Group, cause: Cause, member_id: str, reason: str | None) -> None:
+def begin_or_complete_rebalance(out: StepOutput, group: Group, cause: Cause, member_id: str, reason: str | None) -> None:
     """After a JoinGroup was parked: begin a rebalance, or end the current join phase if all members have rejoined."""
     if group.state is not PREPARING:
         begin_rebalance(out, group, cause, cause_detail(member_id, reason))
@@ -90,21 +90,21 @@ def begin_or_complete_rebalance(out: Outcome, group: Group, cause: Cause, member
         try_complete_join(out, group)
 
 
-def try_complete_join(out: Outcome, group: Group) -> None:
+def try_complete_join(out: StepOutput, group: Group) -> None:
     if group.state is PREPARING and group.all_parked and (not group.rebalance_is_initial or is_complete(group)):
         complete_join(out, group, Cause.EVERYONE_JOINED)
 
 
-def complete_join_if_last(out: Outcome, group: Group, cause: Cause, detail: str) -> None:
+def complete_join_if_last(out: StepOutput, group: Group, cause: Cause, detail: str) -> None:
     """PREPARING: if all other members have rejoined, the join phase ends."""
     try_complete_join(out, group)
 
 
-def no_effect(out: Outcome, group: Group, cause: Cause, detail: str) -> None:
+def no_effect(out: StepOutput, group: Group, cause: Cause, detail: str) -> None:
     """EMPTY: there are no other members."""
 
 
-def forget_assignments(out: Outcome, group: Group, error: ErrorCode) -> None:
+def forget_assignments(out: StepOutput, group: Group, error: ErrorCode) -> None:
     """End COMPLETING without assignments: parked SyncGroups get the error, and the sessions of their members restart."""
     for member in group.members.values():
         member.assignment = b""
@@ -116,7 +116,7 @@ def forget_assignments(out: Outcome, group: Group, error: ErrorCode) -> None:
     group.record_changed = True  # the last group record has the previous generation's assignments
 
 
-def end_join_phase(out: Outcome, group: Group) -> None:
+def end_join_phase(out: StepOutput, group: Group) -> None:
     """Called at the deadline of the join phase. A new group waits longer while members keep joining, up to the rebalance timeout."""
     if group.rebalance_is_initial and group.new_member_added and group.delay_remaining_ms:
         group.new_member_added = False
@@ -128,7 +128,7 @@ def end_join_phase(out: Outcome, group: Group) -> None:
         complete_join(out, group, Cause.JOIN_TIMEOUT)
 
 
-def complete_join(out: Outcome, group: Group, cause: Cause) -> None:
+def complete_join(out: StepOutput, group: Group, cause: Cause) -> None:
     """End the join phase: the new generation has the members that rejoined, and all static members."""
     group.deadline = NEVER
     members = group.members
@@ -178,7 +178,7 @@ def _set_protocol(group: Group, protocol: str | None) -> None:
         group.record_changed = True
 
 
-def _answer_joins(out: Outcome, group: Group, metadata: Sequence[bytes]) -> None:
+def _answer_joins(out: StepOutput, group: Group, metadata: Sequence[bytes]) -> None:
     assert group.leader is not None
     leader_waiter = group.members[group.leader].join_waiter
     follower_reply = join_reply(group)
@@ -221,7 +221,7 @@ def joined_members(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember
     return members
 
 
-def store_static_ids(out: Outcome, group: Group) -> None:
+def store_static_ids(out: StepOutput, group: Group) -> None:
     """Store the new ids of static members before their clients receive them.
 
     Otherwise a coordinator that takes over before the next group record would know only the old ids, and fence the running processes.
@@ -234,7 +234,7 @@ def store_static_ids(out: Outcome, group: Group) -> None:
             out.facts.append((group_key(group.id), value))
 
 
-def become_empty(out: Outcome, group: Group) -> None:
+def become_empty(out: StepOutput, group: Group) -> None:
     _set_protocol(group, None)
     group.leader = None
     group.remember_subscriptions([])
@@ -247,7 +247,7 @@ def become_empty(out: Outcome, group: Group) -> None:
     delete_records_of_removed(out, group)
 
 
-def remove_member(out: Outcome, group: Group, member: Member, removal: Removal, reason: str | None = None) -> None:
+def remove_member(out: StepOutput, group: Group, member: Member, removal: Removal, reason: str | None = None) -> None:
     """Remove the member and refuse its parked requests, so that its client does not wait for a timeout."""
     out.deadlines.remove(member)
     if member.join_waiter is not None:
@@ -261,10 +261,10 @@ def remove_member(out: Outcome, group: Group, member: Member, removal: Removal, 
     member.join_waiter = None
     if spend_note_budget(group, out.now):
         note = MemberGone(member.id, member.instance_id, removal, out.now - member.seen_ms, member.session_timeout_ms, reason)
-        out.add_note(group, Kind.MEMBER_GONE, note)
+        out.add_note(group, NoteKind.MEMBER_GONE, note)
 
 
-def drop_pending(out: Outcome, group: Group, id: str) -> None:
+def drop_pending(out: StepOutput, group: Group, id: str) -> None:
     pending = group.pending.pop(id, None)
     if pending is not None:
         out.deadlines.remove(pending)
@@ -273,7 +273,7 @@ def drop_pending(out: Outcome, group: Group, id: str) -> None:
 # Rules at deadlines.
 
 
-def end_sync_phase(out: Outcome, group: Group) -> None:
+def end_sync_phase(out: StepOutput, group: Group) -> None:
     """Remove every member that has sent no SyncGroup, even if it is static or sends heartbeats."""
     if not group.pending_sync:
         return
@@ -284,7 +284,7 @@ def end_sync_phase(out: Outcome, group: Group) -> None:
     begin_rebalance(out, group, Cause.SYNC_TIMEOUT, late[0].id if late else None)
 
 
-def expire_session(out: Outcome, group: Group, member: Member) -> None:
+def expire_session(out: StepOutput, group: Group, member: Member) -> None:
     if not member.is_new and (member.join_waiter is not None or member.sync_waiter is not None):
         return  # parked: a new session begins with the reply
     if keeps_seat(group, member) and not is_standby(group, member) and not can_take_over(group, member):
@@ -304,7 +304,7 @@ def expire_session(out: Outcome, group: Group, member: Member) -> None:
         begin_rebalance(out, group, Cause.SESSION_EXPIRED, expired)
 
 
-def end_absences(out: Outcome, group: Group) -> None:
+def end_absences(out: StepOutput, group: Group) -> None:
     """Called when registration.timeout.ms has passed since the earliest absence, or was unset: remove all away members, in one rebalance."""
     policy = group.policy
     if policy is None or not policy.away:
@@ -321,7 +321,7 @@ def end_absences(out: Outcome, group: Group) -> None:
         begin_rebalance(out, group, cause, away[0].id)
 
 
-def move_seats_of_away(out: Outcome, group: Group) -> bool:
+def move_seats_of_away(out: StepOutput, group: Group) -> bool:
     """STABLE: free standbys take the seats of members that are away. False: nothing has changed."""
     policy = group.policy
     if policy is None or not policy.away or not policy.standbys:
@@ -336,13 +336,13 @@ def move_seats_of_away(out: Outcome, group: Group) -> bool:
     return bool(replaced)
 
 
-def apply_target_size(out: Outcome, group: Group) -> None:
+def apply_target_size(out: StepOutput, group: Group) -> None:
     """Begin a rebalance if the number of active members does not match the target."""
     if (group.state is STABLE or group.state is COMPLETING) and misses_target_size(group):
         begin_rebalance(out, group, Cause.TARGET_CHANGED)
 
 
-def apply_roster(out: Outcome, group: Group) -> None:
+def apply_roster(out: StepOutput, group: Group) -> None:
     """Called after a change of policies: remove unlisted members, and end the wait of a forming group or of newcomers if it is over."""
     remove_unlisted_members(out, group)
     if group.state is PREPARING and group.rebalance_is_initial:
@@ -355,7 +355,7 @@ def apply_roster(out: Outcome, group: Group) -> None:
         begin_rebalance(out, group, Cause.ROSTER_COMPLETE)
 
 
-def remove_unlisted_members(out: Outcome, group: Group) -> None:
+def remove_unlisted_members(out: StepOutput, group: Group) -> None:
     """With roster.strict, remove the members that instance.ids does not list, in one rebalance."""
     refuse_unlisted_newcomers(out, group)
     excluded = unlisted_members(group)
@@ -371,10 +371,10 @@ def remove_unlisted_members(out: Outcome, group: Group) -> None:
         complete_join(out, group, Cause.ROSTER_CHANGED)
 
 
-def expire_pending(out: Outcome, group: Group, id: str) -> None:
+def expire_pending(out: StepOutput, group: Group, id: str) -> None:
     """Drop a member id that no JoinGroup has used in time."""
     del group.pending[id]
     if spend_note_budget(group, out.now):
-        out.add_note(group, Kind.MEMBER_GONE, MemberGone(id, None, Removal.PENDING_EXPIRED, 0, 0, None))
+        out.add_note(group, NoteKind.MEMBER_GONE, MemberGone(id, None, Removal.PENDING_EXPIRED, 0, 0, None))
     if group.state is PREPARING and group.all_parked:
         complete_join(out, group, Cause.EVERYONE_JOINED)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from coordinator.group import Group
 from coordinator.notes import DETAIL_CHARS_MAX, Cause
-from coordinator.outcome import Outcome
 from coordinator.rebalance import begin_rebalance
 from coordinator.states import COMPLETING, STABLE
+from coordinator.step_output import StepOutput
 
 
-def request_rebalance(out: Outcome, group: Group, text: str) -> None:
+def request_rebalance(out: StepOutput, group: Group, text: str) -> None:
     """Begin a rebalance. EMPTY has no members to rejoin, and in PREPARING they rejoin already."""
     if group.state is STABLE or group.state is COMPLETING:
         begin_rebalance(out, group, Cause.REQUESTED, text[:DETAIL_CHARS_MAX])

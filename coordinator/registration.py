@@ -13,10 +13,10 @@ from coordinator.deadlines import NEVER
 from coordinator.group import Group
 from coordinator.hold import Fact
 from coordinator.member import Member
-from coordinator.notes import Kind, spend_note_budget
-from coordinator.outcome import Outcome
+from coordinator.notes import NoteKind, spend_note_budget
 from coordinator.policy_records import away_key, away_value
 from coordinator.policy_state import Absence
+from coordinator.step_output import StepOutput
 from protocol.messages.coordinator_notes import MemberAway
 
 
@@ -26,7 +26,7 @@ def keeps_seat(group: Group, member: Member) -> bool:
     return policy is not None and policy.policies.registration_timeout_ms is not None and member.instance_id is not None and not member.is_new
 
 
-def mark_away(out: Outcome, group: Group, member: Member) -> None:
+def mark_away(out: StepOutput, group: Group, member: Member) -> None:
     policy = group.policy
     instance = member.instance_id
     assert policy is not None
@@ -50,14 +50,14 @@ def is_absent(group: Group, member: Member) -> bool:
     return policy is not None and (member.id in policy.away or member.id in policy.stored_away)
 
 
-def end_absence_in_time(out: Outcome, group: Group, member: Member) -> None:
+def end_absence_in_time(out: StepOutput, group: Group, member: Member) -> None:
     """Called for a request of an absent member: it keeps its seat, and its session restarts."""
     end_absence(out, group, member)
     member.seen_ms = out.now
     out.restart_session(member)
 
 
-def end_absence(out: Outcome, group: Group, member: Member) -> None:
+def end_absence(out: StepOutput, group: Group, member: Member) -> None:
     """Delete the member's absence, if any, and its record."""
     instance = member.instance_id
     if instance is None:
@@ -69,7 +69,7 @@ def end_absence(out: Outcome, group: Group, member: Member) -> None:
         _add_note(out, group, member, True, out.now - absence.since_ms)
 
 
-def forget_removed(out: Outcome, group: Group, member: Member) -> None:
+def forget_removed(out: StepOutput, group: Group, member: Member) -> None:
     """Delete a removed member's absence. Its record stays until the group is stored without the member."""
     policy = group.policy
     instance = member.instance_id
@@ -77,7 +77,7 @@ def forget_removed(out: Outcome, group: Group, member: Member) -> None:
         policy.removed_away[instance] = None
 
 
-def _pop_absence(out: Outcome, group: Group, member: Member) -> tuple[bool, Absence | None]:
+def _pop_absence(out: StepOutput, group: Group, member: Member) -> tuple[bool, Absence | None]:
     """Drop the member's absence; return whether it had one, and the absence unless it was only stored."""
     policy = group.policy
     if policy is None:
@@ -90,7 +90,7 @@ def _pop_absence(out: Outcome, group: Group, member: Member) -> tuple[bool, Abse
     return absence is not None or stored_ms is not None, absence
 
 
-def delete_records_of_removed(out: Outcome, group: Group) -> None:
+def delete_records_of_removed(out: StepOutput, group: Group) -> None:
     """Called after a group record without the removed members was emitted in this step. Tombstones that do not fit wait for the next record."""
     policy = group.policy
     if policy is None or not policy.removed_away:
@@ -101,7 +101,7 @@ def delete_records_of_removed(out: Outcome, group: Group) -> None:
         policy.removed_away.clear()
 
 
-def set_away_timer(out: Outcome, group: Group) -> None:
+def set_away_timer(out: StepOutput, group: Group) -> None:
     policy = group.policy
     assert policy is not None
     timeout_ms = policy.policies.registration_timeout_ms
@@ -114,7 +114,7 @@ def set_away_timer(out: Outcome, group: Group) -> None:
         out.deadlines.set(policy.away_timer, max(min([absence.since_ms for absence in policy.away.values()]) + timeout_ms, out.now))
 
 
-def restore_absences(out: Outcome, group: Group, stored: dict[str, tuple[str, int]]) -> None:
+def restore_absences(out: StepOutput, group: Group, stored: dict[str, tuple[str, int]]) -> None:
     """Called after a load, when each member has a new session: apply the stored absences; delete records without a member."""
     policy = group.policy
     for instance, (member_id, since_ms) in stored.items():
@@ -126,6 +126,6 @@ def restore_absences(out: Outcome, group: Group, stored: dict[str, tuple[str, in
         member.seen_ms = out.now - member.session_timeout_ms  # so `renew_session` fails, and the first request ends the absence
 
 
-def _add_note(out: Outcome, group: Group, member: Member, back: bool, away_ms: int) -> None:
+def _add_note(out: StepOutput, group: Group, member: Member, back: bool, away_ms: int) -> None:
     if spend_note_budget(group, out.now):
-        out.add_note(group, Kind.MEMBER_AWAY, MemberAway(member.id, member.instance_id or "", back, away_ms, member.session_timeout_ms))
+        out.add_note(group, NoteKind.MEMBER_AWAY, MemberAway(member.id, member.instance_id or "", back, away_ms, member.session_timeout_ms))

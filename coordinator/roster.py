@@ -12,10 +12,10 @@ from collections.abc import Collection
 from coordinator.calls import JoinRequest
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import DETAIL_CHARS_MAX, Kind, spend_note_budget
-from coordinator.outcome import Outcome
+from coordinator.notes import DETAIL_CHARS_MAX, NoteKind, spend_note_budget
 from coordinator.policies import GroupPolicies
 from coordinator.policy_state import PolicyState
+from coordinator.step_output import StepOutput
 from protocol.messages.coordinator_notes import JoinRefused
 
 
@@ -61,8 +61,8 @@ def unlisted_members(group: Group) -> list[Member]:
     return [member for member in group.members.values() if member.instance_id not in policy.listed]
 
 
-def note_refusal(out: Outcome, group: Group, request: JoinRequest) -> None:
+def note_refusal(out: StepOutput, group: Group, request: JoinRequest) -> None:
     policy = group.policy
     if policy is not None and spend_note_budget(group, out.now):
         names = ", ".join(policy.policies.instance_ids or ())[:DETAIL_CHARS_MAX]
-        out.add_note(group, Kind.JOIN_REFUSED, JoinRefused(request.instance_id, request.client_id, request.client_host, names))
+        out.add_note(group, NoteKind.JOIN_REFUSED, JoinRefused(request.instance_id, request.client_id, request.client_host, names))

@@ -27,9 +27,9 @@ from coordinator.group import Group
 from coordinator.join import rejoin, rejoin_if_changed, rejoin_if_leader_or_changed, replace, replace_in_stable
 from coordinator.member import Member
 from coordinator.notes import Cause
-from coordinator.outcome import Outcome
 from coordinator.rebalance import begin_rebalance, complete_join_if_last, no_effect
 from coordinator.states import State
+from coordinator.step_output import StepOutput
 from coordinator.sync import sync_when_completing, sync_when_stable
 from protocol.errors import ErrorCode
 
@@ -38,7 +38,7 @@ REBALANCE_IN_PROGRESS: Final = ErrorCode.REBALANCE_IN_PROGRESS
 NONE: Final = ErrorCode.NONE
 
 
-class Row(NamedTuple):
+class StateRules(NamedTuple):
     """The rules of one state. JoinGroup of a new member has no cell: in every state it is parked, and begins a rebalance if none runs.
 
     rejoin         JoinGroup of a known member
@@ -49,23 +49,23 @@ class Row(NamedTuple):
     commit         OffsetCommit; restarts the session if accepted
     """
 
-    rejoin: Callable[[Outcome, Group, Member, JoinRequest, JoinWaiter], None] | ErrorCode
-    static_return: Callable[[Outcome, Group, Member, JoinRequest, JoinWaiter, str], None] | ErrorCode
-    sync: Callable[[Outcome, Group, Member, SyncRequest, SyncWaiter], None] | ErrorCode
+    rejoin: Callable[[StepOutput, Group, Member, JoinRequest, JoinWaiter], None] | ErrorCode
+    static_return: Callable[[StepOutput, Group, Member, JoinRequest, JoinWaiter, str], None] | ErrorCode
+    sync: Callable[[StepOutput, Group, Member, SyncRequest, SyncWaiter], None] | ErrorCode
     heartbeat: ErrorCode
-    after_leave: Callable[[Outcome, Group, Cause, str], None]
+    after_leave: Callable[[StepOutput, Group, Cause, str], None]
     commit: ErrorCode
 
 
 # fmt: off
-RULES: Final[dict[State, Row]] = {
-    #                     rejoin                       static_return      sync                   heartbeat              after_leave            commit
-    State.EMPTY:      Row(UNKNOWN_MEMBER_ID,           UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID,     UNKNOWN_MEMBER_ID,     no_effect,            NONE),
-    State.PREPARING:  Row(rejoin,                      replace,           REBALANCE_IN_PROGRESS, REBALANCE_IN_PROGRESS, complete_join_if_last, NONE),
-    State.COMPLETING: Row(rejoin_if_changed,           replace,           sync_when_completing,  NONE,                  begin_rebalance,       REBALANCE_IN_PROGRESS),
-    State.STABLE:     Row(rejoin_if_leader_or_changed, replace_in_stable, sync_when_stable,      NONE,                  begin_rebalance,       NONE),
+RULES: Final[dict[State, StateRules]] = {
+    #                            rejoin                       static_return      sync                   heartbeat              after_leave            commit
+    State.EMPTY:      StateRules(UNKNOWN_MEMBER_ID,           UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID,     UNKNOWN_MEMBER_ID,     no_effect,            NONE),
+    State.PREPARING:  StateRules(rejoin,                      replace,           REBALANCE_IN_PROGRESS, REBALANCE_IN_PROGRESS, complete_join_if_last, NONE),
+    State.COMPLETING: StateRules(rejoin_if_changed,           replace,           sync_when_completing,  NONE,                  begin_rebalance,       REBALANCE_IN_PROGRESS),
+    State.STABLE:     StateRules(rejoin_if_leader_or_changed, replace_in_stable, sync_when_stable,      NONE,                  begin_rebalance,       NONE),
 }
 # fmt: on
 
 # Rows by state number: faster than the dict, which hashes the Enum on each lookup.
-ROWS: Final[tuple[Row, ...]] = tuple(RULES[state] for state in sorted(RULES))
+ROWS: Final[tuple[StateRules, ...]] = tuple(RULES[state] for state in sorted(RULES))

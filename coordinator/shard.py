@@ -32,7 +32,6 @@ from coordinator.join import admit_newcomer, has_room, offers_protocol_twice, re
 from coordinator.leave import remove_leavers
 from coordinator.member import Member, Pending
 from coordinator.notes import Cause, Note
-from coordinator.outcome import Outcome
 from coordinator.pending_release import keeps_pending
 from coordinator.policies import (
     NO_POLICIES,
@@ -66,6 +65,7 @@ from coordinator.roster import excludes, missing_instances, note_refusal
 from coordinator.rules import ROWS
 from coordinator.standby import cancel_take_over, must_rejoin, refuses_protocol, restore_seats, standby_status, target_conflict
 from coordinator.states import PREPARING, STABLE
+from coordinator.step_output import StepOutput
 from coordinator.sync import names_other_protocol
 from coordinator.tallies import CommitRefusals, HeartbeatGaps
 from coordinator.topics_watch import topics_changed
@@ -192,7 +192,7 @@ class Shard:
             begin_rebalance(self._out, group, Cause.STANDBY_LATE, take_over.member_id)
 
     def _end_step(self) -> None:
-        """Hand the outcome to the hold: a reply waits for all facts its shard has emitted so far."""
+        """Hand the step's output to the hold: a reply waits for all facts its shard has emitted so far."""
         out = self._out
         hold = self.hold
         facts = out.facts
@@ -329,7 +329,7 @@ class Shard:
             out.refuse_sync(waiter, error)
         self._end_step()
 
-    def _sync(self, out: Outcome, request: SyncRequest, waiter: SyncWaiter) -> int:
+    def _sync(self, out: StepOutput, request: SyncRequest, waiter: SyncWaiter) -> int:
         group = self.groups.get(request.group_id)
         if group is None:
             return UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
@@ -612,7 +612,7 @@ class Shard:
         self._end_groups()
         self.extends_deadlines = False
         self._orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}  # group id -> offsets that outlived the group's tombstone
-        self._out = Outcome(self._config, self._fresh_id)
+        self._out = StepOutput(self._config, self._fresh_id)
         self.deadlines = self._out.deadlines
         self._sweep = expiry.Sweep()
         self._heartbeat_gaps = HeartbeatGaps()

@@ -21,13 +21,13 @@ from coordinator.facts import group_key, group_value
 from coordinator.group import CONSUMER, Group
 from coordinator.hold import Fact
 from coordinator.member import Member
-from coordinator.notes import Kind, StandbyStep, spend_note_budget
-from coordinator.outcome import Outcome
+from coordinator.notes import NoteKind, StandbyStep, spend_note_budget
 from coordinator.policy_records import StoredSeats, seats_key, seats_value
 from coordinator.policy_state import NO_TARGET, PolicyState, TakeOver, VacatedSeat
 from coordinator.registration import delete_records_of_removed
 from coordinator.states import COMPLETING, STABLE
-from coordinator.subscription import other_topics, same_topics
+from coordinator.step_output import StepOutput
+from coordinator.subscription import topics_differ, topics_match
 from protocol.messages.coordinator_notes import StandbyChange
 
 # An encoded assignment without partitions. kafka-python, aiokafka and Java fail on empty bytes.
@@ -92,7 +92,7 @@ def misses_target_size(group: Group) -> bool:
 # The roles of a new generation.
 
 
-def choose_active(out: Outcome, group: Group) -> list[Member]:
+def choose_active(out: StepOutput, group: Group) -> list[Member]:
     """Called at the end of the join phase: choose active members and standbys. Return the away members that lose their seats.
 
     Active members stay active; free seats go to standbys, then to new members in the order in which they joined. In a forming
@@ -143,7 +143,7 @@ def assignments_of_standbys(group: Group) -> dict[str, bytes]:
 # A newcomer without a rebalance.
 
 
-def add_standby(out: Outcome, group: Group, member: Member) -> bool:
+def add_standby(out: StepOutput, group: Group, member: Member) -> bool:
     """Add a newcomer as a standby; the caller stores the group, or in COMPLETING the leader's SyncGroup. False: it does not fit into a batch."""
     policy = group.policy
     assert policy is not None
@@ -164,7 +164,7 @@ def add_standby(out: Outcome, group: Group, member: Member) -> bool:
 # Take-overs.
 
 
-def remember_seat(out: Outcome, group: Group, member: Member) -> None:
+def remember_seat(out: StepOutput, group: Group, member: Member) -> None:
     """Called before a member is removed: keep its seat for a standby until the end of the step."""
     policy = group.policy
     if policy is None:
@@ -192,7 +192,7 @@ def find_standbys(group: Group, seats: Iterable[VacatedSeat]) -> list[Member | N
     free = {} if policy is None else {id: group.members[id].metadata(group.protocol_name) for id in policy.standbys}
     standbys: list[Member | None] = []
     for seat in seats:
-        id = next((id for id, metadata in free.items() if id != seat.member_id and same_topics(seat.metadata, metadata)), None)
+        id = next((id for id, metadata in free.items() if id != seat.member_id and topics_match(seat.metadata, metadata)), None)
         standbys.append(None if id is None else group.members[id])
         if id is not None:
             del free[id]
@@ -207,7 +207,7 @@ def can_take_over(group: Group, member: Member) -> bool:
     return find_standbys(group, [seat_of(group, member, policy.take_overs.get(member.id))])[0] is not None
 
 
-def move_seats(out: Outcome, group: Group) -> bool:
+def move_seats(out: StepOutput, group: Group) -> bool:
     """Called after members were removed in this step: give their seats to standbys. False: a rebalance must follow."""
     policy = group.policy
     assert policy is not None
@@ -241,7 +241,7 @@ def move_seats(out: Outcome, group: Group) -> bool:
     return True
 
 
-def store_seats(out: Outcome, group: Group) -> bool:
+def store_seats(out: StepOutput, group: Group) -> bool:
     """Store a STABLE group and its seats in one batch, if they fit."""
     policy = group.policy
     assert policy is not None
@@ -277,13 +277,13 @@ def keeps_generation(group: Group, member: Member, request: JoinRequest) -> bool
         return False
     selected = group.protocol_name
     offered = next((metadata for name, metadata in request.protocols if name == selected), None)
-    if offered is None or (member.id in policy.take_overs and other_topics(member.metadata(selected), offered)):
+    if offered is None or (member.id in policy.take_overs and topics_differ(member.metadata(selected), offered)):
         return False
     unchanged = [name for name, _ in request.protocols] == [name for name, _ in member.protocols]
     return unchanged or group.select_protocol(member, request.protocols) == selected
 
 
-def finish_take_over(out: Outcome, group: Group, member: Member) -> None:
+def finish_take_over(out: StepOutput, group: Group, member: Member) -> None:
     """Called for the member's SyncGroup. The reply waits until the seats record is durable, so no other standby can get the seat."""
     policy = group.policy
     if policy is None:
@@ -296,7 +296,7 @@ def finish_take_over(out: Outcome, group: Group, member: Member) -> None:
         note_standby(out, group, member, StandbyStep.TOOK_OVER, take_over)
 
 
-def cancel_take_over(out: Outcome, group: Group, take_over: TakeOver) -> None:
+def cancel_take_over(out: StepOutput, group: Group, take_over: TakeOver) -> None:
     """Called when no SyncGroup arrived within the session: the member becomes the last standby, and `move_seats` chooses the next."""
     policy = group.policy
     assert policy is not None
@@ -309,7 +309,7 @@ def cancel_take_over(out: Outcome, group: Group, take_over: TakeOver) -> None:
     note_standby(out, group, member, StandbyStep.TOO_LATE, take_over)
 
 
-def end_take_overs(out: Outcome, policy: PolicyState) -> None:
+def end_take_overs(out: StepOutput, policy: PolicyState) -> None:
     """Called when a rebalance begins: members that were about to take a seat over rejoin with the others."""
     for take_over in policy.take_overs.values():
         out.deadlines.remove(take_over)
@@ -342,7 +342,7 @@ def seats_fact(group: Group, policy: PolicyState) -> Fact:
     return key, seats_value(StoredSeats(group.generation, standbys, take_overs))
 
 
-def store_seats_record(out: Outcome, group: Group) -> None:
+def store_seats_record(out: StepOutput, group: Group) -> None:
     """Store the seats record if it has changed."""
     policy = group.policy
     if policy is None:
@@ -353,7 +353,7 @@ def store_seats_record(out: Outcome, group: Group) -> None:
         out.facts.append((key, value))
 
 
-def restore_seats(out: Outcome, group: Group, value: bytes, stored: StoredSeats) -> None:
+def restore_seats(out: StepOutput, group: Group, value: bytes, stored: StoredSeats) -> None:
     """Called after a load, when each member has a new session: apply the stored seats unless another writer stored a newer generation."""
     policy = group.policy
     assert policy is not None
@@ -379,19 +379,19 @@ def _find_member(group: Group, id: str, instance: str | None) -> Member | None:
 # Notes and status.
 
 
-def note_standby(out: Outcome, group: Group, member: Member, step: StandbyStep, take_over: TakeOver | None = None) -> None:
+def note_standby(out: StepOutput, group: Group, member: Member, step: StandbyStep, take_over: TakeOver | None = None) -> None:
     if spend_note_budget(group, out.now):
         from_id, from_instance, after_ms = None, None, 0
         if take_over is not None:
             from_id, from_instance, after_ms = take_over.from_id, take_over.from_instance, max(out.wall - take_over.since_ms, 0)
-        out.add_note(group, Kind.STANDBY, StandbyChange(member.id, member.instance_id, step, from_id, from_instance, after_ms))
+        out.add_note(group, NoteKind.STANDBY, StandbyChange(member.id, member.instance_id, step, from_id, from_instance, after_ms))
 
 
-def _note_departed(out: Outcome, group: Group, vacated_seats: list[VacatedSeat]) -> None:
+def _note_departed(out: StepOutput, group: Group, vacated_seats: list[VacatedSeat]) -> None:
     """Note the removal of members that no note of a take-over names: standbys, and members that were still taking a seat over."""
     for seat in vacated_seats:
         if (seat.empty or seat.member_id != seat.from_id) and seat.member_id not in group.members and spend_note_budget(group, out.now):
-            out.add_note(group, Kind.STANDBY, StandbyChange(seat.member_id, seat.instance_id, StandbyStep.GONE, None, None, 0))
+            out.add_note(group, NoteKind.STANDBY, StandbyChange(seat.member_id, seat.instance_id, StandbyStep.GONE, None, None, 0))
 
 
 def standby_status(group: Group) -> tuple[list[str], list[str]]:

@@ -21,7 +21,7 @@ def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     return frozenset(all_topics)
 
 
-def other_topics(old: bytes, new: bytes) -> bool:
+def topics_differ(old: bytes, new: bytes) -> bool:
     """Whether two subscriptions name different sets of topics. False if one cannot be read.
 
     The bytes may differ for the same topics: cooperative-sticky's user data changes with each restart.
@@ -32,7 +32,7 @@ def other_topics(old: bytes, new: bytes) -> bool:
     return before is not None and after is not None and set(before) != set(after)
 
 
-def same_topics(first: bytes, second: bytes) -> bool:
+def topics_match(first: bytes, second: bytes) -> bool:
     """Whether two subscriptions name the same set of topics. False if they differ and one cannot be read."""
     if first == second:
         return True

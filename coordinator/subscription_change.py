@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator.calls import JoinRequest
 from coordinator.group import CONSUMER, Group
 from coordinator.member import Member
-from coordinator.subscription import other_topics
+from coordinator.subscription import topics_differ
 
 
 def wants_rebalance(group: Group, old: Member, request: JoinRequest) -> bool:
@@ -15,4 +15,4 @@ def wants_rebalance(group: Group, old: Member, request: JoinRequest) -> bool:
         return False
     name = group.protocol_name
     new = next((metadata for offered, metadata in request.protocols if offered == name), None)
-    return new is not None and other_topics(old.metadata(name), new)
+    return new is not None and topics_differ(old.metadata(name), new)

@@ -8,11 +8,11 @@ from coordinator.facts import group_key, group_value, replace_generation
 from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import Cause, RoundResult
-from coordinator.outcome import Outcome
 from coordinator.rebalance import begin_rebalance, change_state, end_round, forget_assignments, move_seats_of_away
 from coordinator.registration import delete_records_of_removed
 from coordinator.standby import assignments_of_standbys, finish_take_over, seats_fact, store_seats_record
 from coordinator.states import STABLE
+from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 
 
@@ -23,7 +23,7 @@ def names_other_protocol(group: Group, request: SyncRequest) -> bool:
     )
 
 
-def sync_when_completing(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
+def sync_when_completing(out: StepOutput, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
     """COMPLETING: park the SyncGroup until the leader's arrives; the leader's ends the phase."""
     # Park at most one SyncGroup of a member: an older request, likely of a lost connection, is refused.
     if member.sync_waiter is not None:
@@ -45,7 +45,7 @@ def mark_synced(group: Group, member: Member) -> None:
             group.deadline = NEVER
 
 
-def assign(out: Outcome, group: Group, leader_assignments: dict[str, bytes]) -> None:
+def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) -> None:
     """Store and send the leader's assignments. Members without an assignment get empty bytes; unknown members are ignored."""
     members = group.members
     assignments = {id: leader_assignments.get(id, b"") for id in members}
@@ -80,7 +80,7 @@ def assign(out: Outcome, group: Group, leader_assignments: dict[str, bytes]) -> 
         move_seats_of_away(out, group)
 
 
-def sync_when_stable(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
+def sync_when_stable(out: StepOutput, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
     """STABLE: reply with the stored assignment; assignments in a late request of the leader are ignored."""
     mark_synced(group, member)
     if group.policy is not None:

@@ -7,8 +7,8 @@ from typing import Final
 from coordinator.deadlines import NEVER, Timed
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.notes import Kind, spend_note_budget
-from coordinator.outcome import Outcome
+from coordinator.notes import NoteKind, spend_note_budget
+from coordinator.step_output import StepOutput
 from protocol.messages.coordinator_notes import CommitRefused, HeartbeatGap, Heartbeats
 
 GAPS_EVERY_MS: Final = 60_000
@@ -16,7 +16,7 @@ REFUSALS_EVERY_MS: Final = 10_000
 # The maximum number of entries that each tally of a shard collects between two notes; further entries are dropped.
 ENTRIES_MAX: Final = 10_000
 
-Refusal = tuple[str, int, str, str | None]  # group, error, member id, instance id
+CommitRefusal = tuple[str, int, str, str | None]  # group, error, member id, instance id
 
 
 class HeartbeatGaps(Timed):
@@ -29,7 +29,7 @@ class HeartbeatGaps(Timed):
         self._gaps: dict[str, dict[str, HeartbeatGap]] = {}
         self._size = 0
 
-    def add(self, out: Outcome, member: Member, gap_ms: int, now: int) -> None:
+    def add(self, out: StepOutput, member: Member, gap_ms: int, now: int) -> None:
         members = self._gaps.setdefault(member.group_id, {})
         key = member.instance_id or member.id
         gap = members.get(key)
@@ -44,13 +44,13 @@ class HeartbeatGaps(Timed):
         if self.deadline == NEVER:
             out.deadlines.set(self, now + GAPS_EVERY_MS)
 
-    def add_notes(self, out: Outcome, groups: dict[str, Group]) -> None:
+    def add_notes(self, out: StepOutput, groups: dict[str, Group]) -> None:
         gaps_by_group, self._gaps = self._gaps, {}
         self._size = 0
         for id, members in gaps_by_group.items():
             group = groups.get(id)
             if group is not None and spend_note_budget(group, out.now):
-                out.add_note(group, Kind.HEARTBEATS, Heartbeats(list(members.values())))
+                out.add_note(group, NoteKind.HEARTBEATS, Heartbeats(list(members.values())))
 
 
 class CommitRefusals(Timed):
@@ -60,9 +60,9 @@ class CommitRefusals(Timed):
 
     def __init__(self) -> None:
         super().__init__()
-        self._counts: dict[Refusal, tuple[int, int]] = {}
+        self._counts: dict[CommitRefusal, tuple[int, int]] = {}
 
-    def add(self, out: Outcome, refusal: Refusal) -> None:
+    def add(self, out: StepOutput, refusal: CommitRefusal) -> None:
         count, since = self._counts.get(refusal, (0, out.wall))
         if not count and len(self._counts) >= ENTRIES_MAX:
             return
@@ -70,9 +70,9 @@ class CommitRefusals(Timed):
         if self.deadline == NEVER:
             out.deadlines.set(self, out.now + REFUSALS_EVERY_MS)
 
-    def add_notes(self, out: Outcome, groups: dict[str, Group]) -> None:
+    def add_notes(self, out: StepOutput, groups: dict[str, Group]) -> None:
         counts, self._counts = self._counts, {}
         for (id, error, member_id, instance_id), (count, since) in counts.items():
             group = groups.get(id)
             if group is not None and spend_note_budget(group, out.now):
-                out.add_note(group, Kind.COMMIT_REFUSED, CommitRefused(error, member_id, instance_id, count, since))
+                out.add_note(group, NoteKind.COMMIT_REFUSED, CommitRefused(error, member_id, instance_id, count, since))

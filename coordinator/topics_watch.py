@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from coordinator.group import Group
 from coordinator.notes import DETAIL_CHARS_MAX, Cause
-from coordinator.outcome import Outcome
 from coordinator.rebalance import begin_rebalance
 from coordinator.states import COMPLETING, STABLE
+from coordinator.step_output import StepOutput
 
 
-def topics_changed(out: Outcome, group: Group, topics: Collection[str]) -> None:
+def topics_changed(out: StepOutput, group: Group, topics: Collection[str]) -> None:
     """Begin a rebalance if members subscribe to one of these topics. In PREPARING the leader will assign with the new metadata anyway."""
     policy = group.policy
     if policy is None or not policy.policies.topics_watch:

@@ -26,10 +26,10 @@ def vote(offers: Sequence[Sequence[tuple[str, bytes]]]) -> str:
                 break
     highest = max(votes.values())
     tied = [name for name, count in votes.items() if count == highest]
-    return tied[0] if len(tied) == 1 else java_order(list(votes), tied)
+    return tied[0] if len(tied) == 1 else first_in_java_order(list(votes), tied)
 
 
-def java_order(names: list[str], tied: list[str]) -> str:
+def first_in_java_order(names: list[str], tied: list[str]) -> str:
     """The first of `tied` in the iteration order of a HashMap into which `names` were put, in their order."""
     buckets = 16
     while len(names) > buckets * 3 // 4:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.rules import RULES, Row
+from coordinator.rules import RULES, StateRules
 from coordinator.states import TRANSITIONS, State
 from docs.page import write_or_check
 from protocol.errors import ErrorCode
@@ -45,19 +45,19 @@ def name_of(cell: Callable[..., object] | ErrorCode) -> str:
 
 
 def columns() -> dict[str, str]:
-    """The meaning of each column, from the docstring of `Row`."""
+    """The meaning of each column, from the docstring of `StateRules`."""
     meanings = {}
-    for line in (Row.__doc__ or "").splitlines()[2:]:
+    for line in (StateRules.__doc__ or "").splitlines()[2:]:
         name, _, meaning = line.strip().partition(" ")
-        if name in Row._fields:
+        if name in StateRules._fields:
             meanings[name] = meaning.strip()
     return meanings
 
 
 def render() -> str:
     states = sorted(RULES)
-    rows = [f"| {name} | {' | '.join(name_of(getattr(RULES[state], name)) for state in states)} |" for name in Row._fields]
-    cells = [getattr(row, name) for row in RULES.values() for name in Row._fields]
+    rows = [f"| {name} | {' | '.join(name_of(getattr(RULES[state], name)) for state in states)} |" for name in StateRules._fields]
+    cells = [getattr(row, name) for row in RULES.values() for name in StateRules._fields]
     functions = {cell.__name__: cell for cell in cells if not isinstance(cell, ErrorCode)}
     meanings = [f"- *{name.replace('_', ' ')}*: {first_sentence(function)}" for name, function in sorted(functions.items())]
     return PAGE_TEXT.format(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
-from coordinator.notes import Kind
+from coordinator.notes import NoteKind
 from protocol.message import Message
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from protocol.messages.coordinator_notes import NoteHeader, NoteKey
@@ -27,7 +27,7 @@ class NoteRecord(NamedTuple):
 
     def concerns(self, group: str) -> bool:
         """Whether the note is about the group or the coordinator of its partition; other notes without a group are about topics."""
-        return self.group == group or self.header.kind == Kind.COORDINATOR
+        return self.group == group or self.header.kind == NoteKind.COORDINATOR
 
 
 class GroupRecord(NamedTuple):

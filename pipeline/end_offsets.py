@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from coordinator.notes import Kind
+from coordinator.notes import NoteKind
 from pipeline.batches import Bytes, Ints
 from pipeline.columns import MISSING, Flags, by_key_and_time, dictionary_column, expanded, optional, pair, ranks
 from pipeline.gathering import number, texts
@@ -45,7 +45,7 @@ class Walked(NamedTuple):
 def walk_ends(data: Bytes, at: Ints, size: Ints) -> Walked:
     """Decode notes. Up to LOOKAHEAD bytes after the end of `data` may be read. Values shorter than 3 bytes are not notes."""
     is_ends = size >= TIME_AT
-    is_ends[is_ends] = data[at[is_ends] + 2] == Kind.END_OFFSETS
+    is_ends[is_ends] = data[at[is_ends] + 2] == NoteKind.END_OFFSETS
     end = at + size
     version = number(data, at, 2)
     odd = (version < 0) | (version > NOTE_VERSION) | (size < BODY_AT[1] + 4) | ~is_ends

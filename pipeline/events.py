@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from coordinator.notes import Kind
+from coordinator.notes import NoteKind
 from history import GroupRecord, NoteRecord, read_group_record, read_note_record
 from history.compared import MemberIdentity, identity_of
 from pipeline.rows import Coverage, NoteRow
@@ -66,7 +66,7 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
                     continue
                 noted = NoteAt(record.partition, record.offset, note_record)
                 notes.setdefault(note_record.group, []).append(noted)
-                if not note_record.group and note_record.header.kind == Kind.COORDINATOR:
+                if not note_record.group and note_record.header.kind == NoteKind.COORDINATOR:
                     coordinator.append(noted)
                 continue
             decoded_key = read_offsets_key(record.key) if record.key is not None else None
@@ -150,7 +150,7 @@ def _note_row(cluster: str, noted: NoteAt) -> NoteRow:
         header.ts,
         noted.record.group,
         header.kind,
-        Kind(header.kind).name.lower(),
+        NoteKind(header.kind).name.lower(),
         header.seq,
         header.coordinator_epoch,
         header.generation,

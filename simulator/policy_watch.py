@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator import Note
-from coordinator.notes import Cause, Kind, Removal, Replacement, ShardChange, StandbyStep
+from coordinator.notes import Cause, NoteKind, Removal, Replacement, ShardChange, StandbyStep
 from coordinator.policies import resolve
 from coordinator.states import COMPLETING, STABLE, State
 from protocol.messages.join_group import JoinGroupRequest
@@ -145,7 +145,7 @@ class PolicyWatch:
         """`steady`: the wall clock was never set, so `moment` is exact."""
         group, body = note.group_id, note.body
         steady = steady and self._single_node
-        if note.kind == Kind.COORDINATOR:
+        if note.kind == NoteKind.COORDINATOR:
             self._coordinator(partition, body, moment)
             return
         if note.dropped:
@@ -153,17 +153,17 @@ class PolicyWatch:
             self.arrivals.forget([group])
             self.seats.forget([group])
             self.requests.moved(group)
-        if note.kind == Kind.STATE_CHANGE:
+        if note.kind == NoteKind.STATE_CHANGE:
             self._state_change(partition, group, body, moment, steady)
-        elif note.kind == Kind.MEMBER_GONE:
+        elif note.kind == NoteKind.MEMBER_GONE:
             self._removed(partition, group, body, moment, steady)
-        elif note.kind == Kind.MEMBER_AWAY:
+        elif note.kind == NoteKind.MEMBER_AWAY:
             self._away(group, body, moment, steady)
-        elif note.kind == Kind.STATIC_REPLACED:
+        elif note.kind == NoteKind.STATIC_REPLACED:
             self._replaced(group, body, moment)
-        elif note.kind == Kind.STANDBY:
+        elif note.kind == NoteKind.STANDBY:
             self._standby(group, body)
-        elif note.kind == Kind.JOIN_REFUSED:
+        elif note.kind == NoteKind.JOIN_REFUSED:
             self.without_policy.shows(group, "a refusal by its list", "roster_strict")
 
     def _crash(self, weight: float = 1.0) -> None:

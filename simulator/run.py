@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from broker.groups.group_journal import GroupJournal
 from coordinator import Note
-from coordinator.notes import Cause, Kind, Removal, Replacement, ShardChange
+from coordinator.notes import Cause, NoteKind, Removal, Replacement, ShardChange
 from coordinator.states import COMPLETING, PREPARING, State
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
@@ -383,15 +383,15 @@ class Run(Faults):
         if note.dropped:
             audit.forget_notes(group)
         self.policies.note(journal.partition, note, moment, audit.clock_is_steady)
-        if kind == Kind.STATE_CHANGE:
+        if kind == NoteKind.STATE_CHANGE:
             cause = Cause(body.reason)
             states = f"{State(body.from_state).name} -> {State(body.to_state).name} ({cause.name}{f': {body.reason_text}' if body.reason_text else ''})"
             self.world.trace(f"{source}: {group}: {states}, generation {note.generation}, {plural(body.members, 'member')}", group)
             audit.changed(group, cause, body, note.generation, note.at_ms)
-        elif kind == Kind.MEMBER_JOIN:
+        elif kind == NoteKind.MEMBER_JOIN:
             self.world.trace(f"{source}: {group}: {body.member_id} joins{f' as instance {body.instance_id}' if body.instance_id else ''}", group)
             audit.joined(group, body, note.at_ms)
-        elif kind == Kind.MEMBER_GONE:
+        elif kind == NoteKind.MEMBER_GONE:
             how = Removal(body.how)
             self.world.trace(f"{source}: {group}: {body.member_id} is removed ({how.name})", group)
             self.world.events += 1
@@ -405,16 +405,16 @@ class Run(Faults):
                         audit.rebalances.sync_phase_ended(group, note.at_ms)
                 self.sessions.removed(group, body.member_id)
             audit.gone(group, body)
-        elif kind == Kind.STATIC_REPLACED:
+        elif kind == NoteKind.STATIC_REPLACED:
             self.world.trace(f"{source}: {group}: instance {body.instance_id} returns as {body.new_id}, instead of {body.old_id} ({Replacement(body.outcome).name})", group)
             audit.replaced(group, body)
-        elif kind == Kind.COORDINATOR:
+        elif kind == NoteKind.COORDINATOR:
             self.world.trace(f"{source}: partition {journal.partition} of __consumer_offsets: {ShardChange(body.what).name}", "node")
             audit.partition_changed(journal.partition)
             if body.what in (ShardChange.LOADED, ShardChange.RESUMED):
                 audit.loaded(journal)
         else:
-            self.world.count(f"note {Kind(kind).name}")
+            self.world.count(f"note {NoteKind(kind).name}")
 
     def _node_ended(self, node: Node, power_failed: bool) -> None:
         self.audits[node].node_ended()

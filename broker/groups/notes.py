@@ -21,7 +21,7 @@ from broker.runtime.clock import Clock
 from broker.runtime.contain import Contained
 from coordinator import Fact, Note, facts_bytes
 from coordinator.hold import BATCH_OVERHEAD_BYTES
-from coordinator.notes import Kind, ShardChange
+from coordinator.notes import NoteKind, ShardChange
 from coordinator.states import State
 from protocol.batch import build_facts
 from protocol.messages.coordinator_notes import CoordinatorChange, EndOffsets, NoteHeader, NoteKey
@@ -98,7 +98,7 @@ class Notes:
 
     def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None:
         for note in notes:
-            if note.kind == Kind.STATE_CHANGE:
+            if note.kind == NoteKind.STATE_CHANGE:
                 self._changes.add(note)
             self._enqueue(journal, note, offset)
 
@@ -114,7 +114,7 @@ class Notes:
             body.to_node, body.drained = hand_over
         ends = change in (ShardChange.UNLOADED, ShardChange.SUSPENDED)  # a later load resets the groups' counts
         dropped = sum(group.notes_dropped for group in journal.shard.groups.values()) if ends else 0
-        self._enqueue(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
+        self._enqueue(journal, Note("", NoteKind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
 
     def write_ends(self, journal: GroupJournal, ends: EndOffsets) -> bool:
         """Note end offsets of a topic in this partition of the notes. False: they are not noted now, since notes of groups have priority."""
@@ -122,7 +122,7 @@ class Notes:
         blocked = notes is not None and (self._clock.tick() < notes.retry_at or notes.lost > 0)
         if journal.refusal or blocked or self._queued >= NOTES_QUEUED_MAX // 2 or self._done is not None or self._closed:
             return False
-        self._enqueue(journal, Note("", Kind.END_OFFSETS, self._clock.wall, 0, State.EMPTY, ends), -1)
+        self._enqueue(journal, Note("", NoteKind.END_OFFSETS, self._clock.wall, 0, State.EMPTY, ends), -1)
         return True
 
     def _enqueue(self, journal: GroupJournal, note: Note, offset: int) -> None:

@@ -208,13 +208,13 @@ def _embedded(data: bytes, read: Callable[[bytes], Part]) -> Any:
 
 
 _NOTE_ENUMS: dict[int, dict[str, type[IntEnum]]] = {
-    notes.Kind.STATE_CHANGE: {"from_state": State, "to_state": State, "reason": notes.Cause},
-    notes.Kind.MEMBER_GONE: {"how": notes.Removal},
-    notes.Kind.STATIC_REPLACED: {"outcome": notes.Replacement},
-    notes.Kind.ROUND_END: {"result": notes.RoundResult},
-    notes.Kind.COMMIT_REFUSED: {"error_code": ErrorCode},
-    notes.Kind.COORDINATOR: {"what": notes.ShardChange},
-    notes.Kind.STANDBY: {"step": notes.StandbyStep},
+    notes.NoteKind.STATE_CHANGE: {"from_state": State, "to_state": State, "reason": notes.Cause},
+    notes.NoteKind.MEMBER_GONE: {"how": notes.Removal},
+    notes.NoteKind.STATIC_REPLACED: {"outcome": notes.Replacement},
+    notes.NoteKind.ROUND_END: {"result": notes.RoundResult},
+    notes.NoteKind.COMMIT_REFUSED: {"error_code": ErrorCode},
+    notes.NoteKind.COORDINATOR: {"what": notes.ShardChange},
+    notes.NoteKind.STANDBY: {"step": notes.StandbyStep},
 }
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from coordinator import JoinRequest, Note, Shard
 from coordinator.deadlines import NEVER
 from coordinator.group import Group
-from coordinator.notes import Kind, ShardChange
+from coordinator.notes import NoteKind, ShardChange
 from coordinator.states import State
 from history import NoteRecord
 from pipeline.virtual.truth import Change, GroupHistory
@@ -160,12 +160,22 @@ class Partition:
         for note in notes:
             self._collect_note(note.group_id, note.kind, note.at_ms, note.body, offset, note.generation, note.state, note.dropped, note.counted_from, note.number)
 
-    def add_note(self, kind: Kind, body: Message) -> None:
+    def add_note(self, kind: NoteKind, body: Message) -> None:
         """Add a note about the partition or the cluster."""
         self._collect_note("", kind, self.world.now, body, -1, 0, 0, 0, -1, -1)
 
     def _collect_note(
-        self, group: str, kind: Kind, at_ms: int, body: Message, offset: int, generation: int, state: int, dropped: int, counted_from: int, number: int
+        self,
+        group: str,
+        kind: NoteKind,
+        at_ms: int,
+        body: Message,
+        offset: int,
+        generation: int,
+        state: int,
+        dropped: int,
+        counted_from: int,
+        number: int,
     ) -> None:
         if self.loses_notes:
             self._lost += 1
@@ -217,4 +227,4 @@ class Partition:
     def _coordinator(self, what: ShardChange, replayed: int) -> None:
         assert self.shard is not None or what is ShardChange.UNLOADED
         groups = len(self.shard.groups) if self.shard is not None else 0
-        self.add_note(Kind.COORDINATOR, CoordinatorChange(what, self.epoch, LOAD_MS if replayed else 0, groups, replayed))
+        self.add_note(NoteKind.COORDINATOR, CoordinatorChange(what, self.epoch, LOAD_MS if replayed else 0, groups, replayed))

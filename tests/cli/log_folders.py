@@ -14,7 +14,7 @@ import pytest
 
 import cli
 from coordinator.group_partition import partition_of
-from coordinator.notes import Cause, Kind
+from coordinator.notes import Cause, NoteKind
 from coordinator.states import State
 from protocol.batch import Fact, Record, build, build_facts, iterate_headers
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey, OffsetCommitValue
@@ -70,7 +70,7 @@ def note(group: str, kind: int, body: Any, seq: int = 0) -> Fact:
 
 
 def state_change(group: str) -> Fact:
-    return note(group, Kind.STATE_CHANGE, StateChange(State.STABLE, State.PREPARING, Cause.SESSION_EXPIRED, "gone", 2, 1))
+    return note(group, NoteKind.STATE_CHANGE, StateChange(State.STABLE, State.PREPARING, Cause.SESSION_EXPIRED, "gone", 2, 1))
 
 
 def topic(name: str, partitions: int, settings: dict[str, str] | None = None) -> Fact:
@@ -99,7 +99,7 @@ class Folder:
         self.append(OFFSETS, 0, [offset(self.group, 0, 41), offset(self.group, 0, 42), (offset(self.group, 1, 0)[0], None)])
         self.append(OFFSETS, 0, [group_record(self.other, []), (group_record(self.other, [])[0], None)])
         ends = EndOffsets("orders", [PartitionEnds(0, 5, 9)])
-        self.append(NOTES, 0, [state_change(self.group), note("", Kind.END_OFFSETS, ends)])
+        self.append(NOTES, 0, [state_change(self.group), note("", NoteKind.END_OFFSETS, ends)])
         log = self.open("orders", 0, segment_bytes=5_000)
         for number in range(60):
             records = [Record(0, MOMENT + number, b"k%d" % number, b"v" * 200, [(b"h", b"1")]), Record(1, MOMENT + number, None, b"\xff\xfe")]

@@ -11,7 +11,7 @@ from cli.arguments import addresses
 from cli.client import EXIT, Cluster, Failure
 from cli.groups.history_reading import NOTES, OFFSETS, WAIT_MS, Notes
 from coordinator.facts import group_key
-from coordinator.notes import Kind
+from coordinator.notes import NoteKind
 from protocol.batch import build
 from protocol.batch_record import Record
 from protocol.messages.consumer_offsets import GroupMetadataValue
@@ -85,7 +85,7 @@ def batch(base: int, *records: tuple[bytes, bytes | None]) -> bytes:
     return bytes(data)
 
 
-def note(group: str, generation: int, kind: int = Kind.ROUND_END) -> tuple[bytes, bytes]:
+def note(group: str, generation: int, kind: int = NoteKind.ROUND_END) -> tuple[bytes, bytes]:
     header = NoteHeader(kind, 1_000, 0, 0, generation, 3, -1, 0)
     return with_version(NoteKey(group), 0), write_note(header, RoundEnd(0, 1, 1, []))
 

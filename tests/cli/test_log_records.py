@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.notes import Cause, Kind, Removal, Replacement, RoundResult, ShardChange, StandbyStep
+from coordinator.notes import Cause, NoteKind, Removal, Replacement, RoundResult, ShardChange, StandbyStep
 from coordinator.policy_records import StoredSeats, away_key, away_value, policies_key, policies_value, seats_key, seats_value
 from coordinator.states import State
 from protocol.batch import Record, build
@@ -127,23 +127,35 @@ def test_metadata_of_other_protocols_is_shown_as_bytes(folder: Folder, command: 
 
 
 BODIES: dict[int, tuple[Any, dict[str, Any]]] = {
-    Kind.STATE_CHANGE: (
+    NoteKind.STATE_CHANGE: (
         StateChange(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT, None, 2, 1),
         {"from_state": "STABLE", "to_state": "PREPARING", "reason": "MEMBER_LEFT", "reason_text": None, "members": 2, "awaiting": 1},
     ),
-    Kind.MEMBER_JOIN: (MemberJoin("m", "i", "c", "/h", 1, 2, True, False, -5, "because"), {"member_id": "m", "known_id": True, "subscription_hash": -5}),
-    Kind.MEMBER_GONE: (MemberGone("m", None, Removal.EXPIRED, 3, 4, None), {"how": "EXPIRED", "since_heartbeat_ms": 3}),
-    Kind.STATIC_REPLACED: (StaticReplaced("i", "old", "new", "c", "/h", 9, Replacement.NO_REBALANCE), {"outcome": "NO_REBALANCE", "old_id": "old"}),
-    Kind.ROUND_END: (RoundEnd(RoundResult.LEADER_LOST, 1, 2, ["slow"]), {"result": "LEADER_LOST", "join_ms": 1, "sync_ms": 2, "laggards": ["slow"]}),
-    Kind.HEARTBEATS: (Heartbeats([HeartbeatGap("m", 5, 6, 12)]), {"members": [{"member_key": "m", "max_gap_ms": 5, "count": 6, "session_ms": 12}]}),
-    Kind.COMMIT_REFUSED: (CommitRefused(25, "m", None, 3, 4), {"error_code": "UNKNOWN_MEMBER_ID", "count": 3}),
-    Kind.MEMBER_AWAY: (MemberAway("m", "i", True, 5, 6), {"member_id": "m", "instance_id": "i", "back": True, "away_ms": 5}),
-    Kind.JOIN_REFUSED: (JoinRefused("i", "c", "/h", "a, b"), {"instance_id": "i", "listed": "a, b"}),
-    Kind.STANDBY: (
+    NoteKind.MEMBER_JOIN: (
+        MemberJoin("m", "i", "c", "/h", 1, 2, True, False, -5, "because"),
+        {"member_id": "m", "known_id": True, "subscription_hash": -5},
+    ),
+    NoteKind.MEMBER_GONE: (MemberGone("m", None, Removal.EXPIRED, 3, 4, None), {"how": "EXPIRED", "since_heartbeat_ms": 3}),
+    NoteKind.STATIC_REPLACED: (
+        StaticReplaced("i", "old", "new", "c", "/h", 9, Replacement.NO_REBALANCE),
+        {"outcome": "NO_REBALANCE", "old_id": "old"},
+    ),
+    NoteKind.ROUND_END: (
+        RoundEnd(RoundResult.LEADER_LOST, 1, 2, ["slow"]),
+        {"result": "LEADER_LOST", "join_ms": 1, "sync_ms": 2, "laggards": ["slow"]},
+    ),
+    NoteKind.HEARTBEATS: (
+        Heartbeats([HeartbeatGap("m", 5, 6, 12)]),
+        {"members": [{"member_key": "m", "max_gap_ms": 5, "count": 6, "session_ms": 12}]},
+    ),
+    NoteKind.COMMIT_REFUSED: (CommitRefused(25, "m", None, 3, 4), {"error_code": "UNKNOWN_MEMBER_ID", "count": 3}),
+    NoteKind.MEMBER_AWAY: (MemberAway("m", "i", True, 5, 6), {"member_id": "m", "instance_id": "i", "back": True, "away_ms": 5}),
+    NoteKind.JOIN_REFUSED: (JoinRefused("i", "c", "/h", "a, b"), {"instance_id": "i", "listed": "a, b"}),
+    NoteKind.STANDBY: (
         StandbyChange("m", "i", StandbyStep.TAKES_OVER, "b", None, 7),
         {"step": "TAKES_OVER", "instance_id": "i", "from_member_id": "b", "from_instance_id": None, "after_ms": 7},
     ),
-    Kind.COORDINATOR: (CoordinatorChange(ShardChange.SUSPENDED, 1, 2, 3, 4), {"what": "SUSPENDED", "replayed": 4}),
+    NoteKind.COORDINATOR: (CoordinatorChange(ShardChange.SUSPENDED, 1, 2, 3, 4), {"what": "SUSPENDED", "replayed": 4}),
 }
 
 
@@ -158,12 +170,12 @@ def test_notes_have_kinds_and_enumerations_by_name(kind: int, folder: Folder, co
 
 
 def test_every_kind_of_note_is_tested() -> None:
-    assert {*BODIES, Kind.END_OFFSETS} == set(KINDS_OF_NOTES)
+    assert {*BODIES, NoteKind.END_OFFSETS} == set(KINDS_OF_NOTES)
 
 
 def test_unknown_enumeration_values_stay_numbers(folder: Folder, command: Command) -> None:
     newer = note(folder.group, 77, StateChange(9, 3, 500, None, 0, 0))
-    folder.append(NOTES, 0, [note(folder.group, Kind.STATE_CHANGE, StateChange(9, 3, 500, None, 0, 0)), newer])
+    folder.append(NOTES, 0, [note(folder.group, NoteKind.STATE_CHANGE, StateChange(9, 3, 500, None, 0, 0)), newer])
     readable, unknown = command.records(folder.path, "--kind", "notes")[-2:]
     assert (readable["value"]["body"]["from_state"], readable["value"]["body"]["to_state"], readable["value"]["body"]["reason"]) == (9, "STABLE", 500)
     assert (unknown["value"]["kind"], unknown["value"]["body"], unknown["remark"]) == (

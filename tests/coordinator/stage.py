@@ -9,7 +9,7 @@ from coordinator import Fact, GroupConfig, JoinRequest, Note, Shard, SyncRequest
 from coordinator.calls import Closable
 from coordinator.deadlines import NEVER
 from coordinator.group import Group
-from coordinator.notes import Kind
+from coordinator.notes import NoteKind
 from coordinator.policies import GroupPolicies
 from coordinator.repeats import RepeatedCommit, RepeatedHeartbeat
 from protocol.batch import facts_of
@@ -253,7 +253,7 @@ class Stage:
         assert record.stored_group is not None
         return record.stored_group
 
-    def noted(self, kind: Kind, **body: Any) -> Note:
+    def noted(self, kind: NoteKind, **body: Any) -> Note:
         """Return the newest note of this kind since the set-up whose body has these values (actors by name)."""
         fields = {name: self.id_of(value) if isinstance(value, str) else value for name, value in body.items()}
         of_kind = [note for note in self.notes if note.kind == kind]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, Kind
+from coordinator.notes import Cause, NoteKind
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
@@ -57,7 +57,7 @@ def test_assignments_too_large_for_a_batch_are_refused_and_all_members_rejoin(pl
     play.expect("b", ErrorCode.UNKNOWN_SERVER_ERROR)
     play.group_is(State.PREPARING, generation=1, members=["a", "b"])
     play.wrote()
-    play.noted(Kind.STATE_CHANGE, reason=Cause.SYNC_FAILED)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.SYNC_FAILED)
     play.heartbeat("a").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").parks()
     play.join("b").expect(generation=2)

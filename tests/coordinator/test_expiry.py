@@ -12,7 +12,7 @@ from coordinator.deadlines import NEVER
 from coordinator.expiry import GROUPS_PER_SWEEP_STEP
 from coordinator.facts import expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.hold import BATCH_OVERHEAD_BYTES, facts_bytes
-from coordinator.notes import Kind
+from coordinator.notes import NoteKind
 from coordinator.states import State
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode
@@ -455,7 +455,7 @@ def test_commits_and_notes_have_the_wall_time_and_durations_do_not(play: Play) -
     play.after(1_000)
     play.leave("a").expect(ErrorCode.NONE)
     assert play.group().state_ms == play.now - 5 * DAY
-    removal = play.noted(Kind.MEMBER_GONE)
+    removal = play.noted(NoteKind.MEMBER_GONE)
     assert removal.at_ms == play.now - 5 * DAY
     assert removal.body.since_heartbeat_ms == 1_000  # type: ignore[attr-defined]
 

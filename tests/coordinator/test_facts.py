@@ -21,7 +21,7 @@ from coordinator.group_partition import java_hash
 from coordinator.member import Member
 from coordinator.replay import open_group
 from coordinator.subscription import subscribed_topics, topics_of
-from coordinator.voting import java_order, vote
+from coordinator.voting import first_in_java_order, vote
 from protocol.errors import ProtocolError
 from protocol.records import with_version
 from simulator.truths import replayed
@@ -219,7 +219,7 @@ def test_names_have_the_order_of_a_java_map() -> None:
     names = list(unsorted)
     walked = []
     while unsorted:
-        first = java_order(names, unsorted)
+        first = first_in_java_order(names, unsorted)
         unsorted.remove(first)
         walked.append(first)
     assert walked == ["zz", "aa", "c-1", "c-2", "member-11", "member-10", "b-9"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
-from coordinator.notes import Kind, Removal
+from coordinator.notes import NoteKind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
@@ -182,7 +182,7 @@ def test_a_departure_before_a_sync_is_forgotten_by_a_failover(play: Play) -> Non
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.alive("a").at(9_999).group_is(State.STABLE)
     play.at(10_000).group_is(State.PREPARING, members=["a"])
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
 
 
 @scenario("FO-15")

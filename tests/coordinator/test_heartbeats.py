@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, Kind, Removal
+from coordinator.notes import Cause, NoteKind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone
@@ -72,8 +72,8 @@ def test_a_silent_static_member_expires_after_its_session(play: Play) -> None:
     play.at(10_000).group_is(State.PREPARING, generation=1, members=["a"])
     play.heartbeat("b", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
-    play.noted(Kind.MEMBER_GONE, member_id="b", instance_id="ib", how=Removal.EXPIRED, since_heartbeat_ms=10_000, session_ms=10_000)
-    play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="b")
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", instance_id="ib", how=Removal.EXPIRED, since_heartbeat_ms=10_000, session_ms=10_000)
+    play.noted(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="b")
     play.wrote()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, Kind, Removal, RoundResult
+from coordinator.notes import Cause, NoteKind, Removal, RoundResult
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberJoin, RoundEnd
@@ -24,7 +24,7 @@ def test_a_dynamic_member_that_does_not_rejoin_is_removed_at_the_end_of_the_join
     play.at(20_000)
     b.expect(generation=2, leader="b", members=["b"], at=20_000)
     play.heartbeat("a", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
-    play.noted(Kind.MEMBER_GONE, member_id="a", how=Removal.REBALANCE_TIMEOUT)
+    play.noted(NoteKind.MEMBER_GONE, member_id="a", how=Removal.REBALANCE_TIMEOUT)
     play.wrote()
 
 
@@ -128,7 +128,7 @@ def test_if_no_static_member_rejoins_they_have_until_their_sessions_end(play: Pl
     play.at(11_999).wrote()
     play.at(12_000).group_is(State.EMPTY, generation=2)
     play.wrote("empty group")
-    play.noted(Kind.ROUND_END, result=RoundResult.EMPTY)
+    play.noted(NoteKind.ROUND_END, result=RoundResult.EMPTY)
 
 
 @scenario("RB-09")
@@ -227,7 +227,7 @@ def test_a_parked_newcomer_is_removed_after_five_minutes(play: Play) -> None:
     play.at(300_000)
     b.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=300_000)
     play.join("a").expect(generation=2, members=["a"])
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
 
 
 @scenario("RB-18")
@@ -257,7 +257,7 @@ def test_a_dynamic_member_that_restarts_leaves_a_ghost_until_its_session_ends(pl
     play.at(30_000)
     a.expect(generation=2, members=["a", "b2"], at=10_000)
     b2.expect(generation=2, at=10_000)
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
 
 
 @scenario("RB-21")
@@ -308,41 +308,41 @@ def test_another_member_leads_when_the_leader_leaves_before_assigning(play: Play
     play.join("b").parks()
     play.join("c").expect(generation=2)
     play.expect("b", generation=2)
-    play.noted(Kind.ROUND_END, result=RoundResult.SUPERSEDED)
+    play.noted(NoteKind.ROUND_END, result=RoundResult.SUPERSEDED)
 
 
 def test_a_state_change_note_has_its_cause(play: Play) -> None:
     play.two_dynamic()
     play.leave("b")
-    play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT)
+    play.noted(NoteKind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT)
     play.join("a")
-    play.noted(Kind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.COMPLETING, reason=Cause.EVERYONE_JOINED)
+    play.noted(NoteKind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.COMPLETING, reason=Cause.EVERYONE_JOINED)
     play.sync("a", {"a": 1})
-    play.noted(Kind.STATE_CHANGE, from_state=State.COMPLETING, to_state=State.STABLE, reason=Cause.ASSIGNED)
+    play.noted(NoteKind.STATE_CHANGE, from_state=State.COMPLETING, to_state=State.STABLE, reason=Cause.ASSIGNED)
     play.at(10_000)
-    play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="a")
+    play.noted(NoteKind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="a")
 
 
 def test_a_leaving_id_is_distinguished_from_a_leaving_member(play: Play) -> None:
     play.one_dynamic()
     play.join("p")
     play.leave("p")
-    play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.PENDING_LEFT, reason_text="p")
-    play.noted(Kind.MEMBER_GONE, member_id="p", how=Removal.LEFT)
+    play.noted(NoteKind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.PENDING_LEFT, reason_text="p")
+    play.noted(NoteKind.MEMBER_GONE, member_id="p", how=Removal.LEFT)
 
 
 def test_a_member_that_leaves_together_with_a_pending_id_is_named_as_the_cause(play: Play) -> None:
     play.two_dynamic()
     play.join("p")
     play.leave("b", "p").expect(0, 0)
-    play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT, reason_text="b")
+    play.noted(NoteKind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT, reason_text="b")
 
 
 def test_a_group_without_members_becomes_empty(play: Play) -> None:
     play.one_dynamic()
     play.after(1_000)
     play.leave("a")
-    play.noted(Kind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.EMPTY, reason=Cause.GROUP_EMPTIED)
+    play.noted(NoteKind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.EMPTY, reason=Cause.GROUP_EMPTIED)
 
 
 def test_a_round_note_has_the_durations_of_its_phases_and_the_late_members(play: Play) -> None:
@@ -351,7 +351,7 @@ def test_a_round_note_has_the_durations_of_its_phases_and_the_late_members(play:
     play.alive("a").at(21_000)
     play.after(300)
     play.sync("b", {"a": 1, "b": 2}).expect()
-    note = play.noted(Kind.ROUND_END, result=RoundResult.STABLE, join_ms=20_000, sync_ms=300)
+    note = play.noted(NoteKind.ROUND_END, result=RoundResult.STABLE, join_ms=20_000, sync_ms=300)
     assert isinstance(note.body, RoundEnd)
     assert note.body.laggards == [play.id_of("a")]
 
@@ -359,9 +359,9 @@ def test_a_round_note_has_the_durations_of_its_phases_and_the_late_members(play:
 def test_the_note_of_a_superseded_round_has_the_members_joined_so_far(play: Play) -> None:
     play.two_awaiting_assignment()
     play.after(700).join("b", metadata=T0_T1)
-    play.noted(Kind.ROUND_END, result=RoundResult.SUPERSEDED, join_ms=6_000, sync_ms=700)
+    play.noted(NoteKind.ROUND_END, result=RoundResult.SUPERSEDED, join_ms=6_000, sync_ms=700)
     play.after(200).leave("a", "b")
-    play.noted(Kind.ROUND_END, result=RoundResult.EMPTY, join_ms=200, sync_ms=0)
+    play.noted(NoteKind.ROUND_END, result=RoundResult.EMPTY, join_ms=200, sync_ms=0)
 
 
 def test_a_subscription_hash_fits_into_a_note(play: Play) -> None:
@@ -376,4 +376,4 @@ def test_a_rejoin_renews_the_session(play: Play) -> None:
     play.two_dynamic(session=60_000)
     play.after(5_000).join("b", metadata=T0_T1)
     play.after(2_000).leave("b")
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.LEFT, since_heartbeat_ms=2_000)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.LEFT, since_heartbeat_ms=2_000)

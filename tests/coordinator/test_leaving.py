@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import DETAIL_CHARS_MAX, Cause, Kind, Removal, spend_note_budget
+from coordinator.notes import DETAIL_CHARS_MAX, Cause, NoteKind, Removal, spend_note_budget
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
@@ -17,7 +17,7 @@ def test_a_leaving_member_causes_a_rebalance(play: Play) -> None:
     play.two_dynamic()
     play.leave("b").expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, generation=1, members=["a"])
-    play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text="b")
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text="b")
     play.heartbeat("a").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").expect(generation=2, leader="a", members=["a"])
     play.wrote()
@@ -26,13 +26,13 @@ def test_a_leaving_member_causes_a_rebalance(play: Play) -> None:
 def test_a_leave_note_has_the_clients_reason(play: Play) -> None:
     play.two_dynamic()
     play.leave("b", reason="the deployment is over").expect(ErrorCode.NONE)
-    play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: the deployment is over")
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: the deployment is over")
 
 
 def test_a_leave_reason_is_cut_to_fit_into_a_note(play: Play) -> None:
     play.two_dynamic()
     play.leave("b", reason="x" * 32_767).expect(ErrorCode.NONE)
-    play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: {'x' * 32_767}"[:DETAIL_CHARS_MAX])
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: {'x' * 32_767}"[:DETAIL_CHARS_MAX])
 
 
 @scenario("LV-02")
@@ -96,8 +96,8 @@ def test_an_administrator_removes_an_instance_without_knowing_its_member_id(play
     play.two_static()
     play.leave(("", "ib")).expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, members=["a"])
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.ADMIN_REMOVED)
-    play.noted(Kind.STATE_CHANGE, reason=Cause.ADMIN_REMOVED)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.ADMIN_REMOVED)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.ADMIN_REMOVED)
 
 
 @scenario("LV-09")
@@ -173,7 +173,7 @@ def test_a_static_member_that_closes_sends_nothing_and_keeps_its_place_until_its
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.at(10_000)
     play.group_is(State.PREPARING, members=["a"])
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_the_last_member_of_a_batched_leave_is_named_as_the_cause(
     play.settled("a", "b", "c", static={"c"})
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.leave(*leavers)
-    play.noted(Kind.STATE_CHANGE, reason=cause, reason_text=about)
+    play.noted(NoteKind.STATE_CHANGE, reason=cause, reason_text=about)
 
 
 def test_an_id_that_leaves_before_it_joined_is_noted_without_a_session(play: Play) -> None:
@@ -202,10 +202,10 @@ def test_an_id_that_leaves_before_it_joined_is_noted_without_a_session(play: Pla
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(2_000).leave("p", reason="not needed").expect(ErrorCode.NONE)
     defaults = {"instance_id": None, "since_heartbeat_ms": 0, "session_ms": 0}
-    play.noted(Kind.MEMBER_GONE, member_id="p", how=Removal.LEFT, client_reason="not needed", **defaults)
+    play.noted(NoteKind.MEMBER_GONE, member_id="p", how=Removal.LEFT, client_reason="not needed", **defaults)
     play.join("q").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.alive("a").after(10_000)
-    play.noted(Kind.MEMBER_GONE, member_id="q", how=Removal.PENDING_EXPIRED, client_reason=None, **defaults)
+    play.noted(NoteKind.MEMBER_GONE, member_id="q", how=Removal.PENDING_EXPIRED, client_reason=None, **defaults)
 
 
 def test_departures_beyond_the_note_limit_are_counted(play: Play) -> None:
@@ -222,4 +222,4 @@ def test_departures_beyond_the_note_limit_are_counted(play: Play) -> None:
     assert play.group().notes_dropped == dropped + 3
     play.leave("b").expect(ErrorCode.NONE)
     assert play.group().notes_dropped == dropped + 4
-    assert [note.kind for note in play.notes if note.kind == Kind.MEMBER_GONE] == []
+    assert [note.kind for note in play.notes if note.kind == NoteKind.MEMBER_GONE] == []

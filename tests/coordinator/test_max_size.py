@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Kind, Removal
+from coordinator.notes import NoteKind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
@@ -111,7 +111,7 @@ def test_a_late_member_is_removed_with_its_instance_when_newcomers_filled_the_gr
     b_came_too_late(size_two)
     size_two.group_is(State.PREPARING, members=["a'", "x"])
     assert set(size_two.group().statics) == {"ia", "ix"}
-    size_two.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.OVER_MAX_SIZE)
+    size_two.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.OVER_MAX_SIZE)
 
 
 @scenario("MX-10")

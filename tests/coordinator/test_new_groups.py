@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, Kind, Removal
+from coordinator.notes import Cause, NoteKind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
@@ -28,9 +28,9 @@ def test_a_newcomer_joins_with_its_id_and_leads_after_the_initial_delay(play: Pl
     play.at(10_000)
     joining.expect(generation=1, leader="p", id="p", members=["p"], protocol="range", type="consumer", at=3_000)
     play.wrote()
-    play.noted(Kind.MEMBER_JOIN, member_id="p")
-    play.noted(Kind.STATE_CHANGE, from_state=State.EMPTY, to_state=State.PREPARING, reason=Cause.NEW_MEMBER)
-    play.noted(Kind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.COMPLETING, reason=Cause.JOIN_TIMEOUT)
+    play.noted(NoteKind.MEMBER_JOIN, member_id="p")
+    play.noted(NoteKind.STATE_CHANGE, from_state=State.EMPTY, to_state=State.PREPARING, reason=Cause.NEW_MEMBER)
+    play.noted(NoteKind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.COMPLETING, reason=Cause.JOIN_TIMEOUT)
 
 
 @scenario("DJ-03")
@@ -60,7 +60,7 @@ def test_an_unused_member_id_expires_after_one_session(play: Play) -> None:
     play.join("p", version=4, session=6_000)
     play.at(5_999).group_is(State.EMPTY, generation=0, pending=["p"])
     play.at(6_000).group_is(State.EMPTY, generation=0, pending=[])
-    play.noted(Kind.MEMBER_GONE, member_id="p", how=Removal.PENDING_EXPIRED)
+    play.noted(NoteKind.MEMBER_GONE, member_id="p", how=Removal.PENDING_EXPIRED)
 
 
 @scenario("DJ-07")
@@ -174,7 +174,7 @@ def test_a_leader_that_joins_again_unchanged_begins_a_rebalance(play: Play) -> N
     a = play.join("a").parks()
     play.join("b").expect(generation=2, members=[])
     a.expect(generation=2, members=["a", "b"])
-    play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.LEADER_REJOINED)
+    play.noted(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.LEADER_REJOINED)
 
 
 @scenario("DJ-19")
@@ -191,7 +191,7 @@ def test_a_follower_with_other_metadata_begins_a_rebalance(play: Play) -> None:
     play.join("b", metadata=T0_T1).parks()
     play.group_is(State.PREPARING)
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
-    play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.MEMBER_METADATA_CHANGED)
+    play.noted(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.MEMBER_METADATA_CHANGED)
 
 
 @scenario("DJ-21")

@@ -11,7 +11,7 @@ from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import (
     Cause,
-    Kind,
+    NoteKind,
     Removal,
     Replacement,
     RoundResult,
@@ -29,7 +29,8 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 BODY = StateChange(0, 1, 0, None, 1, 0)
 
 STORED: dict[type[IntEnum], str] = {
-    Kind: "STATE_CHANGE=1 MEMBER_JOIN=2 MEMBER_GONE=3 STATIC_REPLACED=4 ROUND_END=5 HEARTBEATS=6 COMMIT_REFUSED=7 END_OFFSETS=8 COORDINATOR=9",
+    NoteKind: "STATE_CHANGE=1 MEMBER_JOIN=2 MEMBER_GONE=3 STATIC_REPLACED=4 ROUND_END=5 HEARTBEATS=6 COMMIT_REFUSED=7 END_OFFSETS=8 "
+    "COORDINATOR=9",
     Cause: "NEW_MEMBER=0 LEADER_REJOINED=1 MEMBER_METADATA_CHANGED=2 MEMBER_LEFT=3 SESSION_EXPIRED=4 REBALANCE_TIMEOUT=5 "
     "STATIC_PROTOCOL_CHANGED=6 STATIC_DURING_COMPLETING=7 SYNC_FAILED=8 ADMIN_REMOVED=9 GROUP_EMPTIED=10 COORDINATOR_MOVED=11 SYNC_TIMEOUT=12 "
     "PENDING_LEFT=13 OVER_MAX_SIZE=14 JOIN_TIMEOUT=15 EVERYONE_JOINED=16 ASSIGNED=17",
@@ -54,16 +55,16 @@ def test_states_are_shown_with_kafkas_names() -> None:
 
 def test_note_numbers_count_dropped_notes() -> None:
     group = Group("g", 0, 0)
-    notes = [make_note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (0, 7)]
+    notes = [make_note(group, NoteKind.STATE_CHANGE, wall, BODY) for wall in (0, 7)]
     group.notes_dropped = 3
-    notes += [make_note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (9, 11)]
+    notes += [make_note(group, NoteKind.STATE_CHANGE, wall, BODY) for wall in (9, 11)]
     assert [(note.at_ms, note.dropped, note.counted_from, note.number) for note in notes] == [(0, 0, 0, 0), (7, 0, 0, 1), (9, 3, 0, 5), (11, 0, 0, 6)]
     assert group.notes_dropped == 0
 
 
 def test_a_group_counts_its_notes_from_the_moment_of_its_first() -> None:
     group = Group("g", 0, 0)
-    assert [make_note(group, Kind.STATE_CHANGE, wall, BODY).counted_from for wall in (1_700, 1_800, 1_600)] == [1_700] * 3
+    assert [make_note(group, NoteKind.STATE_CHANGE, wall, BODY).counted_from for wall in (1_700, 1_800, 1_600)] == [1_700] * 3
 
 
 def test_suppressed_notes_are_counted_in_the_next_note() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, Kind, Removal, Replacement, spend_note_budget
+from coordinator.notes import Cause, NoteKind, Removal, Replacement, spend_note_budget
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play
@@ -36,18 +36,20 @@ def test_a_replaced_parked_join_does_not_complete_the_join_phase(play: Play, mon
 def test_a_join_note_says_whether_the_member_leads(play: Play) -> None:
     play.two_dynamic()
     play.join("b", metadata=T0_T1, reason="more topics").parks()
-    play.noted(Kind.MEMBER_JOIN, member_id="b", leader=False, known_id=True, client_reason="more topics")
+    play.noted(NoteKind.MEMBER_JOIN, member_id="b", leader=False, known_id=True, client_reason="more topics")
     play.join("a").expect(generation=2)
-    play.noted(Kind.MEMBER_JOIN, member_id="a", leader=True, known_id=True)
+    play.noted(NoteKind.MEMBER_JOIN, member_id="a", leader=True, known_id=True)
     play.join("c", version=3).parks()
-    play.noted(Kind.MEMBER_JOIN, member_id="c", leader=False, known_id=False)
+    play.noted(NoteKind.MEMBER_JOIN, member_id="c", leader=False, known_id=False)
 
 
 def test_a_replacement_note_has_the_time_since_the_last_heartbeat(play: Play) -> None:
     play.two_static()
     play.at(1_000).heartbeat("b").expect(ErrorCode.NONE)
     play.at(4_000).join("b'").expect(generation=1)
-    play.noted(Kind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", since_heartbeat_ms=3_000, outcome=Replacement.NO_REBALANCE)
+    play.noted(
+        NoteKind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", since_heartbeat_ms=3_000, outcome=Replacement.NO_REBALANCE
+    )
 
 
 def test_notes_beyond_the_limit_are_counted(play: Play) -> None:
@@ -94,8 +96,8 @@ def test_after_a_restart_the_other_members_that_have_not_synced_are_still_expect
     play.sync("b'").expect(ErrorCode.NONE, 2)
     play.alive("a", "b'", "c").at(20_000)
     play.group_is(State.PREPARING, members=["a", "b'"])
-    play.noted(Kind.MEMBER_GONE, member_id="c", how=Removal.SYNC_TIMEOUT)
-    play.noted(Kind.STATE_CHANGE, reason=Cause.SYNC_TIMEOUT, reason_text="c")
+    play.noted(NoteKind.MEMBER_GONE, member_id="c", how=Removal.SYNC_TIMEOUT)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.SYNC_TIMEOUT, reason_text="c")
 
 
 def test_a_static_member_may_restart_before_the_group_has_a_record(play: Play) -> None:

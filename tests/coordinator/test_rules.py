@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from coordinator.rules import RULES, Row
+from coordinator.rules import RULES, StateRules
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play
@@ -19,7 +19,7 @@ STATES = [state for state in State if state != State.DEAD]  # no group is ever D
 
 
 class Scenarios(NamedTuple):
-    """The scenarios of one state, by the columns of `Row`."""
+    """The scenarios of one state, by the columns of `StateRules`."""
 
     rejoin: str
     static_return: str
@@ -42,8 +42,8 @@ SCENARIOS: Final = {
 
 def test_every_cell_of_the_table_is_there_and_has_a_scenario() -> None:
     assert list(RULES) == list(SCENARIOS) == STATES
-    assert Scenarios._fields == Row._fields
-    for state, column in product(STATES, Row._fields):
+    assert Scenarios._fields == StateRules._fields
+    for state, column in product(STATES, StateRules._fields):
         rule = getattr(RULES[state], column)
         assert callable(rule) or isinstance(rule, int), f"{state.name} x {column}"
         for number in getattr(SCENARIOS[state], column).split():

@@ -9,7 +9,7 @@ import pytest
 from coordinator import Commit, GroupConfig, JoinRequest, Leaver, Shard, SyncRequest
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value, read_offset
-from coordinator.notes import Kind
+from coordinator.notes import NoteKind
 from coordinator.shard import GROUPS_PER_STEP
 from coordinator.states import State
 from protocol.errors import ErrorCode
@@ -121,7 +121,7 @@ def test_a_heartbeat_is_late_from_more_than_a_third_of_the_session_on(play: Play
     play.after(gap).heartbeat("a").expect()
     play.heartbeat("a").expect()
     play.alive("a").after(60_000)
-    assert bool([note for note in play.notes if note.kind == Kind.HEARTBEATS]) == late
+    assert bool([note for note in play.notes if note.kind == NoteKind.HEARTBEATS]) == late
 
 
 @pytest.mark.parametrize(("gap", "late"), [(3_000, False), (3_001, True)])
@@ -136,7 +136,7 @@ def test_heartbeat_and_commit_are_late_only_after_a_third_of_the_session(play: P
     else:
         assert shard.commit(Commit("g", 1, id, None, []), play.now, play.wall) == ErrorCode.NONE
     play.alive("a").after(70_000)
-    assert bool([note for note in play.notes if note.kind == Kind.HEARTBEATS]) == late
+    assert bool([note for note in play.notes if note.kind == NoteKind.HEARTBEATS]) == late
 
 
 def test_a_join_phase_begun_by_a_leave_counts_from_the_leave() -> None:
@@ -174,14 +174,14 @@ def test_refused_commits_to_a_missing_group_are_not_counted_for_its_successor(pl
     play.commit("x", generation=5).expect(69)
     play.join("a", version=3).parks()
     play.after(20_000)
-    assert not [note for note in play.notes if note.kind == Kind.COMMIT_REFUSED]
+    assert not [note for note in play.notes if note.kind == NoteKind.COMMIT_REFUSED]
 
 
 def test_a_session_begun_by_a_load_counts_no_heartbeat_gap(play: Play) -> None:
     play.two_loaded()
     play.after(1_000).heartbeat("m0").expect()
     play.alive("m0", "m1").after(60_000)
-    assert not [note for note in play.notes if note.kind == Kind.HEARTBEATS]
+    assert not [note for note in play.notes if note.kind == NoteKind.HEARTBEATS]
 
 
 # Begin and end.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Kind, Replacement
+from coordinator.notes import NoteKind, Replacement
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0, T0_T1, Play, row, scenario
@@ -27,7 +27,7 @@ def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
         ("ib-b'", "ib", b"\2"),
     ]
     play.heartbeat("a", 1).expect()
-    note = play.noted(Kind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", outcome=Replacement.NO_REBALANCE)
+    note = play.noted(NoteKind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", outcome=Replacement.NO_REBALANCE)
     assert note.state == State.STABLE
 
 
@@ -164,7 +164,7 @@ def test_a_restart_that_changes_the_choice_of_protocol_is_a_rebalance(play: Play
     restart.expect(generation=2, protocol="roundrobin", id="b'")
     group_record = play.wrote_group("replacement in a rebalance")  # Kafka writes nothing before the leader's assignments
     assert (group_record.generation, [member.member_id for member in group_record.members]) == (1, ["ia-a", "ib-b'"])
-    play.noted(Kind.STATIC_REPLACED, new_id="b'", outcome=Replacement.PROTOCOL_CHANGED)
+    play.noted(NoteKind.STATIC_REPLACED, new_id="b'", outcome=Replacement.PROTOCOL_CHANGED)
 
 
 @scenario("SR-17")

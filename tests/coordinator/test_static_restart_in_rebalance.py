@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Kind, Replacement
+from coordinator.notes import NoteKind, Replacement
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
@@ -20,7 +20,7 @@ def test_the_last_missing_member_may_restart_in_the_join_phase(play: Play) -> No
     restart.expect(generation=2, id="b'", leader="a")
     group_record = play.wrote_group("replacement in a rebalance")  # Kafka writes nothing
     assert [(member.member_id, member.assignment) for member in group_record.members] == [("ia-a", b"\1"), ("ib-b'", b"\2")]
-    play.noted(Kind.STATIC_REPLACED, old_id="b", new_id="b'", outcome=Replacement.PREPARING)
+    play.noted(NoteKind.STATIC_REPLACED, old_id="b", new_id="b'", outcome=Replacement.PREPARING)
 
 
 @scenario("SR-41")
@@ -88,7 +88,7 @@ def test_a_restart_while_assignments_are_awaited_is_a_rebalance(play: Play) -> N
     play.group_is(State.PREPARING)
     play.join("a").expect(generation=2, members=["a", "b'"])
     restart.expect(generation=2, id="b'")
-    play.noted(Kind.STATIC_REPLACED, new_id="b'", outcome=Replacement.COMPLETING)
+    play.noted(NoteKind.STATIC_REPLACED, new_id="b'", outcome=Replacement.COMPLETING)
 
 
 @scenario("SR-51")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.notes import Cause, Kind, Removal
+from coordinator.notes import Cause, NoteKind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, scenario
@@ -142,8 +142,8 @@ def test_a_leader_that_heartbeats_but_never_assigns_is_removed(play: Play) -> No
     play.heartbeat("a", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     assert play.phase_left() == 5_000
     play.join("b").expect(generation=2, members=["b"])
-    play.noted(Kind.MEMBER_GONE, member_id="a", how=Removal.SYNC_TIMEOUT)
-    play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SYNC_TIMEOUT)
+    play.noted(NoteKind.MEMBER_GONE, member_id="a", how=Removal.SYNC_TIMEOUT)
+    play.noted(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SYNC_TIMEOUT)
 
 
 @scenario("SY-13")
@@ -183,7 +183,7 @@ def test_a_static_member_that_never_joins_is_removed_one_rebalance_timeout_later
     play.at(39_999).group_is(State.STABLE, generation=2, members=["a", "b"])
     play.heartbeat("a", 2).expect()
     play.at(40_000).group_is(State.PREPARING, generation=2, members=["b"])
-    play.noted(Kind.MEMBER_GONE, member_id="a", how=Removal.SYNC_TIMEOUT)
+    play.noted(NoteKind.MEMBER_GONE, member_id="a", how=Removal.SYNC_TIMEOUT)
 
 
 @scenario("SY-16")
@@ -297,7 +297,7 @@ def test_assignments_too_large_for_a_batch_are_refused_and_a_rebalance_begins(pl
     play.group_is(State.PREPARING, generation=1, members=["a", "b"])
     assert all(not member.assignment for member in play.group().members.values())
     play.wrote()
-    play.noted(Kind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SYNC_FAILED)
+    play.noted(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SYNC_FAILED)
     a = play.join("a").parks()
     play.join("b").expect(generation=2)
     a.expect(generation=2)
@@ -320,7 +320,7 @@ def test_a_parked_sync_refused_by_a_rebalance_starts_a_full_session(play: Play) 
     b.expect(ErrorCode.REBALANCE_IN_PROGRESS, at=4_000)
     assert play.session_left("b") == 10_000
     play.at(14_000)
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED, since_heartbeat_ms=10_000)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED, since_heartbeat_ms=10_000)
 
 
 def test_an_assignment_starts_a_full_session(play: Play) -> None:
@@ -330,14 +330,14 @@ def test_an_assignment_starts_a_full_session(play: Play) -> None:
     b.expect(assignment=2, at=4_000)
     assert play.session_left("b") == 10_000
     play.at(14_000)
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED, since_heartbeat_ms=10_000)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED, since_heartbeat_ms=10_000)
 
 
 def test_a_sync_counts_as_a_heartbeat(play: Play) -> None:
     play.two_awaiting_assignment()
     play.after(5_000).sync("b")
     play.after(2_000).leave("b")
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.LEFT, since_heartbeat_ms=2_000)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.LEFT, since_heartbeat_ms=2_000)
 
 
 @pytest.mark.parametrize("fields", [{"type": "consumer"}, {"protocol": "range"}, {"type": "consumer", "protocol": "range"}, {}])

@@ -7,7 +7,7 @@ import pytest
 from coordinator import tallies
 from coordinator.config import MS_PER_NOTE, NOTE_BUDGET_MAX
 from coordinator.group import Group
-from coordinator.notes import Kind, spend_note_budget
+from coordinator.notes import NoteKind, spend_note_budget
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import CommitRefused, Heartbeats
 from tests.coordinator.playbook import Play
@@ -74,7 +74,7 @@ def test_a_group_with_too_many_notes_has_the_number_of_dropped_ones(play: Play) 
     for number in range(1_500):
         play.commit(f"x{number}", generation=1)
     play.at(10_000)
-    noted = [note for note in play.notes if note.kind == Kind.COMMIT_REFUSED]
+    noted = [note for note in play.notes if note.kind == NoteKind.COMMIT_REFUSED]
     assert len(noted) == NOTE_BUDGET_MAX
     play.at(11_000)
     play.leave("a")
@@ -145,4 +145,4 @@ def test_a_new_member_of_a_group_without_note_budget_is_noted(play: Play) -> Non
     note_budget(play.group(), play.now, NOTE_BUDGET_MAX)
     before = len(play.notes)
     play.join("b", version=3)
-    assert [note.kind for note in play.notes[before:]] == [Kind.MEMBER_JOIN, Kind.STATE_CHANGE]
+    assert [note.kind for note in play.notes[before:]] == [NoteKind.MEMBER_JOIN, NoteKind.STATE_CHANGE]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from coordinator.notes import Kind, Note, ShardChange
+from coordinator.notes import Note, NoteKind, ShardChange
 from history import Entry, GroupRecord, NoteRecord, read_group_record, story_of
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader
 from tests.coordinator.playbook import Play
@@ -48,7 +48,7 @@ class NotedPlay(Play):
         """Note a change of the coordinator as broker/groups/notes.py does, which notes no load of an empty log."""
         if change is ShardChange.LOADED and not self.log:
             return
-        header = NoteHeader(Kind.COORDINATOR, self.now, len(self.note_records), self.epoch, 0, 0, -1, 0)
+        header = NoteHeader(NoteKind.COORDINATOR, self.now, len(self.note_records), self.epoch, 0, 0, -1, 0)
         self.note_records.append(NoteRecord("", header, CoordinatorChange(change, self.epoch, 5, groups, len(self.log), to_node, drained)))
 
     def crash(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.notes import Cause, Kind, Removal, Replacement, RoundResult, ShardChange
+from coordinator.notes import Cause, NoteKind, Removal, Replacement, RoundResult, ShardChange
 from coordinator.states import State
 from history import (
     CommitsRefused,
@@ -190,7 +190,14 @@ class Notes:
         self.generation = 1
 
     def note(
-        self, body: Message, kind: Kind = Kind.STATE_CHANGE, *, group: str = "g", generation: int = -1, dropped: int = 0, after: int = 10
+        self,
+        body: Message,
+        kind: NoteKind = NoteKind.STATE_CHANGE,
+        *,
+        group: str = "g",
+        generation: int = -1,
+        dropped: int = 0,
+        after: int = 10,
     ) -> Notes:
         self.now += after
         self.generation = generation = generation if generation >= 0 else self.generation
@@ -209,7 +216,7 @@ class Notes:
 
 def test_a_coordinator_restart_ends_the_open_rebalance() -> None:
     notes = Notes().change(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT)
-    notes.note(CoordinatorChange(ShardChange.LOADED, 2, 5, 7, 100), Kind.COORDINATOR, group="")
+    notes.note(CoordinatorChange(ShardChange.LOADED, 2, 5, 7, 100), NoteKind.COORDINATOR, group="")
     cut, loaded = notes.story()
     assert isinstance(cut, Rebalance)
     assert (cut.end, cut.duration_ms) == (End.UNKNOWN, -1)  # it may have ended just before its coordinator did
@@ -219,7 +226,7 @@ def test_a_coordinator_restart_ends_the_open_rebalance() -> None:
 
 def test_missing_notes_are_counted_and_not_invented() -> None:
     notes = Notes()
-    notes.note(RoundEnd(RoundResult.STABLE, 3_000, 500, []), Kind.ROUND_END, generation=9, dropped=4)
+    notes.note(RoundEnd(RoundResult.STABLE, 3_000, 500, []), NoteKind.ROUND_END, generation=9, dropped=4)
     notes.change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, generation=9, after=0)
     rebalance = only_rebalance(notes.story())
     assert (rebalance.cause, rebalance.begin_known, rebalance.missing_notes, rebalance.to_generation) == (None, False, 4, 9)
@@ -229,7 +236,7 @@ def test_missing_notes_are_counted_and_not_invented() -> None:
 
 def test_the_end_of_a_rebalance_is_found_without_its_state_change_note() -> None:
     notes = Notes().change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER).change(State.PREPARING, State.COMPLETING, Cause.EVERYONE_JOINED, generation=2)
-    notes.note(RoundEnd(RoundResult.STABLE, 10, 10, []), Kind.ROUND_END, generation=2)
+    notes.note(RoundEnd(RoundResult.STABLE, 10, 10, []), NoteKind.ROUND_END, generation=2)
     notes.change(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT, generation=2)
     first, second = notes.story()
     assert isinstance(first, Rebalance)
@@ -240,9 +247,9 @@ def test_the_end_of_a_rebalance_is_found_without_its_state_change_note() -> None
 
 def test_notes_without_a_rebalance_are_separate_entries() -> None:
     notes = Notes()
-    notes.note(MemberGone("p", None, Removal.PENDING_EXPIRED, 0, 0, None), Kind.MEMBER_GONE)
-    notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
-    notes.note(Heartbeats([HeartbeatGap("ia", 4_000, 2, 5_000)]), Kind.HEARTBEATS)
+    notes.note(MemberGone("p", None, Removal.PENDING_EXPIRED, 0, 0, None), NoteKind.MEMBER_GONE)
+    notes.note(CommitRefused(25, "z", None, 3, 900), NoteKind.COMMIT_REFUSED)
+    notes.note(Heartbeats([HeartbeatGap("ia", 4_000, 2, 5_000)]), NoteKind.HEARTBEATS)
     removal, refused, late = notes.story()
     assert isinstance(removal, MemberRemoved)
     assert refused == CommitsRefused(1_020, 25, "z", None, 3, 900)
@@ -251,9 +258,9 @@ def test_notes_without_a_rebalance_are_separate_entries() -> None:
 
 def test_heartbeats_are_late_after_more_than_two_thirds_of_the_session_timeout() -> None:
     notes = Notes()
-    notes.note(Heartbeats([HeartbeatGap("late", 4_001, 2, 6_000), HeartbeatGap("in time", 4_000, 9, 6_000)]), Kind.HEARTBEATS)
-    notes.note(Heartbeats([HeartbeatGap("in time", 2_001, 9, 6_000)]), Kind.HEARTBEATS)
-    notes.note(Heartbeats([HeartbeatGap("of an older version", 2_001, 9)]), Kind.HEARTBEATS)
+    notes.note(Heartbeats([HeartbeatGap("late", 4_001, 2, 6_000), HeartbeatGap("in time", 4_000, 9, 6_000)]), NoteKind.HEARTBEATS)
+    notes.note(Heartbeats([HeartbeatGap("in time", 2_001, 9, 6_000)]), NoteKind.HEARTBEATS)
+    notes.note(Heartbeats([HeartbeatGap("of an older version", 2_001, 9)]), NoteKind.HEARTBEATS)
     assert [late.gaps for late in notes.story() if isinstance(late, HeartbeatsLate)] == [(("late", 4_001, 2),), (("of an older version", 2_001, 9),)]
 
 
@@ -274,7 +281,7 @@ def test_complete_rebalances_are_printed_at_once_and_open_ones_later() -> None:
 
 def test_unknown_state_and_cause_numbers_are_accepted() -> None:
     notes = Notes()
-    notes.note(StateChange(3, 1, 99, None, 2, 0)).note(MemberGone("x", None, 77, 0, 0, None), Kind.MEMBER_GONE)
+    notes.note(StateChange(3, 1, 99, None, 2, 0)).note(MemberGone("x", None, 77, 0, 0, None), NoteKind.MEMBER_GONE)
     under_way = only_rebalance(notes.story())
     assert (under_way.cause, [departure.cause for departure in under_way.removals]) == (None, [None])
 
@@ -284,11 +291,11 @@ def test_unknown_state_and_cause_numbers_are_accepted() -> None:
 
 def join(notes: Notes, id: str, *, client: str = "app-1", after: int = 10) -> Notes:
     body = MemberJoin(id, None, client, "/10.0.0.1", 10_000, 60_000, True, False, 0, None)
-    return notes.note(body, Kind.MEMBER_JOIN, after=after)
+    return notes.note(body, NoteKind.MEMBER_JOIN, after=after)
 
 
 def leave(notes: Notes, id: str, *, silent: int = 5) -> Notes:
-    return notes.note(MemberGone(id, None, Removal.LEFT, silent, 10_000, None), Kind.MEMBER_GONE)
+    return notes.note(MemberGone(id, None, Removal.LEFT, silent, 10_000, None), NoteKind.MEMBER_GONE)
 
 
 def settle(notes: Notes, cause: Cause, generation: int, members: int = 2) -> Notes:
@@ -338,7 +345,7 @@ def test_a_rebalance_with_a_new_member_was_not_avoidable() -> None:
 
 def test_a_joined_member_implies_a_rebalance_whose_note_is_missing() -> None:
     notes = join(Notes(), "a1")
-    notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
+    notes.note(CommitRefused(25, "z", None, 3, 900), NoteKind.COMMIT_REFUSED)
     begun, refused = notes.story()
     assert isinstance(begun, Rebalance)
     assert (begun.cause, begun.begin_known, begun.from_generation, [only_rebalance.member_id for only_rebalance in begun.joins]) == (None, False, 1, ["a1"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordinator import partition_of
-from coordinator.notes import Kind, ShardChange
+from coordinator.notes import NoteKind, ShardChange
 from tests.broker.groups.test_damaged_partitions import notes
 from tests.nodes.cluster import Nodes
 from tests.running import environment, wait_until
@@ -63,7 +63,11 @@ def test_notes_are_written_before_a_partition_changes_its_node(nodes: Nodes, lea
         member.close()
     leave(nodes, 1)  # before the node has written the notes that it gathers
     records = notes(nodes.data)
-    changes = [(partition, body) for _, partition, header, body in records if header.kind == Kind.COORDINATOR and body.what == ShardChange.UNLOADED]
+    changes = [
+        (partition, body)
+        for _, partition, header, body in records
+        if header.kind == NoteKind.COORDINATOR and body.what == ShardChange.UNLOADED
+    ]
     unloaded = {partition for partition, _ in changes}
     reasons = {(body.to_node, body.drained) for _, body in changes}  # a node that is started again gets its share back
     assert ((-1, False) in reasons, (2, True) in reasons) == (leave is stop, leave is Nodes.drain)

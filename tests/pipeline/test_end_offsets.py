@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coordinator.notes import Kind
+from coordinator.notes import NoteKind
 from pipeline.decode import is_note
 from pipeline.end_offsets import LOOKAHEAD, from_notes, walk_ends
 from pipeline.rows import EndOffset
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 def note(draw: random.Random) -> bytes:
     """A note of end offsets of one topic, or of another kind."""
-    kind = draw.choice([Kind.END_OFFSETS] * 5 + [Kind.COORDINATOR, 99])
+    kind = draw.choice([NoteKind.END_OFFSETS] * 5 + [NoteKind.COORDINATOR, 99])
     header = NoteHeader(kind, draw.randrange(1 << 42), 5, 1, 2, 3, 7, 0, *draw.choice([(-1, -1), (4, 9)]))
     topic = draw.choice(["t", "ü" * 40, "x" * 126, "x" * 127, "x" * 200, ""])
     count = draw.choice([0, 1, 3, 17, 126, 127, 300])

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from coordinator.notes import Kind
+from coordinator.notes import NoteKind
 from history import Entry, Rebalance, story_of
 from pipeline.virtual import Client, MemoryRecorder, World
 
@@ -137,7 +137,7 @@ def test_a_commit_of_a_resumed_zombie_is_refused() -> None:
     world.run(HOUR_MS)
     recorder = world.recorder
     assert isinstance(recorder, MemoryRecorder)
-    assert [record.header.kind for record in recorder.note_records()].count(Kind.COMMIT_REFUSED) == 1
+    assert [record.header.kind for record in recorder.note_records()].count(NoteKind.COMMIT_REFUSED) == 1
     assert causes(world)[1:] == ["session_expired", "new_member"]
     check_rebalances_found(world)
 

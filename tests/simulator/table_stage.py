@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.groups.group_journal import GroupJournal
 from coordinator import Note
-from coordinator.notes import Cause, Kind, ShardChange
+from coordinator.notes import Cause, NoteKind, ShardChange
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -85,9 +85,9 @@ class Stage:
     def _noted(self, node: Node, journal: GroupJournal, note: Note) -> None:
         body: Any = note.body
         moment = note.at_ms - self.epoch_ms - self.began_ms
-        if note.kind == Kind.STATE_CHANGE and body.to_state == State.PREPARING:
+        if note.kind == NoteKind.STATE_CHANGE and body.to_state == State.PREPARING:
             self.rebalances.append(Rebalance(moment, Cause(body.reason)))
-        elif note.kind == Kind.COORDINATOR and body.what == ShardChange.LOADED:
+        elif note.kind == NoteKind.COORDINATOR and body.what == ShardChange.LOADED:
             self.loads.append(moment)
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from coordinator.member import Member
-from coordinator.notes import Cause, Kind, Note, Removal
+from coordinator.notes import Cause, Note, NoteKind, Removal
 from coordinator.states import State
 from protocol.message import Message
 from protocol.messages.coordinator_notes import MemberGone, StateChange
@@ -474,17 +474,18 @@ def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a
     first, second = list(audit.in_memory(name).members.values())[:2]
     journal = run.node.broker.shards.journal_of(name)
 
-    def note_a_second_late(kind: Kind, body: Message) -> None:
+    def note_a_second_late(kind: NoteKind, body: Message) -> None:
         at_ms = run.node.wall_ms
         run.world.now += SECOND  # the note is made one second after its own timestamp
         run._note(run.node, journal, Note(name, kind, at_ms, 1, State.STABLE, body))
 
     def note_removal(member: Member) -> None:
-        note_a_second_late(Kind.MEMBER_GONE, MemberGone(member.id, member.instance_id, Removal.EXPIRED, 3_600_000, member.session_timeout_ms))
+        body = MemberGone(member.id, member.instance_id, Removal.EXPIRED, 3_600_000, member.session_timeout_ms)
+        note_a_second_late(NoteKind.MEMBER_GONE, body)
 
     run.world.now += 3600 * SECOND
     audit.forget_notes(name)  # the audit loses track of the group, as it does when notes are missing
-    note_a_second_late(Kind.STATE_CHANGE, StateChange(State.COMPLETING, State.STABLE, Cause.ASSIGNED))  # new sessions begin
+    note_a_second_late(NoteKind.STATE_CHANGE, StateChange(State.COMPLETING, State.STABLE, Cause.ASSIGNED))  # new sessions begin
     run.world.now += first.session_timeout_ms * MS
     note_removal(first)
     run.world.now += SECOND
@@ -516,7 +517,8 @@ def test_an_absence_is_not_judged_by_a_clock_that_was_set() -> None:
     def note_removal(member: Member) -> None:
         body = MemberGone(member.id, member.instance_id, Removal.EXPIRED, member.session_timeout_ms, member.session_timeout_ms)
         journal = run.node.broker.shards.journal_of(name)
-        run.policies.note(journal.partition, Note(name, Kind.MEMBER_GONE, run.node.wall_ms, 1, State.STABLE, body), run.world.now, audit.clock_is_steady)
+        note = Note(name, NoteKind.MEMBER_GONE, run.node.wall_ms, 1, State.STABLE, body)
+        run.policies.note(journal.partition, note, run.world.now, audit.clock_is_steady)
 
     with pytest.raises(Broken, match="instead of being away"):
         note_removal(first)

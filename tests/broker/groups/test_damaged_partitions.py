@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from coordinator import partition_of
-from coordinator.notes import Cause, Kind
+from coordinator.notes import Cause, NoteKind
 from coordinator.states import State
 from protocol.batch import iterate_headers, records
 from protocol.messages.consumer_offsets import GroupMetadataKey
@@ -216,7 +216,7 @@ def test_notes_name_events_and_offsets_of_their_records(restartable: Restartable
     log = {offset: read_offsets_key(key) for offset, key, _ in facts(restartable.data / f"__consumer_offsets-{partition}")}
     notes_read = notes(restartable.data)
     assert {partition for _, partition, _, _ in notes_read} == {partition}
-    changes = [(header, body) for group, _, header, body in notes_read if header.kind == Kind.STATE_CHANGE]
+    changes = [(header, body) for group, _, header, body in notes_read if header.kind == NoteKind.STATE_CHANGE]
     assert [body.to_state for _, body in changes][-2:] == [State.COMPLETING, State.STABLE]
     assert [State(body.from_state).name.lower() for _, body in changes] == [entry["from"] for entry in logged]
     header, body = changes[-1]

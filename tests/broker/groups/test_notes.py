@@ -10,7 +10,7 @@ from broker.groups.change_log import LINES_PER_SECOND
 from broker.groups.group_journal import HandOver
 from broker.groups.notes import GATHER_MS, NOTES_PER_PASS, NOTES_QUEUED_MAX, RETRY_MS
 from coordinator import Note
-from coordinator.notes import Kind, ShardChange
+from coordinator.notes import NoteKind, ShardChange
 from coordinator.states import State
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
 from storage import AppendFailed, HeldBy, LogId, Unreadable
@@ -30,9 +30,9 @@ def test_notes_are_written_in_the_background(harness: NoteHarness) -> None:
     harness.pass_time(1)
     assert len(harness.log().stored) == 1  # one batch
     assert [(group, header.kind, header.seq, header.offsets_log_offset) for group, header, _ in harness.written()] == [
-        ("a", Kind.STATE_CHANGE, 0, 41),
-        ("a", Kind.ROUND_END, 1, 41),
-        ("b", Kind.STATE_CHANGE, 2, 44),
+        ("a", NoteKind.STATE_CHANGE, 0, 41),
+        ("a", NoteKind.ROUND_END, 1, 41),
+        ("b", NoteKind.STATE_CHANGE, 2, 44),
     ]
     _, header, body = harness.written()[0]
     assert (header.ts, header.coordinator_epoch, header.generation, header.state, header.dropped) == (77, 4, 3, State.PREPARING, 0)
@@ -143,7 +143,7 @@ def test_many_notes_are_written_in_parts(harness: NoteHarness) -> None:
 
 
 def test_large_notes_are_several_batches(harness: NoteHarness) -> None:
-    large = Note("g", Kind.ROUND_END, 78, 3, State.STABLE, RoundEnd(0, 1, 2, ["x" * 30_000] * 10))
+    large = Note("g", NoteKind.ROUND_END, 78, 3, State.STABLE, RoundEnd(0, 1, 2, ["x" * 30_000] * 10))
     harness.tell(*[large] * 8)
     harness.pass_time(GATHER_MS)
     assert [len(facts) for facts in harness.log().stored] == [4]
@@ -231,7 +231,7 @@ def test_partition_events_are_notes_without_a_group(harness: NoteHarness) -> Non
     for event in (ShardChange.LOADED, ShardChange.SUSPENDED, ShardChange.RESUMED, ShardChange.UNLOADED):
         harness.notes.write_change(partition, event)
     harness.pass_time()
-    assert {(group, header.kind, header.offsets_log_offset) for group, header, _ in harness.written()} == {("", Kind.COORDINATOR, -1)}
+    assert {(group, header.kind, header.offsets_log_offset) for group, header, _ in harness.written()} == {("", NoteKind.COORDINATOR, -1)}
     assert [header.dropped for _, header, _ in harness.written()] == [0, 7, 0, 7]
     bodies = [body for _, _, body in harness.written()]
     assert all(isinstance(body, CoordinatorChange) for body in bodies)

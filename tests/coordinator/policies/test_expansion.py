@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, Kind
+from coordinator.notes import Cause, NoteKind
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
@@ -38,7 +38,7 @@ def test_the_table_of_arrivals(stable: Play) -> None:
     play.heartbeat("a").expect()
     play.at(5_000)
     play.group_is(State.PREPARING, members=["a", "b", "x", "y"])
-    play.noted(Kind.STATE_CHANGE, reason=Cause.EXPANSION)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.EXPANSION)
     play.join("b").parks()
     play.join("a").expect(generation=2, members=["a", "b", "x", "y"])
     first.expect(generation=2, at=5_000)
@@ -223,8 +223,8 @@ def test_with_both_policies_a_crash_and_a_newcomer_are_handled_separately(stable
     play.at(17_000).group_is(State.PREPARING, members=["a", "b", "x"])
     play.join("a").expect(generation=2, members=["a", "b", "x"])
     waiting.expect(generation=2)
-    play.noted(Kind.MEMBER_AWAY, instance_id="ib", back=False)
-    assert not [note for note in play.notes if note.kind == Kind.MEMBER_GONE]
+    play.noted(NoteKind.MEMBER_AWAY, instance_id="ib", back=False)
+    assert not [note for note in play.notes if note.kind == NoteKind.MEMBER_GONE]
 
 
 @scenario("PX-17")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, Kind, Removal
+from coordinator.notes import Cause, NoteKind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
@@ -34,7 +34,7 @@ def test_an_unused_member_id_ends_with_its_connection(play: Play, connection: Co
     connection.closed = True
     play.group_is(State.STABLE, pending=["x"])
     play.at(3_000).group_is(State.STABLE, pending=[])
-    play.noted(Kind.MEMBER_GONE, member_id="x", how=Removal.PENDING_EXPIRED)
+    play.noted(NoteKind.MEMBER_GONE, member_id="x", how=Removal.PENDING_EXPIRED)
 
 
 @scenario("PP-02")
@@ -93,7 +93,7 @@ def changed(play: Play, *topics: str) -> None:
 def test_new_partitions_of_a_listed_topic_cause_a_rebalance(play: Play, connection: Connection) -> None:
     changed(play, "t0", "other")
     play.group_is(State.PREPARING)
-    play.noted(Kind.STATE_CHANGE, reason=Cause.TOPICS_CHANGED, reason_text="topics: t0")
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.TOPICS_CHANGED, reason_text="topics: t0")
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -118,7 +118,7 @@ def test_a_join_phase_is_not_restarted_by_a_change(play: Play) -> None:
     play.policy({"topics.watch": "true"})
     changed(play, "t0")
     play.group_is(State.PREPARING)
-    assert not [note for note in play.notes if note.kind == Kind.STATE_CHANGE]
+    assert not [note for note in play.notes if note.kind == NoteKind.STATE_CHANGE]
 
 
 @pytest.mark.parametrize(("type", "policy"), [row("PT-05", "connect", "topics.watch"), row("PT-05", "consumer", "pending.release")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, Kind, Removal
+from coordinator.notes import Cause, NoteKind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
@@ -36,7 +36,7 @@ def test_a_member_whose_session_ends_is_away_without_a_rebalance(play: Play) -> 
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.heartbeat("a", 1).expect()
     play.wrote("away")
-    play.noted(Kind.MEMBER_AWAY, instance_id="ib", back=False)
+    play.noted(NoteKind.MEMBER_AWAY, instance_id="ib", back=False)
     assert play.shard is not None
     assert play.shard.policy_status("g") == {"status.away": f"ib since {play.wall}"}
 
@@ -52,8 +52,8 @@ def test_the_table_of_absences(play: Play) -> None:
     play.group_is(State.STABLE, generation=1, members=["c", "a'", "b"])
     play.at(25_000)
     play.group_is(State.PREPARING, members=["c", "a'"])
-    play.noted(Kind.STATE_CHANGE, reason=Cause.ABSENCES_ENDED)
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.STAYED_AWAY)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.ABSENCES_ENDED)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.STAYED_AWAY)
     assert play.group().phase_start_ms == play.began + 25_000
 
 
@@ -78,7 +78,7 @@ def test_a_member_that_returns_in_time_keeps_its_seat(play: Play) -> None:
     play.alive("b'").after(60_000)
     play.group_is(State.STABLE, generation=1, members=["a", "b'"])
     play.wrote("away", "back", "replacement")
-    play.noted(Kind.MEMBER_AWAY, instance_id="ib", back=True, away_ms=14_999)
+    play.noted(NoteKind.MEMBER_AWAY, instance_id="ib", back=True, away_ms=14_999)
 
 
 @scenario("PA-05")
@@ -178,7 +178,7 @@ def test_a_member_without_a_generation_is_never_away(play: Play) -> None:
     play.join("c", instance="ic").parks()
     play.at(300_000)
     assert "ic-c" not in play.group().members
-    play.noted(Kind.MEMBER_GONE, member_id="c", how=Removal.EXPIRED)
+    play.noted(NoteKind.MEMBER_GONE, member_id="c", how=Removal.EXPIRED)
 
 
 @scenario("PA-14")
@@ -198,8 +198,8 @@ def test_without_the_policy_the_members_that_are_away_go_at_once(play: Play) -> 
     play.policy()
     play.after(0)
     play.group_is(State.PREPARING, members=["a"])
-    play.noted(Kind.STATE_CHANGE, reason=Cause.REGISTRATION_UNSET, reason_text=play.id_of("b"))
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.REGISTRATION_UNSET)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.REGISTRATION_UNSET, reason_text=play.id_of("b"))
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.REGISTRATION_UNSET)
 
 
 @scenario("PA-16")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.notes import Cause, Kind, Removal
+from coordinator.notes import Cause, NoteKind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
@@ -114,7 +114,7 @@ def test_added_instances_join_in_one_rebalance_when_the_list_is_complete(play: P
     assert status(play, "status.missing") == "id"
     play.join("d", instance="id").parks()
     play.group_is(State.PREPARING, members=["a", "b", "c", "d"])
-    play.noted(Kind.STATE_CHANGE, reason=Cause.ROSTER_COMPLETE)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.ROSTER_COMPLETE)
 
 
 @scenario("PL-09")
@@ -169,7 +169,7 @@ def test_a_strict_list_refuses_others_and_dynamic_members(play: Play) -> None:
     play.join("y", instance=None).expect(REFUSED, id="")
     play.join("z", instance=None, version=3).expect(REFUSED, id="")
     play.group_is(State.STABLE, generation=1, members=["a", "b"], pending=[])
-    play.noted(Kind.JOIN_REFUSED, instance_id="ix", listed="ia, ib")
+    play.noted(NoteKind.JOIN_REFUSED, instance_id="ix", listed="ia, ib")
     play.wrote("policies")
     play.join("b'").expect(generation=1)
 
@@ -188,8 +188,8 @@ def test_members_taken_off_a_strict_list_are_removed_in_one_rebalance(play: Play
     play.group_is(State.STABLE, generation=1)
     assert not play.policy(roster("ia,ib", strict=True))
     play.group_is(State.PREPARING, generation=1, members=["a", "b"])
-    play.noted(Kind.STATE_CHANGE, reason=Cause.ROSTER_CHANGED)
-    play.noted(Kind.MEMBER_GONE, member_id="d", how=Removal.NOT_LISTED)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.ROSTER_CHANGED)
+    play.noted(NoteKind.MEMBER_GONE, member_id="d", how=Removal.NOT_LISTED)
     play.heartbeat("c").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.join("c").expect(REFUSED, id="")
     play.join("b")

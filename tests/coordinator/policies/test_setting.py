@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator import GroupConfig, Shard
-from coordinator.notes import Cause, Kind
+from coordinator.notes import Cause, NoteKind
 from coordinator.policies import NO_POLICIES, GroupPolicies
 from coordinator.states import State
 from protocol.errors import ErrorCode
@@ -96,7 +96,7 @@ def test_a_returning_member_with_other_topics_causes_a_rebalance(play: Play) -> 
     play.policy(CHANGE)
     play.join("b'", metadata=T0_T1).parks()
     play.group_is(State.PREPARING)
-    play.noted(Kind.STATE_CHANGE, reason=Cause.STATIC_PROTOCOL_CHANGED, to_state=State.PREPARING)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.STATIC_PROTOCOL_CHANGED, to_state=State.PREPARING)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_only_the_sets_of_topics_are_compared(play: Play, before: bytes, after: 
 def test_a_request_makes_all_members_rejoin_once(play: Play) -> None:
     play.two_static()
     assert not play.policy({"rebalance.request": "new rack"}, "new rack")
-    play.noted(Kind.STATE_CHANGE, reason=Cause.REQUESTED, reason_text="new rack")
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.REQUESTED, reason_text="new rack")
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("b").parks()
     play.join("a").expect(generation=2, members=["a", "b"])

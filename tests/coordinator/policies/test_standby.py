@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, Kind, Removal, StandbyStep
+from coordinator.notes import Cause, NoteKind, Removal, StandbyStep
 from coordinator.policies import GroupPolicies
 from coordinator.states import State
 from protocol.errors import ErrorCode
@@ -79,7 +79,7 @@ def test_a_newcomer_beyond_the_target_enters_a_stable_group_without_a_rebalance(
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b", "x", "y"])
     assert standbys(play) == ["ix-x", "iy-y"]
     assert status(play) == {"status.standby": f"ix since {play.wall - 1_000}, iy since {play.wall}"}
-    play.noted(Kind.STANDBY, member_id="y", instance_id="iy", step=StandbyStep.WAITS)
+    play.noted(NoteKind.STANDBY, member_id="y", instance_id="iy", step=StandbyStep.WAITS)
     play.heartbeat("x", 1).expect()
     play.commit("x", generation=1).expect()
 
@@ -129,7 +129,7 @@ def test_a_standby_with_the_instance_id_of_a_removed_member_is_not_fenced_after_
 def test_a_newcomer_within_the_target_causes_a_rebalance(play: Play) -> None:
     play.policy({"target.group.size": "5"})
     play.group_is(State.PREPARING)
-    play.noted(Kind.STATE_CHANGE, reason=Cause.TARGET_CHANGED, to_state=State.PREPARING)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.TARGET_CHANGED, to_state=State.PREPARING)
     for name in "abxy":
         play.join(name)
     play.expect("a", generation=2, members=["a", "b", "x", "y"])
@@ -321,18 +321,18 @@ def test_the_seat_of_an_active_member_goes_to_the_longest_waiting_standby(play: 
     assert (standbys(play), taking(play)) == (["iy-y"], ["ix-x"])
     assert status(play)["status.takeover"].startswith("ix for ib since ")
     play.wrote("replacement", "seats")
-    play.noted(Kind.STANDBY, member_id="x", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
+    play.noted(NoteKind.STANDBY, member_id="x", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
     play.heartbeat("b", 1).expect(UNKNOWN)
     play.commit("b", generation=1).expect(UNKNOWN)
     play.heartbeat("a", 1).expect()
     play.heartbeat("y", 1).expect()
     take_over(play, "x", 2)
     play.wrote("seats")
-    play.noted(Kind.STANDBY, member_id="x", step=StandbyStep.TOOK_OVER)
+    play.noted(NoteKind.STANDBY, member_id="x", step=StandbyStep.TOOK_OVER)
     assert (standbys(play), taking(play)) == (["iy-y"], [])
     play.after(60_000)
     play.group_is(State.STABLE, generation=1)
-    assert not [note for note in play.notes if note.kind == Kind.STATE_CHANGE]
+    assert not [note for note in play.notes if note.kind == NoteKind.STATE_CHANGE]
 
 
 @scenario("PW-31")
@@ -466,8 +466,8 @@ def test_a_standby_that_does_not_sync_within_its_session_yields_to_the_next(play
     play.join("x").expect(generation=1)
     play.at(SESSION_MS)
     assert (standbys(play), taking(play)) == (["ix-x"], ["iy-y"])
-    play.noted(Kind.STANDBY, member_id="x", step=StandbyStep.TOO_LATE)
-    play.noted(Kind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_instance_id="ib")
+    play.noted(NoteKind.STANDBY, member_id="x", step=StandbyStep.TOO_LATE)
+    play.noted(NoteKind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_instance_id="ib")
     play.sync("x", generation=1).expect(assignment=EMPTY_ASSIGNMENT)
     take_over(play, "y", 2)
     play.group_is(State.STABLE, generation=1)
@@ -478,7 +478,7 @@ def test_the_last_standby_that_does_not_sync_causes_a_rebalance(play: Play) -> N
     play.leave("y", "b").expect(NONE, NONE)
     play.at(SESSION_MS - 1).group_is(State.STABLE, generation=1)
     play.at(SESSION_MS).group_is(State.PREPARING, members=["a", "x"])
-    play.noted(Kind.STATE_CHANGE, reason=Cause.STANDBY_LATE, reason_text="x")
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.STANDBY_LATE, reason_text="x")
     play.join("x").parks()
     play.join("a").expect(generation=2, members=["a", "x"])
 
@@ -489,7 +489,7 @@ def test_a_standby_that_is_removed_during_its_take_over_leaves_the_seat_to_the_n
     play.leave("b").expect()
     remove(play, "x", kind)
     assert (standbys(play), taking(play)) == ([], ["iy-y"])
-    play.noted(Kind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
+    play.noted(NoteKind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
     take_over(play, "y", 2)
 
 
@@ -596,7 +596,7 @@ def test_the_record_of_another_generation_is_ignored(play: Play) -> None:
     play.sync("a", {"a": 1, "b": 2}).expect()
     play.load(old)
     play.group_is(State.PREPARING)
-    play.noted(Kind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
     for name in "yxab":
         play.join(name)
     assert standbys(play) == ["ix-x", "iy-y"]
@@ -620,7 +620,7 @@ def test_a_member_that_does_not_sync_in_time_leaves_its_seat_to_a_standby() -> N
     add_standby(play, "x", session=60_000)
     play.at(20_000)
     play.group_is(State.STABLE, generation=1, members=["a", "x"])
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.SYNC_TIMEOUT)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.SYNC_TIMEOUT)
     take_over(play, "x", 2)
 
 
@@ -643,7 +643,7 @@ def test_a_lower_target_makes_the_last_members_standbys_in_one_rebalance() -> No
     play = Play().three_static()
     play.policy(TWO)
     play.group_is(State.PREPARING)
-    play.noted(Kind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
+    play.noted(NoteKind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
     play.failover()
     play.group_is(State.PREPARING)  # again: the log has the target of two, and a generation with three seats
     for name in "cba":
@@ -739,7 +739,7 @@ def test_without_a_free_standby_the_member_is_away_until_one_comes(play: Play) -
     play._newest.clear()
     play.at(30_000).join("z", instance="iz").expect(generation=1, members=[])
     play.group_is(State.STABLE, generation=1, members=["a", "z"])
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.SEAT_TAKEN)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.SEAT_TAKEN)
     play.sync("z", generation=1).expect(assignment=2)
     play.heartbeat("z", 1).expect()
     play.wrote("replacement", "seats", "back", "no seats")
@@ -759,7 +759,7 @@ def test_a_member_that_is_away_gives_its_seat_to_a_standby_in_a_rebalance(play: 
     play.join("y").expect(generation=2)
     play.expect("a", members=["a", "x"])
     play.group_is(State.COMPLETING, members=["a", "x", "y"])
-    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.SEAT_TAKEN)
+    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.SEAT_TAKEN)
 
 
 @scenario("PW-77")

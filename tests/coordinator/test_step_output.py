@@ -9,20 +9,20 @@ import pytest
 from coordinator import GroupConfig
 from coordinator.group import Group
 from coordinator.member import Member
-from coordinator.outcome import Outcome
+from coordinator.step_output import StepOutput
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 KEPT = 4_096
 
 
-def outcome(**config: Any) -> Outcome:
-    return Outcome(GroupConfig(**config), lambda: "id")
+def output(**config: Any) -> StepOutput:
+    return StepOutput(GroupConfig(**config), lambda: "id")
 
 
 @pytest.mark.parametrize(("extra_texts", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
 def test_equal_texts_share_one_object_within_a_bound(extra_texts: int, shared: bool) -> None:
-    out = outcome()
+    out = output()
     text = "".join(["cli", "ent"])
     assert out.intern_text(text) is text
     for number in range(extra_texts):
@@ -33,7 +33,7 @@ def test_equal_texts_share_one_object_within_a_bound(extra_texts: int, shared: b
 @pytest.mark.plain  # compiled code has native integers, without an identity to compare
 @pytest.mark.parametrize(("extra_numbers", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
 def test_equal_numbers_share_one_object_within_a_bound(extra_numbers: int, shared: bool) -> None:
-    out = outcome()
+    out = output()
     number = int("300000")
     assert out.intern_number(number) is number
     for extra_number in range(extra_numbers):
@@ -42,7 +42,7 @@ def test_equal_numbers_share_one_object_within_a_bound(extra_numbers: int, share
 
 
 def test_members_share_the_offer_of_the_first() -> None:
-    out = outcome()
+    out = output()
     group = Group("g", 0, 0)
     first = ((out.intern_text("range"), b"metadata"),)
     group.add(Member("g", "a", None, "", "", 0, 0, first))
@@ -55,4 +55,4 @@ def test_members_share_the_offer_of_the_first() -> None:
 @pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
 def test_facts_fit_into_a_batch_to_the_byte(spare: int, fits: bool) -> None:
     """Sizes besides keys and values: 61 bytes for the batch header, 28 for a record."""
-    assert outcome(batch_bytes_max=61 + 28 + 2 + spare).fits([(b"k", b"v")]) is fits
+    assert output(batch_bytes_max=61 + 28 + 2 + spare).fits([(b"k", b"v")]) is fits

@@ -1,4 +1,4 @@
-"""The outcome of one step: facts, replies and notes. The shard hands them to the hold together, at the end of the step."""
+"""The output of one step: facts, replies and notes. The shard hands them to the hold together, at the end of the step."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from coordinator.deadlines import Deadlines
 from coordinator.group import Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, Held, facts_bytes
 from coordinator.member import Member
-from coordinator.notes import Kind, Note, make_note
+from coordinator.notes import Note, NoteKind, make_note
 from protocol.message import Message
 
 INTERNED_MAX: Final = 4_096  # of texts, and of numbers
 
 
-class Outcome:
+class StepOutput:
     """Collects facts, replies and notes of a step, and gives every rule the time, limits, deadlines and a source of ids.
 
     Deadlines and durations use `now`, monotonic milliseconds. Stored times use `wall`, which may step ahead or back.
@@ -80,5 +80,5 @@ class Outcome:
     def restart_session(self, member: Member) -> None:
         self.deadlines.set(member, self.now + member.session_timeout_ms)
 
-    def add_note(self, group: Group, kind: Kind, body: Message) -> None:
+    def add_note(self, group: Group, kind: NoteKind, body: Message) -> None:
         self.notes.append(make_note(group, kind, self.wall, body))
