@@ -53,9 +53,9 @@ def delete(out: StepOutput, groups: dict[str, Group], group: Group) -> int:
 
 def discard(out: StepOutput, groups: dict[str, Group], group: Group) -> None:
     """Drop the group and the member ids handed out for it."""
-    for pending in group.pending.values():
+    for pending in group.pending_members.values():
         out.deadlines.remove(pending)
-    group.pending.clear()
+    group.pending_members.clear()
     out.deadlines.remove(group)
     group.invalidate()
     del groups[group.id]

@@ -76,11 +76,11 @@ JoinedMember = tuple[str, str | None, bytes]
 class JoinReply:
     """The reply to a JoinGroup. All followers of a generation share one object, so the member id is in the waiter.
 
-    An error reply has generation -1 and no protocol, except in `replace_in_stable`. `written` caches, by API version, the bytes
+    An error reply has generation -1 and no protocol, except in `replace_in_stable`. `encoded_fronts` caches, by API version, the bytes
     before the member id, which are equal for leader and followers.
     """
 
-    __slots__ = ("error", "generation", "leader", "members", "protocol_name", "protocol_type", "skip_assignment", "written")
+    __slots__ = ("encoded_fronts", "error", "generation", "leader", "members", "protocol_name", "protocol_type", "skip_assignment")
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class JoinReply:
         members: Sequence[JoinedMember] = (),
         skip_assignment: bool = False,
     ) -> None:
-        self.written: dict[int, bytes] = {}
+        self.encoded_fronts: dict[int, bytes] = {}
         self.error = error
         self.generation = generation
         self.protocol_type = protocol_type
@@ -129,16 +129,16 @@ class SyncRequest:
 class SyncReply:
     """The reply to a SyncGroup. All members of a generation share one object, so the assignment is in the waiter.
 
-    An error reply has no protocol and no assignment. `written` is a cache, as in JoinReply.
+    An error reply has no protocol and no assignment. `encoded_fronts` is a cache, as in JoinReply.
     """
 
-    __slots__ = ("error", "protocol_name", "protocol_type", "written")
+    __slots__ = ("encoded_fronts", "error", "protocol_name", "protocol_type")
 
     def __init__(self, error: int, protocol_type: str | None = None, protocol_name: str | None = None) -> None:
         self.error = error
         self.protocol_type = protocol_type
         self.protocol_name = protocol_name
-        self.written: dict[int, bytes] = {}
+        self.encoded_fronts: dict[int, bytes] = {}
 
 
 class JoinWaiter(Held, Protocol):

@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode
 
 def must_wait(group: Group, instance: str | None) -> bool:
     """Whether a newcomer waits for others before a rebalance admits it."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or (group.state is not STABLE and group.state is not COMPLETING):
         return False
     return policy.policies.expansion_timeout_ms is not None or waits_for_roster(group, instance)
@@ -29,14 +29,14 @@ def must_wait(group: Group, instance: str | None) -> bool:
 
 def is_waiting_newcomer(group: Group, id: str, instance: str | None) -> bool:
     """Whether a waiting newcomer has this member id."""
-    policy = group.policy
+    policy = group.policy_state
     newcomer = policy.newcomers.get(_newcomer_key(id, instance)) if policy is not None else None
     return newcomer is not None and newcomer.id == id
 
 
 def count_other_newcomers(group: Group, request: JoinRequest) -> int:
     """The number of waiting newcomers, without the sender of this request."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None:
         return 0
     return len(policy.newcomers) - (_newcomer_key(request.member_id, request.instance_id) in policy.newcomers)
@@ -44,7 +44,7 @@ def count_other_newcomers(group: Group, request: JoinRequest) -> int:
 
 def park_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """Park the JoinGroup of a newcomer. An older one of the same newcomer, likely of a lost connection, is refused; the wait counts from the older."""
-    policy = group.policy
+    policy = group.policy_state
     assert policy is not None
     key = _newcomer_key(id, request.instance_id)
     previous = policy.newcomers.get(key)
@@ -58,7 +58,7 @@ def park_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: J
 
 def admit_waiting(out: StepOutput, group: Group) -> None:
     """Called when a rebalance begins: all newcomers become members, except those whose protocols no longer fit."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or not policy.newcomers:
         return
     for newcomer in policy.newcomers.values():
@@ -73,7 +73,7 @@ def admit_waiting(out: StepOutput, group: Group) -> None:
 
 def refuse_unlisted_newcomers(out: StepOutput, group: Group) -> None:
     """With roster.strict, refuse the newcomers that instance.ids does not list."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or not policy.policies.roster_strict:
         return
     for key, newcomer in list(policy.newcomers.items()):
@@ -85,7 +85,7 @@ def refuse_unlisted_newcomers(out: StepOutput, group: Group) -> None:
 
 def drop_newcomer(out: StepOutput, group: Group, id: str, instance: str | None) -> bool:
     """Drop a newcomer that leaves, or whose instance an administrator removes. False: no such newcomer waits."""
-    policy = group.policy
+    policy = group.policy_state
     newcomer = policy.newcomers.get(_newcomer_key(id, instance)) if policy is not None else None
     if policy is None or newcomer is None or (id and newcomer.id != id):
         return False
@@ -97,7 +97,7 @@ def drop_newcomer(out: StepOutput, group: Group, id: str, instance: str | None) 
 
 def check_newcomers(out: StepOutput, group: Group) -> bool:
     """Called at the deadline of the newcomers' timer: True if the rebalance is due; otherwise drop newcomers with closed connections."""
-    policy = group.policy
+    policy = group.policy_state
     assert policy is not None
     if policy.newcomers and expansion_deadline_ms(group) <= out.now:
         return True
@@ -120,7 +120,7 @@ def check_newcomers(out: StepOutput, group: Group) -> bool:
 
 def expansion_deadline_ms(group: Group) -> int:
     """When the rebalance that admits the newcomers is due. Called only while a newcomer waits."""
-    policy = group.policy
+    policy = group.policy_state
     assert policy is not None
     newcomers = policy.newcomers.values()
     deadline_ms = min([newcomer.arrived_ms + newcomer.request.rebalance_timeout_ms for newcomer in newcomers])
@@ -137,7 +137,7 @@ def expansion_deadline_ms(group: Group) -> int:
 
 
 def set_newcomer_timer(out: StepOutput, group: Group) -> None:
-    policy = group.policy
+    policy = group.policy_state
     assert policy is not None
     if policy.newcomers:
         next_check = min([newcomer.check_ms for newcomer in policy.newcomers.values()])

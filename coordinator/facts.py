@@ -113,7 +113,7 @@ def read_group(value: bytes) -> GroupMetadataValue:
     return read_record(GroupMetadataValue, value)
 
 
-def update_static_ids(value: bytes, statics: dict[str, str]) -> bytes | None:
+def update_static_ids(value: bytes, static_members: dict[str, str]) -> bytes | None:
     """Return the value of a group record with the current member ids of static members; None if they have not changed.
 
     A static member returns with a new member id. A coordinator that takes over before the next group record must know that id:
@@ -123,7 +123,7 @@ def update_static_ids(value: bytes, statics: dict[str, str]) -> bytes | None:
     changed = False
     for member in stored.members:
         instance = member.group_instance_id
-        now = statics.get(instance, member.member_id) if instance is not None else member.member_id
+        now = static_members.get(instance, member.member_id) if instance is not None else member.member_id
         if now != member.member_id:
             if stored.leader == member.member_id:
                 stored.leader = now

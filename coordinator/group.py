@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 from coordinator.calls import Protocols, SyncReply
 from coordinator.config import NOTE_BUDGET_MAX
 from coordinator.deadlines import Timed
-from coordinator.member import Member, Pending
+from coordinator.member import Member, PendingMember
 from coordinator.policy_state import PolicyState
 from coordinator.states import EMPTY
 from coordinator.subscription import topics_of
@@ -62,10 +62,10 @@ class Group(Timed):
         "notes_dropped",
         "offsets_version",
         "parked_joins",
-        "pending",
+        "pending_members",
         "pending_sync",
         "phase_start_ms",
-        "policy",
+        "policy_state",
         "protocol_counts",
         "protocol_name",
         "protocol_type",
@@ -75,7 +75,7 @@ class Group(Timed):
         "state",
         "state_ms",
         "static_ids_changed",
-        "statics",
+        "static_members",
         "subscriptions",
         "sync_reply",
         "version",
@@ -93,8 +93,8 @@ class Group(Timed):
         self.generation = 0
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
-        self.statics: dict[str, str] = {}  # instance id -> member id
-        self.pending: dict[str, Pending] = {}
+        self.static_members: dict[str, str] = {}  # instance id -> member id
+        self.pending_members: dict[str, PendingMember] = {}
         self.pending_sync: dict[str, None] = {}  # members without a SyncGroup since the last join phase
         self.parked_joins = 0  # members with a parked JoinGroup
         self.protocol_counts: dict[str, int] = {}
@@ -124,8 +124,8 @@ class Group(Timed):
         self.notes_dropped = 0
         self.next_note_number = 0  # written and dropped notes count
         self.note_numbers_since_ms = -1  # wall time of the first note; -1: none yet
-        self.away_count = 0  # the number of members in `policy.away`
-        self.policy: PolicyState | None = None  # None: no policies
+        self.away_count = 0  # the number of members in `policy_state.away`
+        self.policy_state: PolicyState | None = None  # None: no policies
         self.extended_since_ms = -1  # `phase_start_ms` of the last phase whose deadline was extended (`Shard.extends_deadlines`)
 
     # Members.
@@ -135,7 +135,7 @@ class Group(Timed):
             self.leader = member.id
         self.members[member.id] = member
         if member.instance_id is not None:
-            self.statics[member.instance_id] = member.id
+            self.static_members[member.instance_id] = member.id
         self.count_protocols(member.protocols, 1)
         if member.join_waiter is not None:
             self.parked_joins += 1
@@ -150,8 +150,8 @@ class Group(Timed):
     def remove(self, member: Member) -> None:
         """Remove a member whose parked requests the caller has answered."""
         del self.members[member.id]
-        if member.instance_id is not None and self.statics.get(member.instance_id) == member.id:
-            del self.statics[member.instance_id]
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.id:
+            del self.static_members[member.instance_id]
         self.count_protocols(member.protocols, -1)
         self.pending_sync.pop(member.id, None)
         if member.join_waiter is not None:
@@ -182,7 +182,7 @@ class Group(Timed):
     @property
     def all_parked(self) -> bool:
         """Whether all members have rejoined, except those that are away (`registration.py`), and no handed-out member id is unused."""
-        return self.parked_joins + self.away_count == len(self.members) and not self.pending
+        return self.parked_joins + self.away_count == len(self.members) and not self.pending_members
 
     @property
     def rebalance_timeout_ms(self) -> int:

@@ -9,7 +9,7 @@ from protocol.errors import ErrorCode
 def check_ids(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
     """Return NONE if the member exists. An instance id in the request must belong to that member; otherwise the request is fenced."""
     if instance_id is not None:
-        owner = group.statics.get(instance_id)
+        owner = group.static_members.get(instance_id)
         if owner is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if owner != member_id:

@@ -6,7 +6,7 @@ from coordinator.calls import JoinReply, JoinRequest, JoinWaiter
 from coordinator.expansion import count_other_newcomers, drop_newcomer, must_wait, park_newcomer
 from coordinator.facts import group_key, group_value
 from coordinator.group import Group
-from coordinator.member import Member, Pending
+from coordinator.member import Member, PendingMember
 from coordinator.newcomer import admit_member, new_member, note_join
 from coordinator.notes import Cause, NoteKind, Removal, Replacement, grant_note_budget, spend_note_budget
 from coordinator.pending_release import ids_of_connection, watch_connection
@@ -64,18 +64,18 @@ def offers_protocol_twice(request: JoinRequest) -> bool:
 def require_member_id(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """Let the client join again with the new id, so that a client that retries blindly leaves no ghost members (KIP-394)."""
     released = ids_of_connection(group, request)
-    pending = group.pending[id] = Pending(group.id, id, request.session_timeout_ms)
+    pending = group.pending_members[id] = PendingMember(group.id, id, request.session_timeout_ms)
     out.deadlines.set(pending, out.now + pending.session_timeout_ms)
     watch_connection(out, group, pending, request)
     for before in released:
-        out.deadlines.remove(group.pending[before])
+        out.deadlines.remove(group.pending_members[before])
         expire_pending(out, group, before)
     out.refuse_join(waiter, id, ErrorCode.MEMBER_ID_REQUIRED)
 
 
 def admit_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     drop_pending(out, group, id)
-    if group.policy is not None and enters_as_standby(group, request):
+    if group.policy_state is not None and enters_as_standby(group, request):
         add_without_rebalance(out, group, request, waiter, id)
         return
     if must_wait(group, request.instance_id):
@@ -90,7 +90,7 @@ def admit_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: 
 
 def drop_waiting_request(out: StepOutput, group: Group, request: JoinRequest, id: str) -> None:
     """A newcomer may still have a parked JoinGroup after a change of policies: refuse it, so that it becomes a member only once."""
-    if group.policy is not None:
+    if group.policy_state is not None:
         drop_newcomer(out, group, id if request.instance_id is None else "", request.instance_id)
 
 
@@ -125,7 +125,7 @@ def rejoin_if_changed(out: StepOutput, group: Group, member: Member, request: Jo
 
 def rejoin_if_leader_or_changed(out: StepOutput, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """STABLE: a leader rejoins to request a rebalance, for example because the topics' partitions changed."""
-    if group.policy is not None and keeps_generation(group, member, request):
+    if group.policy_state is not None and keeps_generation(group, member, request):
         rejoin_in_generation(out, group, member, request, waiter)
     elif group.leader == member.id or member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
@@ -135,7 +135,7 @@ def rejoin_if_leader_or_changed(out: StepOutput, group: Group, member: Member, r
 
 def rejoin_in_generation(out: StepOutput, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """STABLE: a standby, or a member that takes a seat over, rejoins without a rebalance. Its protocols and timeouts are stored."""
-    policy = group.policy
+    policy = group.policy_state
     assert policy is not None
     previous = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
     if member.repeatable_join is not request:
@@ -251,7 +251,7 @@ def _swap_member(out: StepOutput, group: Group, old: Member, new: Member) -> Non
     end_absence(out, group, old)
     group.members = {new.id if member is old else id: new if member is old else member for id, member in group.members.items()}
     assert new.instance_id is not None
-    group.statics[new.instance_id] = new.id
+    group.static_members[new.instance_id] = new.id
     group.count_protocols(old.protocols, -1)
     group.count_protocols(new.protocols, 1)
     if old.id in group.pending_sync:

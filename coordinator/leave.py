@@ -19,10 +19,10 @@ def remove_leavers(out: StepOutput, group: Group, leavers: list[Leaver]) -> tupl
     cause: Cause | None = None
     detail = ""
     for leaver in leavers:
-        if group.policy is not None and drop_newcomer(out, group, leaver.member_id, leaver.instance_id):
+        if group.policy_state is not None and drop_newcomer(out, group, leaver.member_id, leaver.instance_id):
             codes.append(ErrorCode.NONE)
             continue
-        was_pending = leaver.member_id in group.pending
+        was_pending = leaver.member_id in group.pending_members
         error = _leave(out, group, leaver)
         codes.append(error)
         if error or (was_pending and cause is not None):
@@ -38,12 +38,12 @@ def remove_leavers(out: StepOutput, group: Group, leavers: list[Leaver]) -> tupl
 def _leave(out: StepOutput, group: Group, leaver: Leaver) -> int:
     id, instance, reason = leaver
     if not id:
-        owner = group.statics.get(instance) if instance is not None else None
+        owner = group.static_members.get(instance) if instance is not None else None
         if owner is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         remove_member(out, group, group.members[owner], Removal.ADMIN_REMOVED, reason)
         return ErrorCode.NONE
-    if id in group.pending:
+    if id in group.pending_members:
         drop_pending(out, group, id)
         if spend_note_budget(group, out.now):
             out.add_note(group, NoteKind.MEMBER_GONE, MemberGone(id, instance, Removal.LEFT, 0, 0, reason))

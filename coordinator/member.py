@@ -80,7 +80,7 @@ class Member(Timed):
         return b""
 
 
-class Pending(Timed):
+class PendingMember(Timed):
     """A member id that was handed out with MEMBER_ID_REQUIRED; dropped if no JoinGroup uses it in time."""
 
     __slots__ = ("connection", "expires_ms", "extended", "group_id", "id", "session_timeout_ms")

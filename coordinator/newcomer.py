@@ -43,7 +43,7 @@ def admit_member(out: StepOutput, group: Group, request: JoinRequest, waiter: Jo
     if member.instance_id is not None and group.last_record is not None:
         group.static_ids_changed = True
     timeout_ms = NEW_MEMBER_TIMEOUT_MS
-    if group.policy is not None and (group.state is EMPTY or group.rebalance_is_initial):
+    if group.policy_state is not None and (group.state is EMPTY or group.rebalance_is_initial):
         timeout_ms = max(timeout_ms, forming_timeout_ms(group) or 0)
     out.deadlines.set(member, out.now + timeout_ms)
     if spend_note_budget(group, out.now):

@@ -10,15 +10,15 @@ from typing import Final
 
 from coordinator.calls import JoinRequest
 from coordinator.group import Group
-from coordinator.member import Pending
+from coordinator.member import PendingMember
 from coordinator.step_output import StepOutput
 
 CHECK_MS: Final = 1_000
 
 
-def watch_connection(out: StepOutput, group: Group, pending: Pending, request: JoinRequest) -> None:
+def watch_connection(out: StepOutput, group: Group, pending: PendingMember, request: JoinRequest) -> None:
     """If the policy is set: check the id's connection once a second until `pending.deadline`, which the caller has set."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is not None and policy.policies.pending_release and request.connection is not None:
         pending.connection = request.connection
         pending.expires_ms = pending.deadline
@@ -27,12 +27,12 @@ def watch_connection(out: StepOutput, group: Group, pending: Pending, request: J
 
 def ids_of_connection(group: Group, request: JoinRequest) -> list[str]:
     """The unused ids handed out by earlier requests on this request's connection."""
-    if request.connection is None or group.policy is None:
+    if request.connection is None or group.policy_state is None:
         return []
-    return [pending.id for pending in group.pending.values() if pending.connection is request.connection]
+    return [pending.id for pending in group.pending_members.values() if pending.connection is request.connection]
 
 
-def keeps_pending(out: StepOutput, pending: Pending) -> bool:
+def keeps_pending(out: StepOutput, pending: PendingMember) -> bool:
     """Called at the pending id's deadline: whether its connection is open and its session has not ended."""
     connection = pending.connection
     if connection is None or connection.closed or out.now >= pending.expires_ms:

@@ -86,10 +86,10 @@ class PolicyState:
         "away",
         "away_timer",
         "departed_while_assigning",
+        "has_own_target",
         "listed",
         "newcomer_timer",
         "newcomers",
-        "own_target",
         "policies",
         "removed_away",
         "standbys",
@@ -108,7 +108,7 @@ class PolicyState:
         self.away_timer = AwayTimer(group_id)
         self.newcomers: dict[NewcomerKey, Newcomer] = {}
         self.newcomer_timer = NewcomerTimer(group_id)
-        self.own_target = False  # target.group.size is set for the group itself, not as a default of the broker
+        self.has_own_target = False  # target.group.size is set for the group itself, not as a default of the broker
         self.standbys: dict[str, int] = {}  # member id -> when it became a standby (wall time), ascending
         self.take_overs: dict[str, TakeOver] = {}  # by the id of the standby that takes the seat over
         self.vacated_seats: list[VacatedSeat] = []  # seats of members removed in this step

@@ -53,14 +53,14 @@ def begin_rebalance(out: StepOutput, group: Group, cause: Cause, detail: str | N
 
     With target.group.size, none begins if standbys get the seats of all members that were removed in this step.
     """
-    if group.policy is not None:
+    if group.policy_state is not None:
         if move_seats(out, group):
             return
-        end_take_overs(out, group.policy)
+        end_take_overs(out, group.policy_state)
     if group.state is COMPLETING:
         end_round(out, group, RoundResult.SUPERSEDED, group.phase_start_ms - group.round_start_ms, out.now - group.phase_start_ms)
         forget_assignments(out, group, ErrorCode.REBALANCE_IN_PROGRESS)
-    if group.policy is not None:
+    if group.policy_state is not None:
         admit_waiting(out, group)
     group.pending_sync.clear()
     group.round_start_ms = out.now
@@ -133,8 +133,8 @@ def complete_join(out: StepOutput, group: Group, cause: Cause) -> None:
     group.deadline = NEVER
     members = group.members
     group.laggards = [] if group.parked_joins == len(members) else [member.id for member in members.values() if member.join_waiter is None]
-    if group.away_count and group.policy is not None:
-        group.laggards = [id for id in group.laggards if id not in group.policy.away]
+    if group.away_count and group.policy_state is not None:
+        group.laggards = [id for id in group.laggards if id not in group.policy_state.away]
     for id in group.laggards:
         member = members[id]
         if member.instance_id is None:
@@ -147,7 +147,7 @@ def complete_join(out: StepOutput, group: Group, cause: Cause) -> None:
     if not members:
         become_empty(out, group)
         return
-    if group.policy is not None:
+    if group.policy_state is not None:
         for member in choose_active(out, group):
             remove_member(out, group, member, Removal.SEAT_TAKEN)
     if group.leader is None or members[group.leader].join_waiter is None:
@@ -164,8 +164,8 @@ def complete_join(out: StepOutput, group: Group, cause: Cause) -> None:
     _answer_joins(out, group, metadata)
     # A member that sends no SyncGroup is removed, so that the group cannot stay in COMPLETING (KAFKA-12890).
     group.pending_sync = dict.fromkeys(members)
-    if group.away_count and group.policy is not None:
-        for id in group.policy.away:
+    if group.away_count and group.policy_state is not None:
+        for id in group.policy_state.away:
             del group.pending_sync[id]
             out.deadlines.remove(members[id])
     out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
@@ -199,7 +199,7 @@ def _answer_joins(out: StepOutput, group: Group, metadata: Sequence[bytes]) -> N
             deadlines.reschedule(member)
     assert leader_waiter is not None
     leader_waiter.reply = leader_reply = join_reply(group, joined_members(group, metadata))
-    leader_reply.written = follower_reply.written
+    leader_reply.encoded_fronts = follower_reply.encoded_fronts
     group.parked_joins = 0
 
 
@@ -214,9 +214,9 @@ def joined_members(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember
     Static members come before dynamic ones: kafka-python's range and roundrobin need that order to assign to all.
     """
     members = [(member.id, member.instance_id, data) for member, data in zip(group.members.values(), metadata, strict=True)]
-    if group.policy is not None and group.policy.standbys:
-        members = [member for member in members if member[0] not in group.policy.standbys]
-    if 0 < len(group.statics) < len(group.members):
+    if group.policy_state is not None and group.policy_state.standbys:
+        members = [member for member in members if member[0] not in group.policy_state.standbys]
+    if 0 < len(group.static_members) < len(group.members):
         members = [member for member in members if member[1] is not None] + [member for member in members if member[1] is None]
     return members
 
@@ -228,7 +228,7 @@ def store_static_ids(out: StepOutput, group: Group) -> None:
     """
     group.static_ids_changed = False
     if group.last_record is not None:
-        value = update_static_ids(group.last_record, group.statics)
+        value = update_static_ids(group.last_record, group.static_members)
         if value is not None:
             group.last_record = value
             out.facts.append((group_key(group.id), value))
@@ -265,7 +265,7 @@ def remove_member(out: StepOutput, group: Group, member: Member, removal: Remova
 
 
 def drop_pending(out: StepOutput, group: Group, id: str) -> None:
-    pending = group.pending.pop(id, None)
+    pending = group.pending_members.pop(id, None)
     if pending is not None:
         out.deadlines.remove(pending)
 
@@ -306,7 +306,7 @@ def expire_session(out: StepOutput, group: Group, member: Member) -> None:
 
 def end_absences(out: StepOutput, group: Group) -> None:
     """Called when registration.timeout.ms has passed since the earliest absence, or was unset: remove all away members, in one rebalance."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or not policy.away:
         return
     away = [group.members[id] for id in policy.away]
@@ -323,7 +323,7 @@ def end_absences(out: StepOutput, group: Group) -> None:
 
 def move_seats_of_away(out: StepOutput, group: Group) -> bool:
     """STABLE: free standbys take the seats of members that are away. False: nothing has changed."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or not policy.away or not policy.standbys:
         return False
     away = [group.members[id] for id in policy.away]
@@ -351,7 +351,7 @@ def apply_roster(out: StepOutput, group: Group) -> None:
         if roster_ms is not None or ends < group.deadline:
             out.deadlines.set(group, max(ends, out.now))
         try_complete_join(out, group)
-    elif group.policy is not None and group.policy.newcomers and is_complete(group):
+    elif group.policy_state is not None and group.policy_state.newcomers and is_complete(group):
         begin_rebalance(out, group, Cause.ROSTER_COMPLETE)
 
 
@@ -363,7 +363,7 @@ def remove_unlisted_members(out: StepOutput, group: Group) -> None:
         return
     for member in excluded:
         remove_member(out, group, member, Removal.NOT_LISTED)
-    for id in list(group.pending):
+    for id in list(group.pending_members):
         drop_pending(out, group, id)
     if group.state is not PREPARING:
         begin_rebalance(out, group, Cause.ROSTER_CHANGED, excluded[0].id)
@@ -373,7 +373,7 @@ def remove_unlisted_members(out: StepOutput, group: Group) -> None:
 
 def expire_pending(out: StepOutput, group: Group, id: str) -> None:
     """Drop a member id that no JoinGroup has used in time."""
-    del group.pending[id]
+    del group.pending_members[id]
     if spend_note_budget(group, out.now):
         out.add_note(group, NoteKind.MEMBER_GONE, MemberGone(id, None, Removal.PENDING_EXPIRED, 0, 0, None))
     if group.state is PREPARING and group.all_parked:

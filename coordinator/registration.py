@@ -22,12 +22,12 @@ from protocol.messages.coordinator_notes import MemberAway
 
 def keeps_seat(group: Group, member: Member) -> bool:
     """Whether the member becomes away when its session ends, instead of being removed."""
-    policy = group.policy
+    policy = group.policy_state
     return policy is not None and policy.policies.registration_timeout_ms is not None and member.instance_id is not None and not member.is_new
 
 
 def mark_away(out: StepOutput, group: Group, member: Member) -> None:
-    policy = group.policy
+    policy = group.policy_state
     instance = member.instance_id
     assert policy is not None
     assert instance is not None
@@ -46,7 +46,7 @@ def mark_away(out: StepOutput, group: Group, member: Member) -> None:
 
 def is_absent(group: Group, member: Member) -> bool:
     """Whether the member is away, or was away when the coordinator took over and has sent no request since."""
-    policy = group.policy
+    policy = group.policy_state
     return policy is not None and (member.id in policy.away or member.id in policy.stored_away)
 
 
@@ -71,7 +71,7 @@ def end_absence(out: StepOutput, group: Group, member: Member) -> None:
 
 def forget_removed(out: StepOutput, group: Group, member: Member) -> None:
     """Delete a removed member's absence. Its record stays until the group is stored without the member."""
-    policy = group.policy
+    policy = group.policy_state
     instance = member.instance_id
     if policy is not None and instance is not None and _pop_absence(out, group, member)[0]:
         policy.removed_away[instance] = None
@@ -79,7 +79,7 @@ def forget_removed(out: StepOutput, group: Group, member: Member) -> None:
 
 def _pop_absence(out: StepOutput, group: Group, member: Member) -> tuple[bool, Absence | None]:
     """Drop the member's absence; return whether it had one, and the absence unless it was only stored."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None:
         return False, None
     stored_ms = policy.stored_away.pop(member.id, None)
@@ -92,7 +92,7 @@ def _pop_absence(out: StepOutput, group: Group, member: Member) -> tuple[bool, A
 
 def delete_records_of_removed(out: StepOutput, group: Group) -> None:
     """Called after a group record without the removed members was emitted in this step. Tombstones that do not fit wait for the next record."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or not policy.removed_away:
         return
     tombstones: list[Fact] = [(away_key(group.id, instance), None) for instance in policy.removed_away]
@@ -102,7 +102,7 @@ def delete_records_of_removed(out: StepOutput, group: Group) -> None:
 
 
 def set_away_timer(out: StepOutput, group: Group) -> None:
-    policy = group.policy
+    policy = group.policy_state
     assert policy is not None
     timeout_ms = policy.policies.registration_timeout_ms
     if not policy.away:
@@ -116,7 +116,7 @@ def set_away_timer(out: StepOutput, group: Group) -> None:
 
 def restore_absences(out: StepOutput, group: Group, stored: dict[str, tuple[str, int]]) -> None:
     """Called after a load, when each member has a new session: apply the stored absences; delete records without a member."""
-    policy = group.policy
+    policy = group.policy_state
     for instance, (member_id, since_ms) in stored.items():
         member = group.members.get(member_id)
         if policy is None or member is None or member.instance_id != instance:

@@ -174,7 +174,7 @@ def open_group(group: Group, intern: Callable[[str], str]) -> None:
     group.state_ms = record.current_state_timestamp
     for stored in record.members:
         instance = stored.group_instance_id
-        if instance in group.statics:
+        if instance in group.static_members:
             raise ProtocolError(f"two members of group {group.id!r} have the instance id {instance!r}")
         rebalance_ms = stored.rebalance_timeout if stored.rebalance_timeout != -1 else stored.session_timeout
         member = Member(

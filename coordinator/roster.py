@@ -21,27 +21,27 @@ from protocol.messages.coordinator_notes import JoinRefused
 
 def waits_for_roster(group: Group, instance: str | None) -> bool:
     """Whether this instance is listed, and the group waits for listed instances."""
-    policy = group.policy
+    policy = group.policy_state
     return policy is not None and policy.policies.roster_timeout_ms is not None and instance in policy.listed
 
 
 def forming_timeout_ms(group: Group) -> int | None:
     """The time that a forming group waits for its listed instances; None: it does not wait."""
-    policy = group.policy
+    policy = group.policy_state
     return policy.policies.roster_timeout_ms if policy is not None and policy.listed else None
 
 
 def is_complete(group: Group) -> bool:
     """Whether all listed instances are members or waiting newcomers. False without a list to wait for."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or not policy.listed or policy.policies.roster_timeout_ms is None:
         return False
-    return len(group.statics) + len(policy.newcomers) >= len(policy.listed) and not missing_instances(group, policy)
+    return len(group.static_members) + len(policy.newcomers) >= len(policy.listed) and not missing_instances(group, policy)
 
 
 def missing_instances(group: Group, policy: PolicyState) -> list[str]:
     """The listed instances that are neither members nor waiting newcomers, in the order of the list."""
-    present = group.statics.keys() | {name for is_instance, name in policy.newcomers if is_instance}
+    present = group.static_members.keys() | {name for is_instance, name in policy.newcomers if is_instance}
     return [name for name in policy.policies.instance_ids or () if name not in present]
 
 
@@ -55,14 +55,14 @@ def excludes(policies: GroupPolicies, listed: Collection[str], request: JoinRequ
 
 def unlisted_members(group: Group) -> list[Member]:
     """The members that roster.strict excludes, since instance.ids does not list them."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or not policy.policies.roster_strict:
         return []
     return [member for member in group.members.values() if member.instance_id not in policy.listed]
 
 
 def note_refusal(out: StepOutput, group: Group, request: JoinRequest) -> None:
-    policy = group.policy
+    policy = group.policy_state
     if policy is not None and spend_note_budget(group, out.now):
         names = ", ".join(policy.policies.instance_ids or ())[:DETAIL_CHARS_MAX]
         out.add_note(group, NoteKind.JOIN_REFUSED, JoinRefused(request.instance_id, request.client_id, request.client_host, names))

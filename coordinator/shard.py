@@ -30,7 +30,7 @@ from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact, Hold, UntilDurable
 from coordinator.join import admit_newcomer, has_room, offers_protocol_twice, remove_over_size, require_member_id
 from coordinator.leave import remove_leavers
-from coordinator.member import Member, Pending
+from coordinator.member import Member, PendingMember
 from coordinator.notes import Cause, Note
 from coordinator.pending_release import keeps_pending
 from coordinator.policies import (
@@ -135,7 +135,7 @@ class Shard:
                 self._group_deadline(item)
             elif isinstance(item, Member):
                 self._member_deadline(item)
-            elif isinstance(item, Pending):
+            elif isinstance(item, PendingMember):
                 self._pending_deadline(item)
             elif isinstance(item, AwayTimer):
                 end_absences(out, self.groups[item.group_id])
@@ -169,7 +169,7 @@ class Shard:
         else:
             expire_session(self._out, self.groups[member.group_id], member)
 
-    def _pending_deadline(self, pending: Pending) -> None:
+    def _pending_deadline(self, pending: PendingMember) -> None:
         if keeps_pending(self._out, pending):
             return
         if self.extends_deadlines and not pending.extended:  # the reply with the id may still be held
@@ -267,7 +267,8 @@ class Shard:
             group = self._create(request.group_id)
             group.last_record = group_value(group, (), None, None)
             out.facts.append((group_key(group.id), group.last_record))
-        if group.policy is not None and excludes(group.policy.policies, group.policy.listed, request, group.members.get(id)):
+        policy = group.policy_state
+        if policy is not None and excludes(policy.policies, policy.listed, request, group.members.get(id)):
             note_refusal(out, group, request)
             return out.refuse_join(waiter, "", ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not has_room(group, request, config.group_max_size):
@@ -278,25 +279,25 @@ class Shard:
         if member is None or member.protocols != request.protocols or group.protocol_type != request.protocol_type:
             if offers_protocol_twice(request) or not group.accepts(request.protocol_type, request.protocols):
                 return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            if group.policy is not None and refuses_protocol(group, request):
+            if group.policy_state is not None and refuses_protocol(group, request):
                 return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if not storable(request.client_id, request.client_host, request.protocol_type, *[name for name, _ in request.protocols]):
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
         if not id:
             return self._join_without_id(group, request, waiter)
-        if id in group.pending:
+        if id in group.pending_members:
             if request.instance_id is not None:  # only dynamic members get pending ids
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
             return admit_newcomer(out, group, request, waiter, id)
         instance = request.instance_id
-        if group.policy is not None and is_waiting_newcomer(group, id, instance):
+        if group.policy_state is not None and is_waiting_newcomer(group, id, instance):
             return admit_newcomer(out, group, request, waiter, id)
         if member is None or (instance is not None and member.instance_id != instance):
             return out.refuse_join(waiter, id, identity.check_ids(group, id, instance))
         return self._rejoin(group, member, request, waiter)
 
     def _rejoin(self, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-        if group.policy is not None and is_absent(group, member):
+        if group.policy_state is not None and is_absent(group, member):
             end_absence_in_time(self._out, group, member)
         rule = ROWS[group.state].rejoin
         if not callable(rule):
@@ -312,11 +313,11 @@ class Shard:
         if instance is None:
             if request.needs_member_id:
                 return require_member_id(out, group, request, waiter, new_id)
-        elif instance in group.statics:
+        elif instance in group.static_members:
             rule = ROWS[group.state].static_return
             if isinstance(rule, ErrorCode):
                 return out.refuse_join(waiter, "", rule)
-            return rule(out, group, group.members[group.statics[instance]], request, waiter, new_id)
+            return rule(out, group, group.members[group.static_members[instance]], request, waiter, new_id)
         return admit_newcomer(out, group, request, waiter, new_id)
 
     def sync(self, request: SyncRequest, waiter: SyncWaiter, now: int, wall: int) -> None:
@@ -342,7 +343,7 @@ class Shard:
         differs = request.protocol_name != group.protocol_name or request.protocol_type != group.protocol_type
         if differs and names_other_protocol(group, request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if group.policy is not None and is_absent(group, member):
+        if group.policy_state is not None and is_absent(group, member):
             end_absence_in_time(out, group, member)
         rule = ROWS[group.state].sync
         if not callable(rule):
@@ -361,7 +362,7 @@ class Shard:
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         self.refresh_session(member, now)
-        if group.policy is not None and must_rejoin(group, member):
+        if group.policy_state is not None and must_rejoin(group, member):
             return ErrorCode.REBALANCE_IN_PROGRESS  # like every reply, held until the group is stored without the removed member
         return ROWS[group.state].heartbeat
 
@@ -370,7 +371,7 @@ class Shard:
         if member.renew_session(now):
             return
         group = self.groups[member.group_id]
-        if group.policy is not None and is_absent(group, member):
+        if group.policy_state is not None and is_absent(group, member):
             out = self._out
             out.wall += now - out.now  # the caller of a heartbeat passes no wall time
             out.now = now
@@ -567,15 +568,19 @@ class Shard:
     def policy_status(self, group_id: str) -> dict[str, str]:
         """The entries `status.*` of a group: members and instances that its policies affect at this moment."""
         group = self.groups.get(group_id)
-        if group is None or group.policy is None:
+        if group is None or group.policy_state is None:
             return {}
-        away = [f"{group.members[id].instance_id} since {absence.since_wall_ms}" for id, absence in group.policy.away.items()]
-        waiting = [f"{newcomer.request.instance_id or newcomer.id} since {self._wall_of(newcomer.arrived_ms)}" for newcomer in group.policy.newcomers.values()]
+        policy = group.policy_state
+        away = [f"{group.members[id].instance_id} since {absence.since_wall_ms}" for id, absence in policy.away.items()]
+        waiting = [
+            f"{newcomer.request.instance_id or newcomer.id} since {self._wall_of(newcomer.arrived_ms)}"
+            for newcomer in policy.newcomers.values()
+        ]
         standby, take_over = standby_status(group)
         entries = {
             "status.away": away,
             "status.waiting": waiting,
-            "status.missing": missing_instances(group, group.policy),
+            "status.missing": missing_instances(group, policy),
             "status.standby": standby,
             "status.takeover": take_over,
         }
@@ -595,14 +600,14 @@ class Shard:
 
     def _set_group_policies(self, group: Group) -> None:
         policies = self.policies_of(group.id)
-        if group.policy is not None:
-            group.policy.replace(policies)
+        if group.policy_state is not None:
+            group.policy_state.replace(policies)
             set_away_timer(self._out, group)
             set_newcomer_timer(self._out, group)
         elif policies != NO_POLICIES or group.id in self._stored_seats:
-            group.policy = PolicyState(group.id, policies)
-        if group.policy is not None:
-            group.policy.own_target = self.policy_texts(group.id).get(TARGET_SIZE, NONE_TEXT) != NONE_TEXT
+            group.policy_state = PolicyState(group.id, policies)
+        if group.policy_state is not None:
+            group.policy_state.has_own_target = self.policy_texts(group.id).get(TARGET_SIZE, NONE_TEXT) != NONE_TEXT
 
     # Life cycle: replayed from its log, serving, abandoned; then it may be replayed again.
 
@@ -691,12 +696,12 @@ class Shard:
                     member.sync_waiter.reply = SyncReply(ErrorCode.NOT_COORDINATOR)
                     member.sync_waiter.release()
                 member.join_waiter = member.sync_waiter = None
-            if group.policy is not None:
-                for newcomer in group.policy.newcomers.values():
+            if group.policy_state is not None:
+                for newcomer in group.policy_state.newcomers.values():
                     newcomer.waiter.member_id = newcomer.id
                     newcomer.waiter.reply = JoinReply(ErrorCode.NOT_COORDINATOR)
                     newcomer.waiter.release()
-                group.policy.newcomers.clear()
+                group.policy_state.newcomers.clear()
         for waiter in self._out.replies:  # of a step that ended in an exception
             waiter.fail(ErrorCode.NOT_COORDINATOR)
         self._end_groups()

@@ -39,7 +39,7 @@ _DIGITS: Final = re.compile("([0-9]+)")
 
 def target_size(group: Group) -> int:
     """The number of members that get a seat. NO_TARGET: no target is set, or the broker's default does not fit the members' protocols."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or policy.policies.target_group_size is None:
         return NO_TARGET
     if group.members and (group.protocol_type != CONSUMER or STREAM in group.protocol_counts):
@@ -49,8 +49,12 @@ def target_size(group: Group) -> int:
 
 def refuses_protocol(group: Group, request: JoinRequest) -> bool:
     """Whether the sender's protocols are refused because target.group.size is set for the group itself."""
-    policy = group.policy
-    return policy is not None and policy.own_target and (request.protocol_type != CONSUMER or any(name == STREAM for name, _ in request.protocols))
+    policy = group.policy_state
+    return (
+        policy is not None
+        and policy.has_own_target
+        and (request.protocol_type != CONSUMER or any(name == STREAM for name, _ in request.protocols))
+    )
 
 
 def target_conflict(group: Group | None) -> str | None:
@@ -65,13 +69,13 @@ def target_conflict(group: Group | None) -> str | None:
 
 
 def is_standby(group: Group, member: Member) -> bool:
-    policy = group.policy
+    policy = group.policy_state
     return policy is not None and member.id in policy.standbys
 
 
 def enters_as_standby(group: Group, request: JoinRequest) -> bool:
     """Whether a newcomer becomes a standby without a rebalance: all seats are taken, and its protocols do not change the selected one."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or (group.state is not STABLE and group.state is not COMPLETING):
         return False
     if len(group.members) - len(policy.standbys) < target_size(group):
@@ -81,7 +85,7 @@ def enters_as_standby(group: Group, request: JoinRequest) -> bool:
 
 def misses_target_size(group: Group) -> bool:
     """Whether more members have seats than the target allows, or a standby could have one."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or not group.members:
         return False
     target = target_size(group)
@@ -98,7 +102,7 @@ def choose_active(out: StepOutput, group: Group) -> list[Member]:
     Active members stay active; free seats go to standbys, then to new members in the order in which they joined. In a forming
     group the natural order of names decides. Members that have rejoined come before members that have not. A standby cannot lead.
     """
-    policy = group.policy
+    policy = group.policy_state
     if policy is None:
         return []
     target = target_size(group)
@@ -136,7 +140,7 @@ def _natural_order(member: Member) -> tuple[list[tuple[int, str]], str]:
 
 
 def assignments_of_standbys(group: Group) -> dict[str, bytes]:
-    policy = group.policy
+    policy = group.policy_state
     return dict.fromkeys(policy.standbys, EMPTY_ASSIGNMENT) if policy is not None else {}
 
 
@@ -145,7 +149,7 @@ def assignments_of_standbys(group: Group) -> dict[str, bytes]:
 
 def add_standby(out: StepOutput, group: Group, member: Member) -> bool:
     """Add a newcomer as a standby; the caller stores the group, or in COMPLETING the leader's SyncGroup. False: it does not fit into a batch."""
-    policy = group.policy
+    policy = group.policy_state
     assert policy is not None
     member.assignment = EMPTY_ASSIGNMENT
     member.is_new = False
@@ -166,7 +170,7 @@ def add_standby(out: StepOutput, group: Group, member: Member) -> bool:
 
 def remember_seat(out: StepOutput, group: Group, member: Member) -> None:
     """Called before a member is removed: keep its seat for a standby until the end of the step."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None:
         return
     was_standby = policy.standbys.pop(member.id, None) is not None
@@ -188,7 +192,7 @@ def seat_of(group: Group, member: Member, take_over: TakeOver | None) -> Vacated
 
 def find_standbys(group: Group, seats: Iterable[VacatedSeat]) -> list[Member | None]:
     """For each seat the longest-waiting free standby with the same topics, or None."""
-    policy = group.policy
+    policy = group.policy_state
     free = {} if policy is None else {id: group.members[id].metadata(group.protocol_name) for id in policy.standbys}
     standbys: list[Member | None] = []
     for seat in seats:
@@ -201,7 +205,7 @@ def find_standbys(group: Group, seats: Iterable[VacatedSeat]) -> list[Member | N
 
 def can_take_over(group: Group, member: Member) -> bool:
     """Whether a standby could have this member's seat at once."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or not policy.standbys or group.state is not STABLE:
         return False
     return find_standbys(group, [seat_of(group, member, policy.take_overs.get(member.id))])[0] is not None
@@ -209,7 +213,7 @@ def can_take_over(group: Group, member: Member) -> bool:
 
 def move_seats(out: StepOutput, group: Group) -> bool:
     """Called after members were removed in this step: give their seats to standbys. False: a rebalance must follow."""
-    policy = group.policy
+    policy = group.policy_state
     assert policy is not None
     vacated_seats, policy.vacated_seats = policy.vacated_seats, []
     assigning, policy.departed_while_assigning = policy.departed_while_assigning, False
@@ -243,7 +247,7 @@ def move_seats(out: StepOutput, group: Group) -> bool:
 
 def store_seats(out: StepOutput, group: Group) -> bool:
     """Store a STABLE group and its seats in one batch, if they fit."""
-    policy = group.policy
+    policy = group.policy_state
     assert policy is not None
     fact = _group_fact(group)
     if not out.fits([*out.facts, fact, seats_fact(group, policy)]):
@@ -263,7 +267,7 @@ def _group_fact(group: Group) -> Fact:
 
 def must_rejoin(group: Group, member: Member) -> bool:
     """Whether the member takes a seat over and must rejoin to get its assignment."""
-    policy = group.policy
+    policy = group.policy_state
     return policy is not None and member.id in policy.take_overs
 
 
@@ -272,7 +276,7 @@ def keeps_generation(group: Group, member: Member, request: JoinRequest) -> bool
 
     Its metadata may differ, for example in the owned partitions. The protocols that it offers must not change the selected one.
     """
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or (member.id not in policy.standbys and member.id not in policy.take_overs):
         return False
     selected = group.protocol_name
@@ -285,7 +289,7 @@ def keeps_generation(group: Group, member: Member, request: JoinRequest) -> bool
 
 def finish_take_over(out: StepOutput, group: Group, member: Member) -> None:
     """Called for the member's SyncGroup. The reply waits until the seats record is durable, so no other standby can get the seat."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None:
         return
     take_over = policy.take_overs.pop(member.id, None)
@@ -298,7 +302,7 @@ def finish_take_over(out: StepOutput, group: Group, member: Member) -> None:
 
 def cancel_take_over(out: StepOutput, group: Group, take_over: TakeOver) -> None:
     """Called when no SyncGroup arrived within the session: the member becomes the last standby, and `move_seats` chooses the next."""
-    policy = group.policy
+    policy = group.policy_state
     assert policy is not None
     member = group.members[take_over.member_id]
     policy.vacated_seats.append(seat_of(group, member, take_over))
@@ -318,7 +322,7 @@ def end_take_overs(out: StepOutput, policy: PolicyState) -> None:
 
 def rename_standby(group: Group, old: Member, new: Member) -> None:
     """Called when a static member returns under a new member id: it keeps its place among the standbys, or its take-over."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None:
         return
     if old.id in policy.standbys:
@@ -344,7 +348,7 @@ def seats_fact(group: Group, policy: PolicyState) -> Fact:
 
 def store_seats_record(out: StepOutput, group: Group) -> None:
     """Store the seats record if it has changed."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None:
         return
     key, value = seats_fact(group, policy)
@@ -355,7 +359,7 @@ def store_seats_record(out: StepOutput, group: Group) -> None:
 
 def restore_seats(out: StepOutput, group: Group, value: bytes, stored: StoredSeats) -> None:
     """Called after a load, when each member has a new session: apply the stored seats unless another writer stored a newer generation."""
-    policy = group.policy
+    policy = group.policy_state
     assert policy is not None
     policy.stored_seats = value
     if stored.generation == group.generation:
@@ -373,7 +377,7 @@ def restore_seats(out: StepOutput, group: Group, value: bytes, stored: StoredSea
 
 
 def _find_member(group: Group, id: str, instance: str | None) -> Member | None:
-    return group.members.get(id if instance is None else group.statics.get(instance, ""))
+    return group.members.get(id if instance is None else group.static_members.get(instance, ""))
 
 
 # Notes and status.
@@ -396,7 +400,7 @@ def _note_departed(out: StepOutput, group: Group, vacated_seats: list[VacatedSea
 
 def standby_status(group: Group) -> tuple[list[str], list[str]]:
     """The standbys, the longest-waiting first, and the take-overs, as text."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None:
         return [], []
     names = {id: member.instance_id or id for id, member in group.members.items()}

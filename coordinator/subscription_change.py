@@ -10,7 +10,7 @@ from coordinator.subscription import topics_differ
 
 def wants_rebalance(group: Group, old: Member, request: JoinRequest) -> bool:
     """Whether the returning member `old` subscribes to other topics and the group's policy is `rebalance`."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or not policy.policies.subscription_change or group.protocol_type != CONSUMER:
         return False
     name = group.protocol_name

@@ -49,7 +49,7 @@ def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) 
     """Store and send the leader's assignments. Members without an assignment get empty bytes; unknown members are ignored."""
     members = group.members
     assignments = {id: leader_assignments.get(id, b"") for id in members}
-    if group.policy is not None:
+    if group.policy_state is not None:
         assignments.update(assignments_of_standbys(group))
     last = group.last_record
     if last is not None and not group.record_changed and list(assignments.values()) == [member.assignment for member in members.values()]:
@@ -57,14 +57,14 @@ def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) 
     else:
         value = group_value(group, members.values(), group.leader, group.protocol_name, assignments)
     fact = (group_key(group.id), value)
-    if not out.fits([fact] if group.policy is None else [fact, seats_fact(group, group.policy)]):
+    if not out.fits([fact] if group.policy_state is None else [fact, seats_fact(group, group.policy_state)]):
         forget_assignments(out, group, ErrorCode.UNKNOWN_SERVER_ERROR)
         begin_rebalance(out, group, Cause.SYNC_FAILED)
         return
     out.facts.append(fact)
     group.last_record = value
     group.record_changed = False
-    if group.policy is not None:
+    if group.policy_state is not None:
         store_seats_record(out, group)
     delete_records_of_removed(out, group)
     end_round(out, group, RoundResult.STABLE, group.phase_start_ms - group.round_start_ms, out.now - group.phase_start_ms)
@@ -76,14 +76,14 @@ def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) 
             member.sync_waiter = None
             member.seen_ms = out.now
             out.restart_session(member)
-    if group.policy is not None:
+    if group.policy_state is not None:
         move_seats_of_away(out, group)
 
 
 def sync_when_stable(out: StepOutput, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
     """STABLE: reply with the stored assignment; assignments in a late request of the leader are ignored."""
     mark_synced(group, member)
-    if group.policy is not None:
+    if group.policy_state is not None:
         finish_take_over(out, group, member)
     out.answer_sync(waiter, member.assignment, group.sync_reply or sync_reply(group))
 

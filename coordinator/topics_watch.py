@@ -13,7 +13,7 @@ from coordinator.step_output import StepOutput
 
 def topics_changed(out: StepOutput, group: Group, topics: Collection[str]) -> None:
     """Begin a rebalance if members subscribe to one of these topics. In PREPARING the leader will assign with the new metadata anyway."""
-    policy = group.policy
+    policy = group.policy_state
     if policy is None or not policy.policies.topics_watch:
         return
     if group.state is not STABLE and group.state is not COMPLETING:

@@ -92,7 +92,9 @@ class Audit:
         found, node = self.in_memory(group), self._node
         began = max(moment - body.since_heartbeat_ms * MS, self._changed_at.get(group, 0))
         late_ms = (moment - began) // MS - body.session_ms
-        if found is None or found.policy is not None or late_ms <= self._late_ms_max or not self._run.sessions.knows(group, body.member_id):
+        if found is None or found.policy_state is not None or late_ms <= self._late_ms_max:
+            return
+        if not self._run.sessions.knows(group, body.member_id):
             return
         member = self._members.get(group, {}).get(body.member_id)
         if member is None or member.extended_since_ms == member.seen_ms or self._run.plan.varied_sessions:
@@ -272,8 +274,9 @@ class Audit:
         self._check_sessions(group)
         self._members[group.id] = dict(group.members)
         self.rebalances.check(group, self._world.now)
-        if len(group.statics) > self._processes[group.id]:
-            raise Broken("bounds", f"{group.id} has {len(group.statics)} static members, and its clients are {self._processes[group.id]} processes", group.id)
+        statics, processes = len(group.static_members), self._processes[group.id]
+        if statics > processes:
+            raise Broken("bounds", f"{group.id} has {statics} static members, and its clients are {processes} processes", group.id)
 
     def _check_sessions(self, group: Any) -> None:
         """Raise Broken if a deadline is later than the session timeout allows, or long past in an undisturbed broker.
@@ -343,6 +346,6 @@ def waiters(group: Any) -> Iterator[Any]:
             yield member.join_waiter
         if member.sync_waiter is not None:
             yield member.sync_waiter
-    if group.policy is not None:
-        for newcomer in group.policy.newcomers.values():
+    if group.policy_state is not None:
+        for newcomer in group.policy_state.newcomers.values():
             yield newcomer.waiter

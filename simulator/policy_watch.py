@@ -108,9 +108,9 @@ class PolicyWatch:
     def rejoin_announced(self, consumer: Consumer, request: Request) -> None:
         """An error makes a member rejoin. If it takes a seat over, the former holder is fenced from now on, also after a failover."""
         group = self._in_memory(consumer.group)
-        if group is None or group.state is not STABLE or group.policy is None or group.generation != consumer.generation:
+        if group is None or group.state is not STABLE or group.policy_state is None or group.generation != consumer.generation:
             return
-        take_over = group.policy.take_overs.get(consumer.member_id)
+        take_over = group.policy_state.take_overs.get(consumer.member_id)
         if take_over is not None and self._run.served_since(consumer.group, request.sent) and not self._run.is_void(request):
             self._world.count("standby announced")
             self.seats.fenced(consumer.group, take_over.from_id)
@@ -256,7 +256,7 @@ class PolicyWatch:
             group = shard.groups.get(plan.name)
             if group is None:
                 continue
-            if group.policy is not None:
+            if group.policy_state is not None:
                 self.without_policy.has_state(plan.name)
             if all_noted:
                 self._check_standbys(group)
@@ -265,8 +265,8 @@ class PolicyWatch:
                 self._check_newcomers(group, undisturbed_since)
 
     def _check_standbys(self, group: Any) -> None:
-        if group.policy is not None and group.state is STABLE and not self._topics_vary:
-            self.seats.set_free_standbys(group.id, group.policy.standbys)
+        if group.policy_state is not None and group.state is STABLE and not self._topics_vary:
+            self.seats.set_free_standbys(group.id, group.policy_state.standbys)
 
     def _check_newcomers(self, group: Any, undisturbed_since: int) -> None:
         if group.state is not STABLE and group.state is not COMPLETING:
@@ -276,7 +276,9 @@ class PolicyWatch:
             if consumer.group != group.id or wire is None or not wire.open or not wire.waiting or wire.stream is None:
                 continue
             message = wire.waiting[0].message
-            if isinstance(message, JoinGroupRequest) and message.member_id not in group.members and consumer.instance not in group.statics:
+            if not isinstance(message, JoinGroupRequest):
+                continue
+            if message.member_id not in group.members and consumer.instance not in group.static_members:
                 since = max(wire.waiting[0].sent, wire.stream.busy_until, undisturbed_since)
                 self.arrivals.newcomer_waits(group.id, consumer.name, since, self._world.now - SECOND // 10)
 

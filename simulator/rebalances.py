@@ -55,7 +55,7 @@ class Rebalances:
 
     def check(self, group: Any, moment: int) -> None:
         joins = self._joins.pop(group.id, None)
-        if group.policy is not None:
+        if group.policy_state is not None:
             return
         if group.state is PREPARING:
             self._check_join_phase(group, joins, moment)
@@ -68,7 +68,10 @@ class Rebalances:
             raise Broken(PROMISE, f"all members of {group.id} have rejoined, and the join phase goes on", group.id)
         rejoined = {id for id in parked if not group.members[id].is_new}
         delay_ms = group.delay_remaining_ms if group.rebalance_is_initial else 0
-        self._joins[group.id] = _JoinPhase(moment, group.phase_start_ms, group.state_ms, group.deadline, delay_ms, parked, rejoined, dict(group.pending))
+        pending = dict(group.pending_members)
+        self._joins[group.id] = _JoinPhase(
+            moment, group.phase_start_ms, group.state_ms, group.deadline, delay_ms, parked, rejoined, pending
+        )
         if before is None or before.began != group.phase_start_ms or group.deadline <= before.deadline or delay_ms < before.delay_ms:
             return
         for id, join in parked.items():
@@ -91,7 +94,7 @@ class Rebalances:
     def listed(self, group: Any, reply: Any) -> None:
         """The leader of a generation received this list of its members."""
         generation = reply.generation_id
-        if group.policy is not None or group.generation != generation or group.state not in (COMPLETING, STABLE):
+        if group.policy_state is not None or group.generation != generation or group.state not in (COMPLETING, STABLE):
             return
         seats = {member.group_instance_id or member.member_id for member in reply.members}
         if seats != seats_of(group):
@@ -116,12 +119,12 @@ class Rebalances:
 
     def ended(self, group: Any, cause: Cause, generation: int, at_ms: int) -> None:
         """A note says that a join phase ended at `at_ms`. The last check may have seen a later phase, since notes wait for the log."""
-        if cause == Cause.EVERYONE_JOINED and group.policy is None and group.generation == generation and group.laggards:
+        if cause == Cause.EVERYONE_JOINED and group.policy_state is None and group.generation == generation and group.laggards:
             raise Broken(PROMISE, f"the rebalance of {group.id} did not wait for {group.laggards[0]}", group.id)
         joins = self._joins.get(group.id)
         if joins is not None and joins.began_wall_ms < at_ms and cause == Cause.EVERYONE_JOINED:
             for id, pending in joins.pending.items():
-                if group.pending.get(id) is pending:
+                if group.pending_members.get(id) is pending:
                     raise Broken(PROMISE, f"the rebalance of {group.id} did not wait for member id {id}, which was handed out", group.id)
 
     def joined(self, group: str, member_id: str, at_ms: int) -> None:

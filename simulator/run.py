@@ -305,13 +305,15 @@ class Run(Faults):
         if found is None or self.is_void(request) or not self.served_since(group, request.sent):
             return
         for member in answers:
-            if member.error_code == ErrorCode.NONE and (member.member_id in found.members or member.member_id in found.pending):
+            if member.error_code == ErrorCode.NONE and (member.member_id in found.members or member.member_id in found.pending_members):
                 raise Broken("members leave", f"{member.member_id} left and is still in {group}", group)
 
     def commit_refused(self, group: str, request: Request) -> None:
         """A commit was answered with REBALANCE_IN_PROGRESS. Broken in a join phase, in which members of the old generation may still commit."""
         found = self.in_memory(group)
-        if found is not None and found.policy is None and found.state is PREPARING and found.phase_start_ms * MS < request.sent and self.served_since(group, request.sent):
+        if found is None or found.policy_state is not None or found.state is not PREPARING:
+            return
+        if found.phase_start_ms * MS < request.sent and self.served_since(group, request.sent):
             raise Broken("offsets", f"{group} refuses a commit in a join phase", group)
 
     def heartbeat_accepted(self, group: str, request: Request) -> None:
@@ -333,7 +335,7 @@ class Run(Faults):
         message = request.message
         found = self.in_memory(group)
         if found is not None and message.group_instance_id is not None and message.member_id and not self.is_void(request):
-            holder = found.statics.get(message.group_instance_id)
+            holder = found.static_members.get(message.group_instance_id)
             self.instances.unknown(group, message.group_instance_id, message.member_id, holder, request.sent)
 
     def served_since(self, group: str, moment: int) -> bool:

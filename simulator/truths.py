@@ -39,7 +39,7 @@ def check_group(group: Group) -> None:
     parked = sum(member.join_waiter is not None for member in members.values())
     assert group.parked_joins == parked, f"{group.parked_joins} parked joins are counted, there are {parked}"
     statics = {member.instance_id: member.id for member in members.values() if member.instance_id is not None}
-    assert group.statics == statics, f"the index of static members is {group.statics}, the members are {statics}"
+    assert group.static_members == statics, f"the index of static members is {group.static_members}, the members are {statics}"
     counts: dict[str, int] = {}
     for member in members.values():
         for name, _ in member.protocols:
@@ -49,17 +49,19 @@ def check_group(group: Group) -> None:
     assert not set(group.pending_sync) - set(members), "a SyncGroup is awaited from a removed member"
     assert not any(members[id].sync_waiter is not None for id in group.pending_sync), "a SyncGroup is awaited from a member whose SyncGroup is parked"
     assert not group.pending_sync or group.state in (State.COMPLETING, State.STABLE), f"SyncGroups are awaited in {group.state.name}"
-    assert not set(group.pending) & set(members), "a member is also a pending member id"
+    assert not set(group.pending_members) & set(members), "a member is also a pending member id"
     assert group.state != State.DEAD, "a dead group is in memory"
     assert group.state != State.EMPTY or not members, "an empty group has members"
-    assert group.away_count == (len(group.policy.away) if group.policy is not None else 0), "the number of away members is wrong"
-    if group.policy is not None and group.policy.newcomers:
+    away_count = len(group.policy_state.away) if group.policy_state is not None else 0
+    assert group.away_count == away_count, "the number of away members is wrong"
+    if group.policy_state is not None and group.policy_state.newcomers:
         assert group.state in (State.COMPLETING, State.STABLE), f"newcomers wait in {group.state.name}"
-        assert group.policy.newcomer_timer.deadline != NEVER, "the wait of newcomers has no deadline"
-        assert not {id for known, id in group.policy.newcomers if known} & set(group.statics), "a newcomer has the instance id of a member"
-    assert group.policy is None or not set(group.policy.away) - set(members), "an away member was removed"
-    if group.policy is not None:
-        check_seats(group, group.policy)
+        assert group.policy_state.newcomer_timer.deadline != NEVER, "the wait of newcomers has no deadline"
+        instances = {id for is_instance, id in group.policy_state.newcomers if is_instance}
+        assert not instances & set(group.static_members), "a newcomer has the instance id of a member"
+    assert group.policy_state is None or not set(group.policy_state.away) - set(members), "an away member was removed"
+    if group.policy_state is not None:
+        check_seats(group, group.policy_state)
     parked_joins = [member for member in members.values() if member.join_waiter is not None]
     parked_syncs = [member for member in members.values() if member.sync_waiter is not None]
     assert not parked_joins or group.state == State.PREPARING, f"JoinGroups are parked in {group.state.name}"
@@ -69,10 +71,10 @@ def check_group(group: Group) -> None:
         assert group.deadline != NEVER, f"{group.state.name} has no deadline"
     for member in members.values():
         waits = not member.is_new and (member.join_waiter is not None or member.sync_waiter is not None)
-        if group.policy is not None and member.id in group.policy.away:
+        if group.policy_state is not None and member.id in group.policy_state.away:
             assert member.deadline == NEVER
             assert not waits, f"{member.id} is away and waits"
-            assert group.policy.away_timer.deadline != NEVER, "the absences have no deadline"
+            assert group.policy_state.away_timer.deadline != NEVER, "the absences have no deadline"
             continue
         assert waits or member.deadline != NEVER, f"the session of {member.id} has no deadline"
         assert member.scheduled_at <= member.deadline, f"the session of {member.id} is checked after its deadline"
@@ -84,7 +86,7 @@ def check_group(group: Group) -> None:
         value = group_value(group, members.values(), group.leader, group.protocol_name, assigned)
         assert replace_generation(group.last_record, group.generation, group.state_ms) == value, "the group changed, and its cached record stayed"
         assert group.subscriptions in (None, tuple(group.all_metadata())), "the cached subscriptions are not those of the members"
-    assert all(pending.deadline != NEVER for pending in group.pending.values()), "a pending member id has no deadline"
+    assert all(pending.deadline != NEVER for pending in group.pending_members.values()), "a pending member id has no deadline"
 
 
 def check_seats(group: Group, policy: PolicyState) -> None:
@@ -106,7 +108,7 @@ def check_seats(group: Group, policy: PolicyState) -> None:
 
 def reply_state(group: Group) -> Hashable:
     """The state on which replies to heartbeats and commits depend. It changes only with `Group.version`."""
-    taking = tuple(group.policy.take_overs) if group.policy is not None else ()
+    taking = tuple(group.policy_state.take_overs) if group.policy_state is not None else ()
     return group.state, group.generation, taking, tuple((id, member.instance_id) for id, member in group.members.items())
 
 
@@ -172,7 +174,7 @@ def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
         if other.last_record != group.last_record:
             # Only a strict list of instance ids explains another record: the load removes unlisted members, and stores the result.
             assert dict(log).get(group_key(id)) == group.last_record, f"{id}: the log has another group record"
-            strict = other.policy is not None and other.policy.policies.roster_strict
+            strict = other.policy_state is not None and other.policy_state.policies.roster_strict
             assert strict, f"{id}: a load changes the group record"
             continue
         if group.state == State.STABLE or (group.state == State.EMPTY and group.last_record is not None):
@@ -207,4 +209,4 @@ def stored_values(group: Group) -> tuple[object, ...]:
     }
     # The record of a stable group has another time than memory: the end of its join phase.
     since = group.state_ms if group.state == State.EMPTY else 0
-    return group.protocol_type, group.generation, name, group.leader, since, group.statics, members
+    return group.protocol_type, group.generation, name, group.leader, since, group.static_members, members

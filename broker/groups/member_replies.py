@@ -1,6 +1,6 @@
 """Encode JoinGroup and SyncGroup replies cheaply: those of one generation are equal up to the member id or the assignment.
 
-The equal part is encoded once per version and cached on the reply (`written`).
+The equal part is encoded once per version and cached on the reply (`encoded_fronts`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def _join_response(reply: JoinReply, member_id: str, members: list[JoinGroupResp
 
 def join_front(reply: JoinReply, version: int) -> bytes:
     """The bytes between the correlation id and the member id."""
-    front = reply.written.get(version)
+    front = reply.encoded_fronts.get(version)
     if front is None:
         response = _join_response(reply, "", [], version)
-        front = reply.written[version] = _no_tags(response, version) + response.encode(version)[: -_empty_end_bytes(version)]
+        front = reply.encoded_fronts[version] = _no_tags(response, version) + response.encode(version)[: -_empty_end_bytes(version)]
     return front
 
 
@@ -63,10 +63,10 @@ def sync_response(reply: SyncReply, assignment: bytes) -> SyncGroupResponse:
 
 def sync_front(reply: SyncReply, version: int) -> bytes:
     """The bytes between the correlation id and the assignment."""
-    front = reply.written.get(version)
+    front = reply.encoded_fronts.get(version)
     if front is None:
         response = sync_response(reply, b"")
-        front = reply.written[version] = _no_tags(response, version) + response.encode(version)[: -_empty_assignment_bytes(version)]
+        front = reply.encoded_fronts[version] = _no_tags(response, version) + response.encode(version)[: -_empty_assignment_bytes(version)]
     return front
 
 

@@ -66,7 +66,7 @@ class Partition:
         member = group.members.get(request.member_id) if group is not None else None
         if member is not None:
             cause = "leader_rejoined" if member.protocols == request.protocols else "member_metadata_changed"
-        elif group is not None and request.instance_id in group.statics:
+        elif group is not None and request.instance_id in group.static_members:
             cause = "static_during_completing" if group.state is State.COMPLETING else "static_protocol_changed"
         else:
             cause = "new_member"

@@ -98,7 +98,7 @@ class Play(Requests):
         if members is not None:
             assert list(group_state.members) == [self.id_of(member) for member in members]
         if pending is not None:
-            assert list(group_state.pending) == [self.id_of(actor) for actor in pending]
+            assert list(group_state.pending_members) == [self.id_of(actor) for actor in pending]
         if protocol is not None:
             assert group_state.protocol_name == protocol
 
@@ -106,7 +106,7 @@ class Play(Requests):
         """Milliseconds until the session of a member, or the life of a pending id, ends. None: it does not."""
         group_state = self.group()
         id = self.id_of(actor)
-        member = group_state.members.get(id) or group_state.pending[id]
+        member = group_state.members.get(id) or group_state.pending_members[id]
         return None if member.deadline == NEVER else member.deadline - self.now
 
     def phase_left(self) -> int | None:

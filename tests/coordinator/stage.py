@@ -138,7 +138,7 @@ class Stage:
         """The instance ids (of dynamic clients: member ids) of clients that wait to become members."""
         state = self._of(group)
         assert state is not None
-        return [name for _, name in state.policy.newcomers] if state.policy is not None else []
+        return [name for _, name in state.policy_state.newcomers] if state.policy_state is not None else []
 
     # The log.
 

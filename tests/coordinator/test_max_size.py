@@ -110,7 +110,7 @@ def b_came_too_late(play: Play) -> None:
 def test_a_late_member_is_removed_with_its_instance_when_newcomers_filled_the_group(size_two: Play) -> None:
     b_came_too_late(size_two)
     size_two.group_is(State.PREPARING, members=["a'", "x"])
-    assert set(size_two.group().statics) == {"ia", "ix"}
+    assert set(size_two.group().static_members) == {"ia", "ix"}
     size_two.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.OVER_MAX_SIZE)
 
 

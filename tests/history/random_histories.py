@@ -140,7 +140,7 @@ class RandomHistory:
         self.play.suspend()
 
     def delete(self) -> None:
-        if self.state is State.EMPTY and not self.play.group().pending:
+        if self.state is State.EMPTY and not self.play.group().pending_members:
             self.play.delete()
 
 
@@ -166,7 +166,7 @@ class PolicyHistory(RandomHistory):
     def drop_removed(self) -> None:
         group = self.play._of("g")
         newcomers = self.play.newcomers() if group is not None else []
-        members = {*newcomers, *(group.members if group is not None else ()), *(group.statics if group is not None else ())}
+        members = {*newcomers, *(group.members if group is not None else ()), *(group.static_members if group is not None else ())}
         self.names = [name for name in self.names if members & {self.play.id_of(name), f"i{name.rstrip(chr(39))}"}]
 
     def set_policies(self) -> None:
@@ -185,10 +185,10 @@ class PolicyHistory(RandomHistory):
         """Let the members that take over a seat join and sync in the present generation."""
         self.drop_removed()
         group = self.play._of("g")
-        if group is None or group.policy is None:
+        if group is None or group.policy_state is None:
             return
         for name in self.names:
-            if self.play.id_of(name) in group.policy.take_overs and self.chance.random() < 0.8:
+            if self.play.id_of(name) in group.policy_state.take_overs and self.chance.random() < 0.8:
                 self.play.join(name)
                 self.play.sync(name, generation=group.generation)
 

@@ -9,7 +9,7 @@ import pytest
 from coordinator.calls import JoinReply
 from coordinator.facts import expiring_offset_value, offset_key_prefix
 from coordinator.group import Group, TopicOffsets
-from coordinator.member import Member, Pending
+from coordinator.member import Member, PendingMember
 from coordinator.notes import Cause
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse, JoinGroupResponseMember
@@ -173,7 +173,7 @@ def heartbeat_tells_nothing(rebalances: Rebalances) -> None:
 
 def pending_id_not_waited_for(rebalances: Rebalances) -> None:
     group = rebalancing("a")
-    group.pending["b"] = Pending("g", "b", 6_000)
+    group.pending_members["b"] = PendingMember("g", "b", 6_000)
     rebalances.check(group, 0)
     group.state = COMPLETING
     rebalances.ended(group, Cause.JOIN_TIMEOUT, 2, 6)
@@ -227,7 +227,7 @@ def test_a_rebalance_that_breaks_a_promise_is_noticed(rebalances: Rebalances, br
 
 def test_the_join_phase_before_need_not_have_waited_for_an_id_of_this_one(rebalances: Rebalances) -> None:
     group = rebalancing("a")
-    group.pending["b"] = Pending("g", "b", 6_000)
+    group.pending_members["b"] = PendingMember("g", "b", 6_000)
     rebalances.check(group, 0)
     rebalances.ended(group, Cause.EVERYONE_JOINED, 2, 5)
 

@@ -469,7 +469,8 @@ def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a
     run = new_run(replace(draw(11), safety_seconds=20, faults=(), varied_sessions=False))
     run.run()
     (audit,) = run.audits.values()
-    name = next(group.name for group in run.plan.groups if audit.in_memory(group.name) is not None and audit.in_memory(group.name).policy is None)
+    in_memory = [(group.name, audit.in_memory(group.name)) for group in run.plan.groups]
+    name = next(name for name, found in in_memory if found is not None and found.policy_state is None)
     audit.check()
     first, second = list(audit.in_memory(name).members.values())[:2]
     journal = run.node.broker.shards.journal_of(name)

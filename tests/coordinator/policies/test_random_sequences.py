@@ -234,19 +234,20 @@ def settle(world: PolicyWorld) -> None:
     world.run(120)
     group = play.group()
     assert group.state is State.STABLE
-    assert group.policy is not None
-    assert (len(group.members), len(group.policy.standbys), len(group.policy.take_overs)) == (7, 4, 0)
+    assert group.policy_state is not None
+    assert (len(group.members), len(group.policy_state.standbys), len(group.policy_state.take_overs)) == (7, 4, 0)
     generation = group.generation
     leader = group.leader
     # Two crash, one of them the leader: two standbys take their seats.
     crashed = [number for number, consumer in enumerate(world.running) if consumer is not None and consumer.id == leader]
-    crashed += [number for number, consumer in enumerate(world.running) if consumer is not None and consumer.id not in (*group.policy.standbys, leader)][:1]
+    spared = (*group.policy_state.standbys, leader)
+    crashed += [number for number, consumer in enumerate(world.running) if consumer is not None and consumer.id not in spared][:1]
     for number in crashed:
         world.stop(number)
     world.run(60)
     assert group.state is State.STABLE
     assert group.generation == generation
-    assert (len(group.members), len(group.policy.standbys), len(group.policy.take_overs)) == (5, 2, 0)
+    assert (len(group.members), len(group.policy_state.standbys), len(group.policy_state.take_overs)) == (5, 2, 0)
 
 
 @pytest.mark.parametrize("seed", range(20))

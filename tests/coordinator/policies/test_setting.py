@@ -28,7 +28,7 @@ def test_policies_are_replayed_with_and_without_their_group(play: Play) -> None:
     for group in ("g", "later"):
         assert shard_of(play).policy_texts(group) == CHANGE
         assert shard_of(play).policies_of(group) == GroupPolicies(subscription_change=True)
-    assert play.group().policy is not None
+    assert play.group().policy_state is not None
     play.no_group("later")
 
 
@@ -70,7 +70,7 @@ def test_policies_survive_the_deletion_of_their_group(play: Play) -> None:
 def test_defaults_apply_to_groups_without_values_of_their_own(play: Play) -> None:
     play.configure(default_policies=GroupPolicies(subscription_change=True))
     play.one_static()
-    policy = play.group().policy
+    policy = play.group().policy_state
     assert policy is not None
     assert policy.policies.subscription_change
     play.policy({"subscription.change": "none"})

@@ -25,12 +25,12 @@ def status(play: Play) -> dict[str, str]:
 
 
 def standbys(play: Play) -> list[str]:
-    policy = play.group().policy
+    policy = play.group().policy_state
     return [] if policy is None else list(policy.standbys)
 
 
 def taking(play: Play) -> list[str]:
-    policy = play.group().policy
+    policy = play.group().policy_state
     return [] if policy is None else list(policy.take_overs)
 
 
@@ -680,7 +680,7 @@ def test_without_the_policy_all_members_are_active_again(play: Play) -> None:
     play.wrote("assignments", "no seats")
     play.failover()
     play.group_is(State.STABLE, generation=2)
-    assert play.group().policy is None
+    assert play.group().policy_state is None
 
 
 @scenario("PW-62")
