@@ -47,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if sys.platform == "win32":
             raise make_failure(PLATFORM, "Windows is not supported; run it in Docker or in WSL", "run it in Docker or in WSL")
-        from cli.command_line import read
+        from cli.command_line import parse
 
-        options = read(words)
+        options = parse(words)
         if options is not None and options.command != "serve":  # `serve` handles signals itself
             handler_before = handle_sigterm()
         if closed and (options is None or needs_output(options)):
@@ -144,11 +144,11 @@ def report_error(error: Exception, words: Sequence[str], options: argparse.Names
     problem = failure_of(error)
     if flush_output() and not (isinstance(error, OSError) and error.filename is None):
         with suppress(OSError):
-            end_json_output(words, options, problem.code, problem)
+            end_json_output(words, options, problem.exit_code, problem)
         flush_output()
     with suppress(OSError):
         print(f"tenure: {plain(problem.line)}", file=sys.stderr, flush=True)
-    return problem.code
+    return problem.exit_code
 
 
 def failure_of(error: Exception) -> Failure:

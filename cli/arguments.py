@@ -17,7 +17,7 @@ LONG_MAX = (1 << 63) - 1
 Address = tuple[str, int]
 
 
-def add_cluster(parser: argparse.ArgumentParser, *, json_help: str = "print JSON", timeout_help: str = TIMEOUT_HELP) -> None:
+def add_cluster_options(parser: argparse.ArgumentParser, *, json_help: str = "print JSON", timeout_help: str = TIMEOUT_HELP) -> None:
     """Add the options for the cluster's address, the timeout and the output format."""
     group = parser.add_argument_group("cluster")
     group.add_argument(
@@ -31,7 +31,7 @@ def add_cluster(parser: argparse.ArgumentParser, *, json_help: str = "print JSON
     group.add_argument("--json", action="store_true", help=json_help)
 
 
-def add_change(parser: argparse.ArgumentParser, *, asks: bool = True) -> None:
+def add_change_options(parser: argparse.ArgumentParser, *, asks: bool = True) -> None:
     """Add the options of commands that change the cluster."""
     group = parser.add_argument_group("change")
     group.add_argument("--dry-run", action="store_true", help="only show what would happen")

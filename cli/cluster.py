@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from typing import Any, NamedTuple
 
-from cli.client import EXIT, Cluster, Failure, TopicInfo, failure
+from cli.client import Cluster, Exit, Failure, TopicInfo, failure
 from cli.client.api_names import api_name
 from cli.client.releases import SINCE, Release, matching_release, release_text
 from cli.nodes import NodeStatus, node_status, time_if_known
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         show(screen, view)
         if options.versions:
             show_versions(screen, view)
-    return max([screen.fail(Failure(EXIT.REFUSED, line)) for line in view.warnings], default=EXIT.DONE)
+    return max([screen.fail(Failure(Exit.REFUSED, line)) for line in view.warnings], default=Exit.DONE)
 
 
 # Requests
@@ -90,7 +90,7 @@ def controller_id(cluster: Cluster) -> int | None:
     if DescribeQuorumRequest.API_KEY not in cluster.served_apis():
         return cluster.controller_id if cluster.controller_id >= 0 else None
     request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(QUORUM_TOPIC, [DescribeQuorumRequestPartitionData(0)])])
-    reply = cluster.any(request)
+    reply = cluster.send_to_any(request)
     partitions = [partition for topic in reply.topics for partition in topic.partitions]
     return None if reply.error_code or not partitions or partitions[0].error_code or partitions[0].leader_id < 0 else int(partitions[0].leader_id)
 
@@ -111,7 +111,7 @@ def broker_views(cluster: Cluster, controller: int | None, tenure: bool, warning
 
 def advertised_versions(cluster: Cluster, id: int) -> tuple[Versions | None, str | None]:
     try:
-        return cluster.advertised(id), None
+        return cluster.apis_at_advertised_address(id), None
     except Failure as trouble:
         return None, trouble.line
 
@@ -120,12 +120,12 @@ def fenced_brokers(cluster: Cluster) -> list[Any]:
     """Brokers that are registered but not running. Before Kafka 4.0 the cluster does not report them: none."""
     if cluster.version(DescribeClusterRequest.API_KEY) < 2:
         return []
-    reply = cluster.any(DescribeClusterRequest(include_fenced_brokers=True))
+    reply = cluster.send_to_any(DescribeClusterRequest(include_fenced_brokers=True))
     return [broker for broker in reply.brokers if broker.is_fenced]
 
 
 def features(cluster: Cluster) -> list[dict[str, Any]]:
-    reply = cluster.any(ApiVersionsRequest("tenure", "0"))
+    reply = cluster.send_to_any(ApiVersionsRequest("tenure", "0"))
     finalized_levels = {entry.name: entry.max_version_level for entry in reply.finalized_features}
     return [
         {"name": entry.name, "min_version": entry.min_version, "max_version": entry.max_version, "finalized": finalized_levels.get(entry.name)}
@@ -258,12 +258,12 @@ def software(view: View) -> str:
     return f"Tenure, which serves what {text} does" if view.tenure else f"looks like {text}"
 
 
-def kafka_text(*damaged: Release | None) -> str:
-    known = [release_text(release) for release in damaged if release is not None]
+def kafka_text(*kafka_releases: Release | None) -> str:
+    known = [release_text(release) for release in kafka_releases if release is not None]
     if not known:
         return "a Kafka before 2.4"
     newest = max(SINCE.values())
-    more = " or later" if newest in damaged else ""
+    more = " or later" if newest in kafka_releases else ""
     return f"Kafka {known[0]}{more}" if len(known) == 1 else f"Kafka {known[0]} to {known[-1]}{more}"
 
 

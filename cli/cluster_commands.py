@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.arguments import add_change, add_cluster, add_command, add_family, whole_number
+from cli.arguments import add_change_options, add_cluster_options, add_command, add_family, whole_number
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -20,7 +20,7 @@ def add_cluster_command(commands: Any) -> None:
         examples=("tenure cluster", "tenure cluster --bootstrap kafka1:9092,kafka2:9092", "tenure cluster --versions --json | jq .release"),
     )
     cluster.add_argument("--versions", action="store_true", help="list every supported request with its versions")
-    add_cluster(cluster)
+    add_cluster_options(cluster)
 
 
 def add_node(commands: Any) -> None:
@@ -49,8 +49,8 @@ def add_node(commands: Any) -> None:
     )
     for parser in (drain, undrain):
         parser.add_argument("node", metavar="N", type=whole_number, help="id of the node")
-        add_cluster(parser)
-        add_change(parser, asks=False)
+        add_cluster_options(parser)
+        add_change_options(parser, asks=False)
 
 
 def add_completion(commands: Any) -> None:

@@ -134,7 +134,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{f'there is no {kind} {value!r}' if kind in ('command', 'value') else f'{kind} cannot be {value!r}'}{suggestion}")
 
 
-class Commands(Parser):
+class MainParser(Parser):
     """The parser of `tenure` itself, whose help is a page."""
 
     def format_help(self) -> str:
@@ -163,7 +163,7 @@ def all_subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.Argume
         yield from all_subcommands(below)
 
 
-def read(arguments: Sequence[str]) -> argparse.Namespace | None:
+def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
     """The command to run, None if help was shown. Ends the process for --help, --version and usage errors."""
     if arguments and arguments[0] == "help":  # tenure help group list
         arguments = [*arguments[1:], "--help"]
@@ -227,9 +227,9 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return {}
 
 
-def build_parser(command: str | None = None) -> Commands:
+def build_parser(command: str | None = None) -> MainParser:
     """The parser of all commands, or only of the named one."""
-    parser = Commands(prog="tenure", allow_abbrev=False)
+    parser = MainParser(prog="tenure", allow_abbrev=False)
     parser.add_argument("--version", action=Version, nargs=0, help="show the version, and whether this build is compiled, and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="tenure", parser_class=Parser)
     for module, add in [ARGUMENTS[command]] if command in ARGUMENTS else dict.fromkeys(ARGUMENTS.values()):

@@ -222,7 +222,7 @@ def instance_names(options: argparse.Namespace, group: str) -> list[str]:
     from protocol.messages.describe_groups import DescribeGroupsRequest
 
     with Cluster.of(options) as cluster:
-        reply = cluster.coordinator(group, DescribeGroupsRequest([group]))
+        reply = cluster.send_to_coordinator(group, DescribeGroupsRequest([group]))
     return [member.group_instance_id for entry in reply.groups for member in entry.members if member.group_instance_id]
 
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Final
 
 
-class EXIT(IntEnum):
+class Exit(IntEnum):
     """Exit codes of the commands that talk to a cluster; the numbers are those of sysexits.h where it has one."""
 
     DONE = 0
@@ -27,25 +27,25 @@ class EXIT(IntEnum):
 
 
 # The `code` in --json of errors that have no more exact code.
-WORDS: Final[dict[int, str]] = {
-    EXIT.REFUSED: "refused",
-    EXIT.USAGE: "usage",
-    EXIT.DAMAGED: "damaged",
-    EXIT.MISSING: "not-found",
-    EXIT.UNREACHABLE: "unreachable",
-    EXIT.SOFTWARE: "defect",
-    EXIT.PLATFORM: "platform",
-    EXIT.OUTPUT: "input-output",
-    EXIT.AGAIN: "not-now",
-    EXIT.UNSUPPORTED: "unsupported",
-    EXIT.FORBIDDEN: "forbidden",
-    EXIT.CONFIG: "configuration",
-    EXIT.INTERRUPTED: "interrupted",
+KINDS: Final[dict[int, str]] = {
+    Exit.REFUSED: "refused",
+    Exit.USAGE: "usage",
+    Exit.DAMAGED: "damaged",
+    Exit.MISSING: "not-found",
+    Exit.UNREACHABLE: "unreachable",
+    Exit.SOFTWARE: "defect",
+    Exit.PLATFORM: "platform",
+    Exit.OUTPUT: "input-output",
+    Exit.AGAIN: "not-now",
+    Exit.UNSUPPORTED: "unsupported",
+    Exit.FORBIDDEN: "forbidden",
+    Exit.CONFIG: "configuration",
+    Exit.INTERRUPTED: "interrupted",
 }
 HINTS: Final[dict[int, str]] = {
-    EXIT.UNREACHABLE: "start a broker there, or name the address of one with --bootstrap",
-    EXIT.SOFTWARE: "TENURE_DEBUG=1 shows where",
-    EXIT.AGAIN: "try again, or wait longer with --timeout",
+    Exit.UNREACHABLE: "start a broker there, or name the address of one with --bootstrap",
+    Exit.SOFTWARE: "TENURE_DEBUG=1 shows where",
+    Exit.AGAIN: "try again, or wait longer with --timeout",
 }
 # More exact codes. Errors of the cluster have Kafka's name for them as code, unless listed here.
 UNKNOWN_GROUP: Final = "unknown-group"
@@ -62,19 +62,19 @@ def readable(text: str) -> str:
 
 
 class Failure(Exception):
-    """The problem and its remedy in one line. For scripts: `word` is the kind of error, `hint` the remedy."""
+    """The problem and its remedy in one line. For scripts: `kind` is the kind of error, `hint` the remedy."""
 
-    def __init__(self, code: int, line: str, *, word: str | None = None, hint: str | None = None) -> None:
+    def __init__(self, exit_code: int, line: str, *, kind: str | None = None, hint: str | None = None) -> None:
         super().__init__(line)
-        self.code = code
+        self.exit_code = exit_code
         self.line = readable(line)
-        self.word = word or WORDS.get(code, "failed")
-        self.hint = hint or HINTS.get(code)
+        self.kind = kind or KINDS.get(exit_code, "failed")
+        self.hint = hint or HINTS.get(exit_code)
 
     def with_line(self, line: str) -> Failure:
         """A copy of the failure with another line."""
-        return Failure(self.code, line, word=self.word, hint=self.hint)
+        return Failure(self.exit_code, line, kind=self.kind, hint=self.hint)
 
     def document(self) -> dict[str, str | None]:
         """The JSON object of the error."""
-        return {"code": self.word, "message": self.line, "hint": self.hint}
+        return {"code": self.kind, "message": self.line, "hint": self.hint}

@@ -73,7 +73,7 @@ def print_answers(answers: list[Answer], options: argparse.Namespace) -> None:
         for host, port, _, text in answers:
             print(f"{format_endpoint(host, port)} {text}")
         return
-    from cli.failure import EXIT, NOT_READY, Failure
+    from cli.failure import NOT_READY, Exit, Failure
     from cli.shown import Screen
 
     brokers = [
@@ -83,15 +83,15 @@ def print_answers(answers: list[Answer], options: argparse.Namespace) -> None:
             "ready": code == READY,
             "answers": code != SILENT,
             "defects": defects_in(text),
-            "store": store_in(text),
+            "store": store_figures_in(text),
             "text": f"{format_endpoint(host, port)} {text}",
         }
         for host, port, code, text in answers
     ]
     document: dict[str, object] = {"ready": worst(answers) == READY, "brokers": brokers}
     if reason := [broker for broker, answer in zip(brokers, answers, strict=True) if answer[2] == worst(answers) != READY]:
-        code, word = (EXIT.UNREACHABLE, None) if worst(answers) == SILENT else (EXIT.AGAIN, NOT_READY)
-        document["error"] = Failure(code, str(reason[0]["text"]), word=word, hint="--wait SECONDS waits until it is ready").document()
+        code, word = (Exit.UNREACHABLE, None) if worst(answers) == SILENT else (Exit.AGAIN, NOT_READY)
+        document["error"] = Failure(code, str(reason[0]["text"]), kind=word, hint="--wait SECONDS waits until it is ready").document()
     Screen.of(options).document(document)
 
 
@@ -101,7 +101,7 @@ def defects_in(text: str) -> int:
     return int(count) if count.isdecimal() else 0
 
 
-def store_in(text: str) -> dict[str, int] | None:
+def store_figures_in(text: str) -> dict[str, int] | None:
     """Figures about a node's access to its logs in JetStream; None: its logs are in a directory."""
     figures = [word.partition("=") for word in text.partition(STORE)[2].split()]
     return {name.replace(".", "_"): int(value) for name, _, value in figures if value.isdecimal()} or None
@@ -193,7 +193,7 @@ def describe_listener(host: str, port: int, deadline: float, begins: bytes = b""
     """A predicate about a listener that does not answer as a broker ("is a web server"); None if nothing is known about it."""
     from cli.client import other_protocols
 
-    return other_protocols.sender_of(begins) if begins else other_protocols.listener_at(host, port, deadline)
+    return other_protocols.sender_of(begins) if begins else other_protocols.describe_listener(host, port, deadline)
 
 
 class Exchange:
@@ -242,7 +242,7 @@ class Exchange:
 
 
 def query_state(exchange: Exchange) -> tuple[int, str]:
-    versions = advertised(exchange.read_reply(exchange.request(API_VERSIONS, 0)))
+    versions = read_api_versions(exchange.read_reply(exchange.request(API_VERSIONS, 0)))
     if LIST_GROUPS not in versions:
         return READY, "is ready (it serves no groups)"
     error = list_groups_error(exchange, versions[LIST_GROUPS])
@@ -255,7 +255,7 @@ def query_state(exchange: Exchange) -> tuple[int, str]:
     return NOT_READY, f"{CONDITIONS[error]}: {reason}" if reason else CONDITIONS[error]
 
 
-def advertised(reply: bytes) -> dict[int, tuple[int, int]]:
+def read_api_versions(reply: bytes) -> dict[int, tuple[int, int]]:
     """The oldest and newest version of each API, from the body of an ApiVersions reply of version 0."""
     if len(reply) < 6:
         raise NotKafkaError("its ApiVersions reply is too short")

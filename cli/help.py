@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-GROUPS = {
+COMMAND_GROUPS = {
     "a broker on this machine": ("serve", "health", "log"),
     "consumer groups of any Kafka cluster": ("group",),
     "topics of any Kafka cluster": ("topic", "produce", "consume"),
@@ -115,7 +115,7 @@ group history --follow, and analyze --follow.
 def page(parsers: Mapping[str, argparse.ArgumentParser], summaries: Mapping[str, str]) -> str:
     """The text of `tenure help`. `parsers`, `summaries`: command name -> its parser, and its summary."""
     parts = [OPENING]
-    for title, names in GROUPS.items():
+    for title, names in COMMAND_GROUPS.items():
         lines = [f"{title}:"]
         for name in names:
             lines.append(f"  {name:<12} {summaries[name]}")

@@ -7,7 +7,7 @@ import time
 from typing import Any, Final, NamedTuple
 
 from broker.cluster.messages import Kind, decode_reply, encode
-from cli.client import EXIT, Cluster, Failure
+from cli.client import Cluster, Exit, Failure
 from cli.dial import dial, remaining
 from cli.logs.text import time_text
 from cli.shown import Screen, counted
@@ -45,7 +45,7 @@ class NodeStatus(NamedTuple):
     store: StoreStatus | None  # for a node whose logs are in JetStream
 
     @property
-    def owned(self) -> str:
+    def owned_text(self) -> str:
         texts = [f"{counted(self.groups_partitions, 'partition')} of groups", f"{self.topics_partitions} of topics"]
         return " and ".join(texts) + (" and is the controller" if self.controller else "")
 
@@ -76,7 +76,7 @@ def node_status(cluster: Cluster, id: int) -> NodeStatus | None:
     """The status of a node; None for a broker that is not one of several nodes, or does not answer."""
     try:
         request = DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(id), None)])
-        reply = cluster.node(id, request, timeout=STATUS_SECONDS, retry=False)
+        reply = cluster.send_to_broker(id, request, timeout=STATUS_SECONDS, retry=False)
     except Failure:
         return None
     entries = {config.name.removeprefix(STATUS_PREFIX): config.value or "" for config in reply.results[0].configs if config.name.startswith(STATUS_PREFIX)}
@@ -121,28 +121,28 @@ def run(options: argparse.Namespace) -> int:
         before = checked_node(cluster, options.node, drain)
         if options.dry_run:
             after = before
-            line = f"node {options.node} would {'give up' if drain else 'get'} its share of the logs; now it owns {before.owned}"
+            line = f"node {options.node} would {'give up' if drain else 'get'} its share of the logs; now it owns {before.owned_text}"
         else:
             send(cluster, options.node, drain)
             after = await_moved(cluster, options.node, drain)
-            line = f"node {options.node} owns nothing and can be stopped" if drain else f"node {options.node} owns {after.owned}"
+            line = f"node {options.node} owns nothing and can be stopped" if drain else f"node {options.node} owns {after.owned_text}"
     if screen.json:
         screen.document({"node": options.node, "dry_run": options.dry_run, **after.document()})
     else:
         screen.line(line)
-    return EXIT.DONE
+    return Exit.DONE
 
 
 def checked_node(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
     """The status of the node. Raises Failure if it is not one of several nodes, or if no other node could own its logs."""
     if id not in cluster.brokers:
-        raise Failure(EXIT.MISSING, f"there is no node {id} at the moment; there is {', '.join(map(str, sorted(cluster.brokers)))}")
+        raise Failure(Exit.MISSING, f"there is no node {id} at the moment; there is {', '.join(map(str, sorted(cluster.brokers)))}")
     status = node_status(cluster, id)
     if status is None:
-        raise Failure(EXIT.UNSUPPORTED, f"broker {id} is not one of several nodes of Tenure (tenure serve --nodes N)")
+        raise Failure(Exit.UNSUPPORTED, f"broker {id} is not one of several nodes of Tenure (tenure serve --nodes N)")
     other_nodes = [status_of_other for other in cluster.brokers if other != id and (status_of_other := node_status(cluster, other)) is not None]
     if drain and all(other.draining for other in other_nodes):
-        raise Failure(EXIT.REFUSED, f"node {id} is the only node that is not drained: no node would own the logs")
+        raise Failure(Exit.REFUSED, f"node {id} is the only node that is not drained: no node would own the logs")
     return status
 
 
@@ -159,9 +159,9 @@ def send(cluster: Cluster, id: int, drain: bool) -> None:
                 frame = replies.read(int.from_bytes(replies.read(4), "big"))
         _, reply = decode_reply(frame)
     except (OSError, ProtocolError) as error:
-        raise Failure(EXIT.UNREACHABLE, f"node {id} does not answer: {error}") from error
+        raise Failure(Exit.UNREACHABLE, f"node {id} does not answer: {error}") from error
     if reply.error_code:
-        raise Failure(EXIT.REFUSED, f"node {id} refuses with error {reply.error_code}")
+        raise Failure(Exit.REFUSED, f"node {id} refuses with error {reply.error_code}")
 
 
 def await_moved(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
@@ -172,6 +172,6 @@ def await_moved(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
         if status is not None and status.draining == drain and (status.empty if drain else status.settled):
             return status
         if time.monotonic() + PAUSE_SECONDS >= deadline:
-            owned = "does not answer" if status is None else f"owns {status.owned} after {cluster.timeout:g} s"
-            raise Failure(EXIT.AGAIN, f"node {id} {owned}; tenure cluster shows its progress")
+            owned = "does not answer" if status is None else f"owns {status.owned_text} after {cluster.timeout:g} s"
+            raise Failure(Exit.AGAIN, f"node {id} {owned}; tenure cluster shows its progress")
         time.sleep(PAUSE_SECONDS)

@@ -114,7 +114,7 @@ class Screen:
         problem = problem if line is None else problem.with_line(line)
         self.warn(problem.line)
         self.problems.append(problem)
-        return problem.code
+        return problem.exit_code
 
     def document(self, value: dict[str, Any]) -> None:
         """Set the JSON document of the command. It is printed at the end, with a later error."""
@@ -172,7 +172,7 @@ def end_json(screen: Screen | None, code: int, error: Failure | None) -> None:
 
     screen = screen or Screen()
     if error is None and 0 < code < SIGNALLED:
-        error = next((problem for problem in screen.problems if problem.code == code), next(iter(screen.problems), None))
+        error = next((problem for problem in screen.problems if problem.exit_code == code), next(iter(screen.problems), None))
     error_document = {"error": error.document()} if error is not None else {}
     document, screen.pending_document = screen.pending_document, None
     if document is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cli.arguments import add_change, add_cluster
+from cli.arguments import add_change_options, add_cluster_options
 from cli.command_line import build_parser, subcommands
 from docs.page import write_or_check
 
@@ -112,8 +112,8 @@ def commands_below(parser: argparse.ArgumentParser, name: str, about: str) -> It
 def shared_options() -> dict[str, argparse._ArgumentGroup]:
     """The groups of options that are described once, by title."""
     parser = argparse.ArgumentParser(add_help=False)
-    add_cluster(parser)
-    add_change(parser)
+    add_cluster_options(parser)
+    add_change_options(parser)
     return {group.title or "": group for group in parser._action_groups if group._group_actions}
 
 

@@ -13,13 +13,13 @@ TopicPartition = tuple[str, int]
 
 
 class Owner(NamedTuple):
-    """A member that owns partitions. Its `seat` is the instance id, which stays the same after a restart, or else the member id."""
+    """A member that owns partitions. Its `member_key` is the instance id, which stays the same after a restart, or else the member id."""
 
     member_id: str
     instance_id: str | None
 
     @property
-    def seat(self) -> str:
+    def member_key(self) -> str:
         return self.instance_id if self.instance_id is not None else self.member_id
 
 
@@ -52,7 +52,7 @@ def moves(before: Mapping[TopicPartition, Owner], after: Mapping[TopicPartition,
     changed = []
     for partition in sorted({*before, *after}):
         old, new = before.get(partition), after.get(partition)
-        if (old.seat if old else None) != (new.seat if new else None):
+        if (old.member_key if old else None) != (new.member_key if new else None):
             changed.append(Move(partition, old, new))
     return changed
 

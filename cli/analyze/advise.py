@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cli.analyze.opened import check_names, open_warehouse
-from cli.failure import EXIT
+from cli.failure import Exit
 from cli.shown import Screen, plain
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     if screen.json:
         documents = [{"advice": [row._asdict() for row in cluster.advice], "curve": [point._asdict() for point in cluster.curve]} for cluster in advice]
         screen.document({"clusters": documents})
-        return EXIT.DONE
+        return Exit.DONE
     for number, cluster in enumerate(advice):
         if number:
             screen.line()
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
                 for point in points
             ]
             screen.table(columns, rows)
-    return EXIT.DONE
+    return Exit.DONE
 
 
 def changing_points(curve: Sequence[CurvePoint]) -> list[CurvePoint]:

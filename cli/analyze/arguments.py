@@ -52,12 +52,12 @@ def _add_run(actions: Any) -> None:
         ),
         notes=EXIT_NOTE,
     )
-    _add_input(run)
-    _add_following(run)
-    _add_spark(run)
-    _add_building(run)
+    _add_input_options(run)
+    _add_following_options(run)
+    _add_spark_options(run)
+    _add_building_options(run)
     run.add_argument("--report", metavar="FILE", help="write the report to this HTML file")
-    _add_output(run)
+    _add_output_options(run)
 
 
 def _add_ingest(actions: Any) -> None:
@@ -73,10 +73,10 @@ def _add_ingest(actions: Any) -> None:
         ),
         notes=EXIT_NOTE,
     )
-    _add_input(ingest)
-    _add_following(ingest)
-    _add_spark(ingest)
-    _add_output(ingest)
+    _add_input_options(ingest)
+    _add_following_options(ingest)
+    _add_spark_options(ingest)
+    _add_output_options(ingest)
 
 
 def _add_build(actions: Any) -> None:
@@ -88,9 +88,9 @@ def _add_build(actions: Any) -> None:
         examples=("tenure analyze build --out analysis", "tenure analyze build --out analysis --full"),
         notes=EXIT_NOTE,
     )
-    _add_spark(build)
-    _add_building(build)
-    _add_output(build)
+    _add_spark_options(build)
+    _add_building_options(build)
+    _add_output_options(build)
 
 
 def _add_report(actions: Any) -> None:
@@ -104,8 +104,8 @@ def _add_report(actions: Any) -> None:
     report.add_argument("--json", metavar="FILE", dest="json_file", help="write the report for programs; -: to standard output; pipeline/report/report.schema.json is its schema")
     report.add_argument("--per-group", action="store_true", help="also write a page for each group")
     report.add_argument("--groups", metavar="GLOB", help="only these groups: 'billing-*'")
-    _add_cluster(report)
-    _add_output(report, json=False)
+    _add_cluster_option(report)
+    _add_output_options(report, json=False)
 
 
 def _add_advise(actions: Any) -> None:
@@ -116,10 +116,10 @@ def _add_advise(actions: Any) -> None:
         examples=("tenure analyze advise --out analysis --group checkout", "tenure analyze advise --out analysis --group checkout --quantile 0.99 --max-detect 60s"),
     )
     advise.add_argument("--group", metavar="G", required=True, help="the group")
-    _add_cluster(advise)
+    _add_cluster_option(advise)
     advise.add_argument("--quantile", metavar="Q", type=share, default=0.95, help="the share of restarts to bridge; default: 0.95")
     advise.add_argument("--max-detect", metavar="TIME", type=duration, help="the longest time until a dead member is noticed")
-    _add_output(advise)
+    _add_output_options(advise)
 
 
 def _add_status(actions: Any) -> None:
@@ -132,10 +132,10 @@ def _add_status(actions: Any) -> None:
         notes="Exit code 2 if a partition has the status of --fail-on or a worse one. ERR is any of STOP, STALL and REWIND.",
     )
     status.add_argument("--group", metavar="G", help="only this group")
-    _add_cluster(status)
+    _add_cluster_option(status)
     status.add_argument("--ruleset", choices=("tenure", "burrow"), default="tenure", help="default: tenure")
     status.add_argument("--fail-on", metavar="STATUS", choices=("WARN", "ERR"), help="WARN or ERR: exit code 2 if a partition has this status or a worse one")
-    _add_output(status)
+    _add_output_options(status)
 
 
 def _add_whatif(actions: Any) -> None:
@@ -147,10 +147,10 @@ def _add_whatif(actions: Any) -> None:
         examples=("tenure analyze whatif --out analysis --group checkout --static --session-timeout 60s",),
     )
     whatif.add_argument("--group", metavar="G", required=True, help="the group")
-    _add_cluster(whatif)
+    _add_cluster_option(whatif)
     whatif.add_argument("--static", action="store_true", help="as if every member had a group.instance.id")
     whatif.add_argument("--session-timeout", metavar="TIME", type=duration, help="as if session.timeout.ms had been this; default: each member keeps its own")
-    _add_output(whatif)
+    _add_output_options(whatif)
 
 
 def _add_reconcile(actions: Any) -> None:
@@ -163,14 +163,14 @@ def _add_reconcile(actions: Any) -> None:
         notes="Exit code 2 if something differs.",
     )
     reconcile.add_argument("--sample", metavar="N", type=sample, default=20, help="number of groups to recompute; default: 20")
-    _add_output(reconcile)
+    _add_output_options(reconcile)
 
 
-def _add_cluster(command: argparse.ArgumentParser) -> None:
+def _add_cluster_option(command: argparse.ArgumentParser) -> None:
     command.add_argument("--cluster", metavar="NAME", help="only this cluster, if the tables have several")
 
 
-def _add_input(command: argparse.ArgumentParser) -> None:
+def _add_input_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("input")
     group.add_argument(
         "--offsets", metavar="DIR", nargs="+", required=True, help="data directories with __consumer_offsets, of one cluster, or kafka://HOST:PORT"
@@ -181,7 +181,7 @@ def _add_input(command: argparse.ArgumentParser) -> None:
     group.add_argument("--until-offset", metavar="P=N", action="append", default=[], help="read partition P of __consumer_offsets only below offset N; may be repeated")
 
 
-def _add_following(command: argparse.ArgumentParser) -> None:
+def _add_following_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("following")
     mode = group.add_mutually_exclusive_group()
     mode.add_argument("--available-now", action="store_true", help="run once, over the records that exist (the default)")
@@ -189,12 +189,12 @@ def _add_following(command: argparse.ArgumentParser) -> None:
     group.add_argument("--every", metavar="TIME", type=duration, help="with --follow: the pause between two runs; default: 10s")
 
 
-def _add_building(command: argparse.ArgumentParser) -> None:
+def _add_building_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("tables")
     group.add_argument("--full", action="store_true", help="rebuild all tables from all records, not only from new ones")
 
 
-def _add_spark(command: argparse.ArgumentParser) -> None:
+def _add_spark_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("Spark")
     group.add_argument(
         "--master",
@@ -205,7 +205,7 @@ def _add_spark(command: argparse.ArgumentParser) -> None:
     group.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark's; may be repeated")
 
 
-def _add_output(command: argparse.ArgumentParser, *, json: bool = True) -> None:
+def _add_output_options(command: argparse.ArgumentParser, *, json: bool = True) -> None:
     group = command.add_argument_group("output")
     group.add_argument("--quiet", action="store_true", help="no progress on standard error")
     if json:

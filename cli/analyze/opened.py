@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from cli.failure import EXIT, UNKNOWN_GROUP, Failure
+from cli.failure import UNKNOWN_GROUP, Exit, Failure
 
 if TYPE_CHECKING:
     from pipeline.warehouse import Warehouse
@@ -25,7 +25,7 @@ def open_warehouse(options: argparse.Namespace, *, create: bool = False) -> Iter
     """The warehouse: the folder of tables in --out. Errors with a message for users become a Failure."""
     missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
     if missing:
-        raise Failure(EXIT.UNSUPPORTED, f"analyses need {missing[0]}, which is not installed: {EXTRA}", word="missing-extra", hint=EXTRA)
+        raise Failure(Exit.UNSUPPORTED, f"analyses need {missing[0]}, which is not installed: {EXTRA}", kind="missing-extra", hint=EXTRA)
     from pipeline.session import NoSpark
     from pipeline.warehouse import Warehouse, WarehouseBusy, WarehouseError
 
@@ -37,11 +37,11 @@ def open_warehouse(options: argparse.Namespace, *, create: bool = False) -> Iter
             warehouse.discard()  # a failed first run leaves nothing
             raise
     except WarehouseBusy as error:
-        raise Failure(EXIT.AGAIN, str(error), word="busy", hint="wait for it to end") from None
+        raise Failure(Exit.AGAIN, str(error), kind="busy", hint="wait for it to end") from None
     except WarehouseError as error:
-        raise Failure(EXIT.DAMAGED, str(error)) from None
+        raise Failure(Exit.DAMAGED, str(error)) from None
     except NoSpark as error:
-        raise Failure(EXIT.UNSUPPORTED, str(error), word="no-spark") from None
+        raise Failure(Exit.UNSUPPORTED, str(error), kind="no-spark") from None
 
 
 def rows(warehouse: Warehouse, name: str, row: type[R], group: str | None = None, cluster: str | None = None) -> list[R]:
@@ -58,7 +58,7 @@ def known_names(warehouse: Warehouse, cluster: str | None) -> tuple[set[str], se
     clusters = {*warehouse.current().now_ms, *(row["cluster"] for row in known)}
     if cluster is not None and cluster not in clusters:
         has = f"; it has {', '.join(sorted(clusters))}" if clusters else ""
-        raise Failure(EXIT.MISSING, f"no cluster {cluster!r} in {warehouse.folder}{has}", word="unknown-cluster")
+        raise Failure(Exit.MISSING, f"no cluster {cluster!r} in {warehouse.folder}{has}", kind="unknown-cluster")
     return clusters, {row["group"] for row in known if cluster in (None, row["cluster"])}
 
 
@@ -68,7 +68,7 @@ def check_names(warehouse: Warehouse, options: argparse.Namespace) -> set[str]:
 
     clusters, groups = known_names(warehouse, options.cluster)
     if options.group is not None and options.group not in groups:
-        raise Failure(EXIT.MISSING, f"no group {options.group!r} in {place(warehouse, options.cluster)}{closest(options.group, groups)}", word=UNKNOWN_GROUP)
+        raise Failure(Exit.MISSING, f"no group {options.group!r} in {place(warehouse, options.cluster)}{closest(options.group, groups)}", kind=UNKNOWN_GROUP)
     return clusters
 
 

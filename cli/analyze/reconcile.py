@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cli.analyze.opened import FINDINGS, open_warehouse
-from cli.failure import EXIT
+from cli.failure import Exit
 from cli.shown import Column, Painted, Role, Screen
 
 
@@ -21,4 +21,4 @@ def run(options: argparse.Namespace) -> int:
     else:
         rows = [(check.what, check.expected, check.found, Painted("yes", Role.GOOD) if check.holds else Painted("NO", Role.BAD)) for check in checks]
         screen.table([Column("check"), Column("expected"), Column("found"), Column("holds")], rows)
-    return FINDINGS if failed else EXIT.DONE
+    return FINDINGS if failed else Exit.DONE

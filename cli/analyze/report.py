@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from cli import VERSION
 from cli.analyze.opened import known_names, open_warehouse, place
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 from cli.shown import Screen
 
 STANDARD_OUTPUT = "-"
@@ -18,22 +18,22 @@ def check_target(path: str) -> None:
     """Raise Failure if no file can be written to `path`, before hours of work."""
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
-        raise Failure(EXIT.OUTPUT, f"{path}: is a directory; name the file to write")
+        raise Failure(Exit.OUTPUT, f"{path}: is a directory; name the file to write")
     if not os.path.isdir(folder):
-        raise Failure(EXIT.OUTPUT, f"{folder}: there is no such folder to write {os.path.basename(path)} into")
+        raise Failure(Exit.OUTPUT, f"{folder}: there is no such folder to write {os.path.basename(path)} into")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise Failure(EXIT.OUTPUT, f"{folder}: no permission to write there")
+        raise Failure(Exit.OUTPUT, f"{folder}: no permission to write there")
 
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     if not options.html and not options.json_file:
-        raise Failure(EXIT.USAGE, "name a file to write: --html FILE, --json FILE, or both")
+        raise Failure(Exit.USAGE, "name a file to write: --html FILE, --json FILE, or both")
     targets = [path for path in (options.html, options.json_file) if path]
     if targets.count(STANDARD_OUTPUT) > 1:
-        raise Failure(EXIT.USAGE, "--html - and --json -: standard output can have only one of them")
+        raise Failure(Exit.USAGE, "--html - and --json -: standard output can have only one of them")
     if options.per_group and options.html == STANDARD_OUTPUT:
-        raise Failure(EXIT.USAGE, "--per-group writes files beside that of --html: name one in place of -")
+        raise Failure(Exit.USAGE, "--per-group writes files beside that of --html: name one in place of -")
     for path in targets:
         if path != STANDARD_OUTPUT:
             check_target(path)
@@ -43,10 +43,10 @@ def run(options: argparse.Namespace) -> int:
         _, known = known_names(warehouse, options.cluster)
         groups = {group for group in known if fnmatchcase(group, options.groups)} if options.groups else None
         if groups is not None and not groups:
-            raise Failure(EXIT.MISSING, f"no group in {place(warehouse, options.cluster)} matches {options.groups!r}")
+            raise Failure(Exit.MISSING, f"no group in {place(warehouse, options.cluster)} matches {options.groups!r}")
         written = write_report(
             warehouse, options.html, options.json_file, version=VERSION, per_group=options.per_group, groups=groups, cluster=options.cluster
         )
     for path in written if STANDARD_OUTPUT not in targets else ():
         screen.line(str(path))
-    return EXIT.DONE
+    return Exit.DONE

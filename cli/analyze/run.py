@@ -13,7 +13,7 @@ from cli import VERSION, Interrupted, code_of_interrupt
 from cli.analyze.arguments import EVERY_DEFAULT
 from cli.analyze.opened import open_warehouse
 from cli.analyze.report import STANDARD_OUTPUT, check_target
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 from cli.records.interrupts import Interrupts
 from cli.shown import Screen
 
@@ -30,10 +30,10 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     follows = options.endless = getattr(options, "follow", False)
     if getattr(options, "every", None) is not None and not follows:
-        raise Failure(EXIT.USAGE, "--every is the pause between two runs of --follow; add --follow, or leave --every out")
+        raise Failure(Exit.USAGE, "--every is the pause between two runs of --follow; add --follow, or leave --every out")
     if getattr(options, "report", None):
         if options.report == STANDARD_OUTPUT:
-            raise Failure(EXIT.USAGE, "--report -: standard output has the summary of the run; name a file, or run `tenure analyze report --html -` after it")
+            raise Failure(Exit.USAGE, "--report -: standard output has the summary of the run; name a file, or run `tenure analyze report --html -` after it")
         check_target(options.report)
     with open_warehouse(options, create=options.action != "build") as warehouse, Interrupts() if follows else nullcontext() as interrupts:
         from pipeline.inputs import BadInput, NoAnswer, NoSuchLog, folders_of
@@ -55,14 +55,14 @@ def run(options: argparse.Namespace) -> int:
         except Interrupted as interrupted:
             return code_of_interrupt(interrupted, options)
         except NoAnswer as error:
-            raise Failure(EXIT.UNREACHABLE, str(error), hint="name a broker that runs: kafka://HOST:PORT") from None
+            raise Failure(Exit.UNREACHABLE, str(error), hint="name a broker that runs: kafka://HOST:PORT") from None
         except NoSuchLog as error:
-            raise Failure(EXIT.USAGE, f"--until-offset: {error}") from None
+            raise Failure(Exit.USAGE, f"--until-offset: {error}") from None
         except BadInput as error:
-            raise Failure(EXIT.DAMAGED, str(error)) from None
+            raise Failure(Exit.DAMAGED, str(error)) from None
         except SparkFailed as error:
-            raise Failure(EXIT.REFUSED, f"{error}; run it again: it begins where the last complete run ended", word="spark-failed") from error
-    return EXIT.DONE
+            raise Failure(Exit.REFUSED, f"{error}; run it again: it begins where the last complete run ended", kind="spark-failed") from error
+    return Exit.DONE
 
 
 def run_once(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
@@ -126,7 +126,7 @@ def open_runner(options: argparse.Namespace, progress: Progress) -> Iterator[Run
 
     malformed = [text for text in options.conf if "=" not in text]
     if malformed:
-        raise Failure(EXIT.USAGE, f"--conf {malformed[0]!r}: write NAME=VALUE")
+        raise Failure(Exit.USAGE, f"--conf {malformed[0]!r}: write NAME=VALUE")
     with session(options.master, dict(text.split("=", 1) for text in options.conf)) as spark:
         yield OnSpark(spark, progress)
 
@@ -169,6 +169,6 @@ def partition_limits(texts: list[str]) -> dict[int, int]:
     for text in texts:
         partition, _, offset = text.partition("=")
         if re.fullmatch(r"\d{1,10}=\d{1,19}", text, re.ASCII) is None:
-            raise Failure(EXIT.USAGE, f"--until-offset {text!r}: write PARTITION=OFFSET")
+            raise Failure(Exit.USAGE, f"--until-offset {text!r}: write PARTITION=OFFSET")
         limits[int(partition)] = int(offset)
     return limits

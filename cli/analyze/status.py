@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cli.analyze.opened import FINDINGS, check_names, open_warehouse, rows
-from cli.failure import EXIT
+from cli.failure import Exit
 from cli.shown import Column, Painted, Role, Screen
 
 ERRORS = ("STOP", "STALL", "REWIND", "LOST")
@@ -42,4 +42,4 @@ def run(options: argparse.Namespace) -> int:
             for row in current
         ]
         screen.table(columns, cells)
-    return FINDINGS if failing else EXIT.DONE
+    return FINDINGS if failing else Exit.DONE

@@ -5,6 +5,6 @@ from __future__ import annotations
 from cli.client.cluster import Cluster, Limits
 from cli.client.shapes import Broker, PartitionInfo, TopicInfo, TopicPartition, by_topic
 from cli.client.words import check, failure, name_of
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 
-__all__ = ["EXIT", "Broker", "Cluster", "Failure", "Limits", "PartitionInfo", "TopicInfo", "TopicPartition", "by_topic", "check", "failure", "name_of"]
+__all__ = ["Broker", "Cluster", "Exit", "Failure", "Limits", "PartitionInfo", "TopicInfo", "TopicPartition", "by_topic", "check", "failure", "name_of"]

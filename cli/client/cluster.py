@@ -18,7 +18,7 @@ from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, first_error
 from cli.client.routes import REPEATABLE, Route
 from cli.client.shapes import Broker, PartitionInfo, TopicInfo
 from cli.client.words import check, failure
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 from protocol.message import Message
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -42,7 +42,7 @@ class Unanswered(Failure):
     """A request that may have taken effect was sent and not answered. `problem`: the same failure without the advice to check."""
 
     def __init__(self, problem: Failure) -> None:
-        super().__init__(problem.code, f"{problem.line}; it may have taken effect: check before trying again", hint=CHECK_FIRST)
+        super().__init__(problem.exit_code, f"{problem.line}; it may have taken effect: check before trying again", hint=CHECK_FIRST)
         self.problem = problem
 
 
@@ -67,7 +67,7 @@ class Cluster:
         try:
             return cls(bootstrap_of(options), options.timeout)
         except ValueError as error:
-            raise Failure(EXIT.USAGE, str(error)) from error
+            raise Failure(Exit.USAGE, str(error)) from error
 
     def separate_client(self) -> Cluster:
         """A client of the same cluster with connections of its own, for another thread."""
@@ -119,7 +119,7 @@ class Cluster:
         connection: Connection = self._retry(Route(find), lambda connection: connection, self._deadline(None), "ApiVersions", True)
         return connection
 
-    def advertised(self, broker_id: int, *, timeout: float | None = None) -> dict[int, tuple[int, int]]:
+    def apis_at_advertised_address(self, broker_id: int, *, timeout: float | None = None) -> dict[int, tuple[int, int]]:
         """The APIs that a broker serves, requested at its advertised address. Raises Failure if this client cannot reach that address."""
         deadline = self._deadline(timeout)
         self._load_metadata(deadline)
@@ -127,26 +127,26 @@ class Cluster:
         try:
             return self._pool.connect((broker.host, broker.port), deadline).versions
         except NoReply as no_reply:
-            raise Failure(EXIT.UNREACHABLE, no_reply.full_text) from no_reply
+            raise Failure(Exit.UNREACHABLE, no_reply.full_text) from no_reply
 
     # Requests
 
-    def any(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
+    def send_to_any(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
         """Ask any broker that answers."""
         return self._call(Route(self._any_broker), request, oldest, self._deadline(timeout))
 
-    def node(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None, retry: bool = True) -> Any:
+    def send_to_broker(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None, retry: bool = True) -> Any:
         """Ask this broker. `retry`: retry while it is down."""
         route = Route(lambda deadline: self._broker(broker_id, deadline), retry=retry)
         return self._call(route, request, oldest, self._deadline(timeout))
 
-    def controller(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
+    def send_to_controller(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
         def moved(reply: Any) -> Failure | None:
-            return Failure(EXIT.AGAIN, "the controller has moved", word="not-controller") if first_error(reply, MOVED_CONTROLLER) else None
+            return Failure(Exit.AGAIN, "the controller has moved", kind="not-controller") if first_error(reply, MOVED_CONTROLLER) else None
 
         return self._call(Route(self._controller, moved, self._forget_metadata), request, oldest, self._deadline(timeout))
 
-    def coordinator(self, group_id: str, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
+    def send_to_coordinator(self, group_id: str, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
         """Ask the group's coordinator; retry while it loads or moves."""
 
         def not_now(reply: Any) -> Failure | None:
@@ -189,7 +189,7 @@ class Cluster:
                 try:
                     results |= request_groups(broker_id, names)
                 except Failure as failure:
-                    if failure.code != EXIT.UNREACHABLE:
+                    if failure.exit_code != Exit.UNREACHABLE:
                         raise
                     problem = failure
                     for name in names:
@@ -243,9 +243,9 @@ class Cluster:
         for number, broker_id in enumerate(sorted(self._brokers)):
             share = max(0.0, deadline - time.monotonic()) / (len(self._brokers) - number)
             try:
-                replies[broker_id] = self.node(broker_id, request, oldest=oldest, timeout=share, retry=missing is None)
+                replies[broker_id] = self.send_to_broker(broker_id, request, oldest=oldest, timeout=share, retry=missing is None)
             except Failure as trouble:
-                if missing is None or trouble.code != EXIT.UNREACHABLE:
+                if missing is None or trouble.exit_code != Exit.UNREACHABLE:
                     raise
                 missing[broker_id] = trouble
         return replies
@@ -261,13 +261,13 @@ class Cluster:
             connection = self._broker(broker_id, deadline)
             connection.send(request, connection.version_for(request, oldest), deadline)
         except NoReply as no_reply:
-            raise Failure(EXIT.UNREACHABLE, no_reply.line) from no_reply
+            raise Failure(Exit.UNREACHABLE, no_reply.line) from no_reply
 
     def own_connection(self, broker_id: int, *, timeout: float | None = None) -> Connection:
         """A new connection for the caller alone. Raises `NoReply`."""
         deadline = self._deadline(timeout)
         shared = self._broker(broker_id, deadline)
-        return Connection(shared.host, shared.port, self._limited(deadline))
+        return Connection(shared.host, shared.port, self._deadline_of_attempt(deadline))
 
     # Attempts and retries
 
@@ -275,13 +275,14 @@ class Cluster:
         self._current = self.limits if timeout is None else Limits(timeout, timeout)
         return time.monotonic() + self._current.call
 
-    def _limited(self, deadline: float) -> float:
+    def _deadline_of_attempt(self, deadline: float) -> float:
         """The deadline for one attempt that begins now."""
         return min(deadline, time.monotonic() + self._current.attempt)
 
     def _call(self, route: Route, request: Message, oldest: int, deadline: float) -> Any:
         def send(connection: Connection) -> Any:
-            return connection.ask(request, connection.version_for(request, oldest), self._attempt_deadline(route, deadline))
+            version = connection.version_for(request, oldest)
+            return connection.send_and_receive(request, version, self._deadline_of_shared_attempt(route, deadline))
 
         repeatable = request.API_KEY in REPEATABLE  # type: ignore[attr-defined]
         return self._retry(route, send, deadline, api_name(request), repeatable)
@@ -302,9 +303,9 @@ class Cluster:
                 if problem and self._expired(deadline):  # raise the earlier error, which explains more than a timeout
                     raise problem from no_reply
                 line = f"{no_reply.line} within {self._current.attempt:.3g} s" if no_reply.late else no_reply.line
-                problem = Failure(EXIT.UNREACHABLE, line)
+                problem = Failure(Exit.UNREACHABLE, line)
                 if connection is not None:
-                    self._pool.failed(connection)
+                    self._pool.mark_failed(connection)
                     if no_reply.sent and not repeatable:
                         raise Unanswered(problem) from no_reply
                 if no_reply.final or not self._pool.has_connected:
@@ -313,7 +314,7 @@ class Cluster:
             except Failure as failure:  # of the request by which `route` looks up the broker
                 raise (problem if problem and self._expired(deadline) else failure) from failure
             except TimeoutError as error:
-                raise problem or Failure(EXIT.UNREACHABLE, f"{description} was not answered within {self._current.call:.3g} s") from error
+                raise problem or Failure(Exit.UNREACHABLE, f"{description} was not answered within {self._current.call:.3g} s") from error
             route.forget()
             if not route.retry or not self._retries or time.monotonic() + pause >= deadline:
                 raise problem
@@ -324,18 +325,18 @@ class Cluster:
     def _expired(deadline: float) -> bool:
         return time.monotonic() >= deadline - CLOCK_SECONDS
 
-    def _attempt_deadline(self, route: Route, deadline: float) -> float:
+    def _deadline_of_shared_attempt(self, route: Route, deadline: float) -> float:
         """The deadline for one attempt. If any of several brokers may answer, each gets a share of the time."""
         candidates = len(self._pool.candidates(self._addresses())) if route.find == self._any_broker else 1
         now = time.monotonic()
-        return now + (self._limited(deadline) - now) / candidates
+        return now + (self._deadline_of_attempt(deadline) - now) / candidates
 
     def _addresses(self) -> list[Address]:
         """The addresses of the brokers in the metadata, if there are several. A single broker is used at the address at which it answered."""
         return [(broker.host, broker.port) for broker in self._brokers.values()] if len(self._brokers) > 1 else []
 
     def _any_broker(self, deadline: float) -> Connection:
-        return self._pool.any_connection(self._addresses(), self._limited(deadline))
+        return self._pool.any_connection(self._addresses(), self._deadline_of_attempt(deadline))
 
     def _broker(self, broker_id: int, deadline: float) -> Connection:
         self._load_metadata(deadline)
@@ -346,7 +347,7 @@ class Cluster:
             self._metadata_valid = False
             raise NoReply(f"broker {broker_id} is not in the cluster at the moment")
         try:
-            return self._pool.connect((broker.host, broker.port), self._limited(deadline))
+            return self._pool.connect((broker.host, broker.port), self._deadline_of_attempt(deadline))
         except NoReply as no_reply:
             no_reply.line = f"broker {broker_id} cannot be reached at its advertised address: {no_reply.line}"
             raise
@@ -402,7 +403,7 @@ class Cluster:
 
 
 def no_brokers(reply: MetadataResponse) -> Failure | None:
-    return None if reply.brokers else Failure(EXIT.AGAIN, "the cluster has no brokers yet")
+    return None if reply.brokers else Failure(Exit.AGAIN, "the cluster has no brokers yet")
 
 
 def topic_info(topic: Any) -> TopicInfo:

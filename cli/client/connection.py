@@ -20,7 +20,7 @@ from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRespon
 
 CLIENT_ID = "tenure"
 # Known to every Kafka since 2.4; an older one answers in version 0 (KIP-511).
-VERSIONS_VERSION = 3
+API_VERSIONS_VERSION = 3
 UNSUPPORTED_VERSION = 35
 SASL_HANDSHAKE = 17
 METADATA = 3
@@ -125,7 +125,7 @@ class Connection:
 
     def _learn_versions(self, deadline: float) -> None:
         request = ApiVersionsRequest(CLIENT_ID, VERSION)
-        reply = self._versions_reply(request, VERSIONS_VERSION, deadline)
+        reply = self._versions_reply(request, API_VERSIONS_VERSION, deadline)
         if reply.error_code == UNSUPPORTED_VERSION:
             reply = self._versions_reply(request, 0, deadline)
         if reply.error_code:
@@ -153,7 +153,7 @@ class Connection:
     def _probe_if_silent(self, deadline: float) -> None:
         """Wait for an answer; if none arrives, probe the peer for other protocols."""
         if not self._readable(min(PROBE_AFTER_SECONDS, remaining(deadline) * PROBE_AFTER_SHARE)):
-            listener = other_protocols.listener_at(self.host, self.port, deadline)
+            listener = other_protocols.describe_listener(self.host, self.port, deadline)
             if listener:
                 raise other_protocols.NotKafka(listener)
 
@@ -164,14 +164,14 @@ class Connection:
 
     def _other_protocol(self, deadline: float) -> NoReply:
         """The error for a closed connection, after a probe for other protocols."""
-        listener = other_protocols.listener_at(self.host, self.port, deadline)
+        listener = other_protocols.describe_listener(self.host, self.port, deadline)
         if listener:
             return NoReply(f"{self.endpoint} {listener}", final=True)
         return NoReply(f"{self.endpoint} closes connections without an answer: is a Kafka broker there?")
 
     # Requests
 
-    def ask(self, request: Message, version: int, deadline: float) -> Any:
+    def send_and_receive(self, request: Message, version: int, deadline: float) -> Any:
         return self.receive(request, version, self.send(request, version, deadline), deadline)
 
     def send(self, request: Message, version: int, deadline: float) -> int:
@@ -212,7 +212,7 @@ class Connection:
         if not self._replies and SASL_HANDSHAKE in self.versions:
             mechanisms = other_protocols.sasl_mechanisms(self.host, self.port, deadline)
             if mechanisms is not None:
-                return NoReply(f"{self.endpoint} {other_protocols.wants_sasl(mechanisms)}", final=True)
+                return NoReply(f"{self.endpoint} {other_protocols.wants_sasl_text(mechanisms)}", final=True)
         return NoReply(f"{self.endpoint} closed the connection before it answered {name}", sent=True)
 
     def _send(self, request: Message, version: int, deadline: float) -> int:

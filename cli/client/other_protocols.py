@@ -21,7 +21,7 @@ class NotKafka(Exception):
     """The received bytes are not a Kafka reply. The text is a predicate about the peer: "is a web server"."""
 
 
-def wants_sasl(mechanisms: list[str]) -> str:
+def wants_sasl_text(mechanisms: list[str]) -> str:
     offered = f" ({', '.join(map(plain, mechanisms))})" if mechanisms else ""
     return f"wants SASL{offered}, which this command does not support: name a PLAINTEXT listener"
 
@@ -43,7 +43,7 @@ def is_tls(data: bytes) -> bool:
     return len(data) >= 2 and data[0] in (0x15, 0x16) and data[1] == 0x03
 
 
-def listener_at(host: str, port: int, deadline: float) -> str | None:
+def describe_listener(host: str, port: int, deadline: float) -> str | None:
     """A predicate about the listener at the address ("is a web server"); None if its protocol is unknown."""
     if speaks_tls(host, port, deadline - max(0.0, deadline - time.monotonic()) / 2):
         return WANTS_TLS
@@ -88,7 +88,7 @@ def sasl_mechanisms(host: str, port: int, deadline: float) -> list[str] | None:
         with probe_socket(host, port, deadline) as connection:
             body = struct.pack(">hhih6sh4s", SASL_HANDSHAKE, 0, 1, 6, b"tenure", 4, b"NONE")
             connection.sendall(struct.pack(">i", len(body)) + body)
-            reply = exactly(connection, min(SASL_REPLY_BYTES_MAX, *struct.unpack(">i", exactly(connection, 4))))
+            reply = read_exactly(connection, min(SASL_REPLY_BYTES_MAX, *struct.unpack(">i", read_exactly(connection, 4))))
             (error,) = struct.unpack_from(">h", reply, 4)
             return mechanisms_of(reply) if error in (0, UNSUPPORTED_SASL_MECHANISM) else None
     except (OSError, EOFError, struct.error):
@@ -106,7 +106,7 @@ def mechanisms_of(reply: bytes) -> list[str]:
     return mechanisms
 
 
-def exactly(connection: socket.socket, size: int) -> bytes:
+def read_exactly(connection: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         piece = connection.recv(size - len(data))

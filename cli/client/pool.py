@@ -44,7 +44,7 @@ class Pool:
         self.has_connected = True
         return connection
 
-    def failed(self, connection: Connection) -> None:
+    def mark_failed(self, connection: Connection) -> None:
         """The connection did not answer: from now on try other addresses first."""
         self._failed.add((connection.host, connection.port))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 
 Release = tuple[int, int]
 
@@ -47,7 +47,7 @@ SINCE: Final[dict[tuple[int, int], Release]] = {
 }  # fmt: skip
 
 
-def since(key: int, version: int) -> Release:
+def first_release_with(key: int, version: int) -> Release:
     return SINCE.get((key, version), OLDEST)
 
 
@@ -56,7 +56,7 @@ def matching_release(versions: Mapping[int, tuple[int, int]]) -> Release | None:
     if versions.get(47) is None:  # OffsetDelete came with 2.4
         return None
     newest_versions = ((key, newest) for key, (_, newest) in versions.items() if key != LIST_CONFIG_RESOURCES)
-    return max((since(*version) for version in newest_versions if version in SINCE), default=OLDEST)
+    return max((first_release_with(*version) for version in newest_versions if version in SINCE), default=OLDEST)
 
 
 def release_text(release: Release) -> str:
@@ -65,14 +65,14 @@ def release_text(release: Release) -> str:
 
 def unsupported(endpoint: str, name: str, key: int, offered: tuple[int, int] | None, known: tuple[int, int], oldest: int) -> Failure:
     """The Failure for a request that the broker does not serve in a usable version."""
-    needed = release_text(since(key, max(oldest, known[0])))
+    needed = release_text(first_release_with(key, max(oldest, known[0])))
     if offered is None:
-        return Failure(EXIT.UNSUPPORTED, f"{endpoint} does not serve {name}; Kafka {needed} and later do")
+        return Failure(Exit.UNSUPPORTED, f"{endpoint} does not serve {name}; Kafka {needed} and later do")
     served = range_text(*offered)
     if offered[0] > known[1]:
-        return Failure(EXIT.UNSUPPORTED, f"{endpoint} serves {name} only in {served}, this command knows {range_text(*known)}: use a newer tenure")
+        return Failure(Exit.UNSUPPORTED, f"{endpoint} serves {name} only in {served}, this command knows {range_text(*known)}: use a newer tenure")
     needed_version = max(oldest, known[0])
-    return Failure(EXIT.UNSUPPORTED, f"{endpoint} serves {name} only in {served}, this needs version {needed_version}; Kafka {needed} and later have it")
+    return Failure(Exit.UNSUPPORTED, f"{endpoint} serves {name} only in {served}, this needs version {needed_version}; Kafka {needed} and later have it")
 
 
 def range_text(oldest: int, newest: int) -> str:

@@ -5,50 +5,50 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cli.failure import EXIT, UNKNOWN_GROUP, UNKNOWN_MEMBER, UNKNOWN_TOPIC, Failure
+from cli.failure import UNKNOWN_GROUP, UNKNOWN_MEMBER, UNKNOWN_TOPIC, Exit, Failure
 from cli.shown import plain
 from protocol.errors import ErrorCode
 
 E = ErrorCode
 
 # Code: the text after "group orders: ", and the exit code of the command.
-WORDS: Final[dict[int, tuple[str, EXIT]]] = {
-    E.UNKNOWN_TOPIC_OR_PARTITION: ("there is no such topic or partition", EXIT.MISSING),
-    E.UNKNOWN_TOPIC_ID: ("the topic was deleted or created again meanwhile", EXIT.MISSING),
-    E.GROUP_ID_NOT_FOUND: ("there is no such group", EXIT.MISSING),
-    E.UNKNOWN_MEMBER_ID: ("the group has no such member", EXIT.MISSING),
-    E.LEADER_NOT_AVAILABLE: ("no leader at the moment; try again", EXIT.AGAIN),
-    E.NOT_LEADER_OR_FOLLOWER: ("its leader has moved; try again", EXIT.AGAIN),
-    E.NETWORK_EXCEPTION: ("the broker that leads it cannot be reached; try again", EXIT.AGAIN),
-    E.REQUEST_TIMED_OUT: ("the cluster did not finish in time; check whether it was done, or wait longer with --timeout", EXIT.AGAIN),
-    E.COORDINATOR_LOAD_IN_PROGRESS: ("its coordinator is still loading; try again, or wait longer with --timeout", EXIT.AGAIN),
-    E.COORDINATOR_NOT_AVAILABLE: ("no coordinator is available; try again, or wait longer with --timeout", EXIT.AGAIN),
-    E.NOT_COORDINATOR: ("its coordinator has moved, or cannot read its log (tenure health says which); try again", EXIT.AGAIN),
-    E.NOT_CONTROLLER: ("the controller has moved; try again", EXIT.AGAIN),
-    E.REBALANCE_IN_PROGRESS: ("the group is rebalancing; try again", EXIT.AGAIN),
-    E.NOT_ENOUGH_REPLICAS: ("too few replicas are in sync", EXIT.AGAIN),
-    E.KAFKA_STORAGE_ERROR: ("the broker cannot read or write its log; its own log says why", EXIT.AGAIN),
-    E.NON_EMPTY_GROUP: ("has members; stop them first, or remove them (tenure group remove-member)", EXIT.REFUSED),
-    E.GROUP_SUBSCRIBED_TO_TOPIC: ("the group still consumes this topic; stop its members first", EXIT.REFUSED),
-    E.FENCED_INSTANCE_ID: ("another member has taken over this instance id", EXIT.REFUSED),
-    E.UNRELEASED_INSTANCE_ID: ("another member still holds this instance id", EXIT.REFUSED),
-    E.GROUP_MAX_SIZE_REACHED: ("the group accepts no more members (group.max.size)", EXIT.REFUSED),
-    E.INCONSISTENT_GROUP_PROTOCOL: ("the group uses another kind of protocol or no assignor in common", EXIT.REFUSED),
-    E.INVALID_GROUP_ID: ("no group can have that id", EXIT.REFUSED),
-    E.TOPIC_ALREADY_EXISTS: ("the topic exists already", EXIT.REFUSED),
-    E.INVALID_TOPIC_EXCEPTION: ("a topic's name has 1 to 249 letters, digits, '.', '_' and '-', and is not the cluster's own", EXIT.REFUSED),
-    E.INVALID_REPLICATION_FACTOR: ("the cluster has too few brokers for that many replicas", EXIT.REFUSED),
-    E.TOPIC_DELETION_DISABLED: ("the cluster does not delete topics (delete.topic.enable)", EXIT.REFUSED),
-    E.MESSAGE_TOO_LARGE: ("larger than the topic accepts (max.message.bytes)", EXIT.REFUSED),
-    E.OFFSET_OUT_OF_RANGE: ("the partition holds no such offset", EXIT.REFUSED),
-    E.THROTTLING_QUOTA_EXCEEDED: ("more than the cluster's quota allows; try again later", EXIT.AGAIN),
-    E.TOPIC_AUTHORIZATION_FAILED: ("this user may not use the topic", EXIT.FORBIDDEN),
-    E.GROUP_AUTHORIZATION_FAILED: ("this user may not use the group", EXIT.FORBIDDEN),
-    E.CLUSTER_AUTHORIZATION_FAILED: ("this user has no permission for this in the cluster", EXIT.FORBIDDEN),
-    E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("this user may not use the transactional id", EXIT.FORBIDDEN),
-    E.ILLEGAL_SASL_STATE: ("the listener wants SASL, which this command does not support: name a PLAINTEXT listener", EXIT.UNREACHABLE),
-    E.UNSUPPORTED_VERSION: ("the cluster does not serve this request in this form", EXIT.UNSUPPORTED),
-    E.UNKNOWN_SERVER_ERROR: ("the broker failed unexpectedly; its log has the details", EXIT.REFUSED),
+WORDS: Final[dict[int, tuple[str, Exit]]] = {
+    E.UNKNOWN_TOPIC_OR_PARTITION: ("there is no such topic or partition", Exit.MISSING),
+    E.UNKNOWN_TOPIC_ID: ("the topic was deleted or created again meanwhile", Exit.MISSING),
+    E.GROUP_ID_NOT_FOUND: ("there is no such group", Exit.MISSING),
+    E.UNKNOWN_MEMBER_ID: ("the group has no such member", Exit.MISSING),
+    E.LEADER_NOT_AVAILABLE: ("no leader at the moment; try again", Exit.AGAIN),
+    E.NOT_LEADER_OR_FOLLOWER: ("its leader has moved; try again", Exit.AGAIN),
+    E.NETWORK_EXCEPTION: ("the broker that leads it cannot be reached; try again", Exit.AGAIN),
+    E.REQUEST_TIMED_OUT: ("the cluster did not finish in time; check whether it was done, or wait longer with --timeout", Exit.AGAIN),
+    E.COORDINATOR_LOAD_IN_PROGRESS: ("its coordinator is still loading; try again, or wait longer with --timeout", Exit.AGAIN),
+    E.COORDINATOR_NOT_AVAILABLE: ("no coordinator is available; try again, or wait longer with --timeout", Exit.AGAIN),
+    E.NOT_COORDINATOR: ("its coordinator has moved, or cannot read its log (tenure health says which); try again", Exit.AGAIN),
+    E.NOT_CONTROLLER: ("the controller has moved; try again", Exit.AGAIN),
+    E.REBALANCE_IN_PROGRESS: ("the group is rebalancing; try again", Exit.AGAIN),
+    E.NOT_ENOUGH_REPLICAS: ("too few replicas are in sync", Exit.AGAIN),
+    E.KAFKA_STORAGE_ERROR: ("the broker cannot read or write its log; its own log says why", Exit.AGAIN),
+    E.NON_EMPTY_GROUP: ("has members; stop them first, or remove them (tenure group remove-member)", Exit.REFUSED),
+    E.GROUP_SUBSCRIBED_TO_TOPIC: ("the group still consumes this topic; stop its members first", Exit.REFUSED),
+    E.FENCED_INSTANCE_ID: ("another member has taken over this instance id", Exit.REFUSED),
+    E.UNRELEASED_INSTANCE_ID: ("another member still holds this instance id", Exit.REFUSED),
+    E.GROUP_MAX_SIZE_REACHED: ("the group accepts no more members (group.max.size)", Exit.REFUSED),
+    E.INCONSISTENT_GROUP_PROTOCOL: ("the group uses another kind of protocol or no assignor in common", Exit.REFUSED),
+    E.INVALID_GROUP_ID: ("no group can have that id", Exit.REFUSED),
+    E.TOPIC_ALREADY_EXISTS: ("the topic exists already", Exit.REFUSED),
+    E.INVALID_TOPIC_EXCEPTION: ("a topic's name has 1 to 249 letters, digits, '.', '_' and '-', and is not the cluster's own", Exit.REFUSED),
+    E.INVALID_REPLICATION_FACTOR: ("the cluster has too few brokers for that many replicas", Exit.REFUSED),
+    E.TOPIC_DELETION_DISABLED: ("the cluster does not delete topics (delete.topic.enable)", Exit.REFUSED),
+    E.MESSAGE_TOO_LARGE: ("larger than the topic accepts (max.message.bytes)", Exit.REFUSED),
+    E.OFFSET_OUT_OF_RANGE: ("the partition holds no such offset", Exit.REFUSED),
+    E.THROTTLING_QUOTA_EXCEEDED: ("more than the cluster's quota allows; try again later", Exit.AGAIN),
+    E.TOPIC_AUTHORIZATION_FAILED: ("this user may not use the topic", Exit.FORBIDDEN),
+    E.GROUP_AUTHORIZATION_FAILED: ("this user may not use the group", Exit.FORBIDDEN),
+    E.CLUSTER_AUTHORIZATION_FAILED: ("this user has no permission for this in the cluster", Exit.FORBIDDEN),
+    E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("this user may not use the transactional id", Exit.FORBIDDEN),
+    E.ILLEGAL_SASL_STATE: ("the listener wants SASL, which this command does not support: name a PLAINTEXT listener", Exit.UNREACHABLE),
+    E.UNSUPPORTED_VERSION: ("the cluster does not serve this request in this form", Exit.UNSUPPORTED),
+    E.UNKNOWN_SERVER_ERROR: ("the broker failed unexpectedly; its log has the details", Exit.REFUSED),
 }
 WORD_OVERRIDES: Final[dict[int, str]] = {
     E.GROUP_ID_NOT_FOUND: UNKNOWN_GROUP,
@@ -81,14 +81,14 @@ def check(error_code: int, about: str, message: str | None = None) -> None:
 
 
 def failure(error_code: int, about: str, message: str | None = None) -> Failure:
-    words, code = WORDS.get(error_code, ("", EXIT.REFUSED))
+    words, code = WORDS.get(error_code, ("", Exit.REFUSED))
     broker_message = plain(message or "").strip().rstrip(".")
     if not words:
         words = broker_message or unlisted_error(error_code)
     elif error_code in MESSAGE_MATTERS and broker_message and broker_message.lower() not in ("none", "null"):
         words = f"{words} ({broker_message})"
     hint = HINT.search(words)
-    return Failure(code, f"{about}: {words}", word=word_of(error_code), hint=hint and hint[1])
+    return Failure(code, f"{about}: {words}", kind=word_of(error_code), hint=hint and hint[1])
 
 
 def word_of(error_code: int) -> str:

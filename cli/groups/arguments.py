@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.arguments import add_change, add_cluster, add_command, add_family, whole_number
+from cli.arguments import add_change_options, add_cluster_options, add_command, add_family, whole_number
 from cli.groups import offsets_arguments, policy_arguments
 
 STATES = "Stable, PreparingRebalance, CompletingRebalance, Empty, Dead; of type consumer also Assigning, Reconciling"
@@ -50,7 +50,7 @@ def add_list(actions: Any) -> None:
         "--type", metavar="TYPE", action="append", default=[], dest="types", help="only groups of this type; may be repeated"
     )
     listing.add_argument("--members", action="store_true", help="count members even if there are many groups")
-    add_cluster(listing)
+    add_cluster_options(listing)
 
 
 def add_describe(actions: Any) -> None:
@@ -68,7 +68,7 @@ def add_describe(actions: Any) -> None:
         "`-`: unknown, or no member reads the partition.",
     )
     describe.add_argument("groups", metavar="GROUP", nargs="+", help="which groups")
-    add_cluster(describe)
+    add_cluster_options(describe)
 
 
 def add_members(actions: Any) -> None:
@@ -83,7 +83,7 @@ def add_members(actions: Any) -> None:
         "TARGET (groups of type consumer): the target assignment, if the member does not have it yet.",
     )
     members.add_argument("group", metavar="GROUP", help="which group")
-    add_cluster(members)
+    add_cluster_options(members)
 
 
 def add_history(actions: Any) -> None:
@@ -106,7 +106,7 @@ def add_history(actions: Any) -> None:
     history.add_argument("--since", metavar="TIME", type=past_time, help="only entries since: 90s, 15m, 2h, 1d ago, or 2026-11-21T08:30:00Z")
     history.add_argument("--limit", metavar="N", type=whole_number, default=20, help="at most the N newest entries; 0: all; default: 20")
     history.add_argument("--follow", action="store_true", help="also print new entries as they happen, until interrupted")
-    add_cluster(history)
+    add_cluster_options(history)
 
 
 def add_remove_member(actions: Any) -> None:
@@ -133,8 +133,8 @@ def add_remove_member(actions: Any) -> None:
     remove.add_argument("--member", metavar="ID", action="append", default=[], dest="members", help="a member id; may be repeated")
     remove.add_argument("--all", action="store_true", help="every member")
     remove.add_argument("--reason", metavar="TEXT", help="the reason for the coordinator's log and history (Kafka 3.2 and newer)")
-    add_change(remove)
-    add_cluster(remove)
+    add_change_options(remove)
+    add_cluster_options(remove)
 
 
 def add_delete(actions: Any) -> None:
@@ -149,8 +149,8 @@ def add_delete(actions: Any) -> None:
         "`tenure group offsets show GROUP --json` saves the committed offsets; `offsets reset --from-file` restores them.",
     )
     delete.add_argument("groups", metavar="GROUP", nargs="+", help="which groups")
-    add_change(delete)
-    add_cluster(delete)
+    add_change_options(delete)
+    add_cluster_options(delete)
 
 
 def past_time(text: str) -> int:

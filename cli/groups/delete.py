@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cli.client import EXIT, Cluster, Failure, TopicPartition, failure
+from cli.client import Cluster, Exit, Failure, TopicPartition, failure
 from cli.groups import offsets_requests
 from cli.groups.described import describe
 from cli.groups.finding import nonempty_group, unknown_group
@@ -28,7 +28,8 @@ def run(options: argparse.Namespace) -> int:
         if problems and len(names) == 1:
             raise problems[names[0]]
         deletable = [name for name in names if name not in problems]
-        committed = offsets_requests.committed(cluster, [name for name in deletable if (group := descriptions[name]) and group.commits])
+        with_offsets = [name for name in deletable if (group := descriptions[name]) and group.commits_offsets]
+        committed = offsets_requests.fetch_committed(cluster, with_offsets)
         if not screen.json and not problems:
             show(screen, deletable, committed)
         if options.dry_run and not problems:
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
                 screen.line(f"dry run: nothing was changed, {group_count(deletable)} would be deleted")
         elif not problems:
             if not screen.confirm(f"Delete {group_count(deletable)}?", options):
-                raise Failure(EXIT.REFUSED, "nothing was changed")
+                raise Failure(Exit.REFUSED, "nothing was changed")
             problems = delete(cluster, deletable)
             deleted = [name for name in deletable if name not in problems]
     if screen.json:
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         screen.line(f"deleted {group_count(deleted)}")
     elif problems:
         screen.line("dry run: nothing would be deleted" if options.dry_run else "nothing was deleted")
-    return max((screen.fail(problem) for problem in problems.values()), default=EXIT.DONE)
+    return max((screen.fail(problem) for problem in problems.values()), default=Exit.DONE)
 
 
 def refusal(cluster: Cluster, name: str, group: Group | None) -> Failure | None:
@@ -55,7 +56,7 @@ def refusal(cluster: Cluster, name: str, group: Group | None) -> Failure | None:
     if not group.occupied:
         return None
     if not group.readable:
-        return Failure(EXIT.REFUSED, f"{group.type} group {name} has members ({group.state}): stop them first")
+        return Failure(Exit.REFUSED, f"{group.type} group {name} has members ({group.state}): stop them first")
     return nonempty_group(f"group {name} has {counted(len(group.members), 'member')}", name, len(group.members))
 
 
@@ -64,7 +65,7 @@ def delete(cluster: Cluster, names: list[str]) -> dict[str, Failure]:
     problems: dict[str, Failure] = {}
     for groups in cluster.coordinators(names).values() if names else ():
         for name in groups:
-            reply = cluster.coordinator(name, DeleteGroupsRequest([name]))
+            reply = cluster.send_to_coordinator(name, DeleteGroupsRequest([name]))
             for result in reply.results:
                 if result.error_code:
                     problems[result.group_id] = failure(result.error_code, f"group {result.group_id}")

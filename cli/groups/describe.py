@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from cli.client import EXIT, Cluster, TopicPartition, failure
+from cli.client import Cluster, Exit, TopicPartition, failure
 from cli.groups import offsets_requests
 from cli.groups.described import describe, partitions_document
 from cli.groups.finding import unknown_group, unknown_group_failure
@@ -72,13 +72,13 @@ def run(options: argparse.Namespace) -> int:
                 screen.line()
             show(screen, group, rows[group.id], brokers)
             show_status(screen, statuses[group.id])
-    return max([screen.fail(unknown_group_failure(name)) for name in missing], default=EXIT.DONE)
+    return max([screen.fail(unknown_group_failure(name)) for name in missing], default=Exit.DONE)
 
 
 def rows_of(cluster: Cluster, groups: list[Group]) -> dict[str, list[Row]]:
     """The rows of each group, from one request for the offsets of all groups and one for the ends of all logs."""
-    committing = [group for group in groups if group.commits]
-    committed = offsets_requests.committed(cluster, [group.id for group in committing])
+    committing = [group for group in groups if group.commits_offsets]
+    committed = offsets_requests.fetch_committed(cluster, [group.id for group in committing])
     partitions_of_group = {group.id: committed[group.id].keys() | group.owners.keys() for group in committing}
     every: set[TopicPartition] = set().union(*partitions_of_group.values())
     missing = offsets_requests.missing_partitions(cluster, every)
@@ -119,7 +119,7 @@ def document(group: Group, rows: list[Row], status: Mapping[str, str]) -> dict[s
         "coordinator": group.coordinator,
         "epoch": group.epoch,
         "members": len(group.members) if group.readable else None,
-        "static_members": group.static if group.readable else None,
+        "static_members": group.static_count if group.readable else None,
         "idle_members": [{"member_id": member.member_id, "instance_id": member.instance_id} for member in idle_members(group)],
         "unread": partitions_document((row.topic, row.partition) for row in unread_rows(group, rows)),
         "lag": total_lag(rows),
@@ -153,7 +153,7 @@ def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, st
         facts.append(f"epoch {group.epoch}")
     state = screen.paint(plain(group.state), state_role(group.state))
     screen.line(f"{screen.paint(plain(group.id), Role.STRONG)}: {state}, {plain(', '.join(facts))}, coordinator {plain(coordinator)}")
-    if not group.commits:
+    if not group.commits_offsets:
         screen.line(f"this command cannot show a {group.type} group, only groups of type classic and consumer")
         return
     summary = members_text(group) if group.readable or not group.occupied else f"this command cannot show the members of a {group.type} group"
@@ -174,9 +174,9 @@ def members_text(group: Group) -> str:
     if not count:
         return "no members"
     noun = counted(count, "member")
-    if group.static in (0, count):
-        return f"{noun} ({'static' if group.static else 'dynamic'})"
-    return f"{noun} ({group.static} static, {count - group.static} dynamic)"
+    if group.static_count in (0, count):
+        return f"{noun} ({'static' if group.static_count else 'dynamic'})"
+    return f"{noun} ({group.static_count} static, {count - group.static_count} dynamic)"
 
 
 def progress_text(rows: list[Row]) -> str:

@@ -45,7 +45,7 @@ class GroupMember(NamedTuple):
     epoch: int | None = None
 
     @property
-    def seat(self) -> str:
+    def member_key(self) -> str:
         """The instance id of a static member, which survives a restart; else the member id."""
         return self.instance_id if self.instance_id is not None else self.member_id
 
@@ -75,7 +75,7 @@ class Group(NamedTuple):
     readable: bool = True  # whether this client can request the members of groups of this type
 
     @property
-    def static(self) -> int:
+    def static_count(self) -> int:
         return sum(member.instance_id is not None for member in self.members)
 
     @property
@@ -84,7 +84,7 @@ class Group(NamedTuple):
         return bool(self.members) if self.readable else self.state.lower() not in ("empty", "dead")
 
     @property
-    def commits(self) -> bool:
+    def commits_offsets(self) -> bool:
         """Whether the group commits offsets; share groups do not."""
         return self.type != SHARE
 
@@ -132,19 +132,19 @@ def _of_broker(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, 
     descriptions: dict[str, Group | None] = {}
     remaining = names
     if cluster.version(ConsumerGroupDescribeRequest.API_KEY, broker_id) >= 0:
-        for group in cluster.node(broker_id, ConsumerGroupDescribeRequest(names)).groups:
+        for group in cluster.send_to_broker(broker_id, ConsumerGroupDescribeRequest(names)).groups:
             if group.error_code in COORDINATOR_UNAVAILABLE:
                 cluster.forget_coordinator(group.group_id)
-                group = cluster.coordinator(group.group_id, ConsumerGroupDescribeRequest([group.group_id])).groups[0]
+                group = cluster.send_to_coordinator(group.group_id, ConsumerGroupDescribeRequest([group.group_id])).groups[0]
             if group.error_code not in ABSENT:
                 check(group.error_code, f"group {group.group_id}", group.error_message)
                 descriptions[group.group_id] = _consumer(group, broker_id)
         remaining = [name for name in names if name not in descriptions]
     if remaining:
-        for group in cluster.node(broker_id, DescribeGroupsRequest(remaining)).groups:
+        for group in cluster.send_to_broker(broker_id, DescribeGroupsRequest(remaining)).groups:
             if group.error_code in COORDINATOR_UNAVAILABLE:
                 cluster.forget_coordinator(group.group_id)
-                group = cluster.coordinator(group.group_id, DescribeGroupsRequest([group.group_id])).groups[0]
+                group = cluster.send_to_coordinator(group.group_id, DescribeGroupsRequest([group.group_id])).groups[0]
             if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (group.group_state == "Dead" and not group.error_code):
                 descriptions[group.group_id] = None
             else:
@@ -158,7 +158,7 @@ def of_other_types(cluster: Cluster, names: Sequence[str]) -> dict[str, Group]:
     groups_found: dict[str, Group] = {}
     for broker_id, groups in cluster.coordinators(names).items():
         if cluster.version(ListGroupsRequest.API_KEY, broker_id) >= TYPES_VERSION:
-            reply = cluster.node(broker_id, ListGroupsRequest())
+            reply = cluster.send_to_broker(broker_id, ListGroupsRequest())
             check(reply.error_code, f"broker {broker_id}")
             for group in reply.groups:
                 if group.group_id in groups and group.group_type.lower() not in (CLASSIC, CONSUMER):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from cli.client import EXIT, Failure
+from cli.client import Exit, Failure
 from cli.client.words import word_of
 from cli.failure import UNKNOWN_GROUP
 from protocol.errors import ErrorCode
@@ -32,13 +32,13 @@ def unknown_group(cluster: Cluster, group: str) -> Failure:
 
 def unknown_group_failure(group: str, more: str = "") -> Failure:
     return Failure(
-        EXIT.MISSING, f"there is no group {group or repr(group)}{more}", word=UNKNOWN_GROUP, hint="tenure group list lists all groups"
+        Exit.MISSING, f"there is no group {group or repr(group)}{more}", kind=UNKNOWN_GROUP, hint="tenure group list lists all groups"
     )
 
 
 def nonempty_group(line: str, group: str, members: int) -> Failure:
     """The Failure for a change that needs a group without members. Its `code` in --json is that of the cluster's error NON_EMPTY_GROUP."""
-    return Failure(EXIT.REFUSED, f"{line}: {stop_first(group, members)}", word=word_of(ErrorCode.NON_EMPTY_GROUP), hint=stop_first(group, members))
+    return Failure(Exit.REFUSED, f"{line}: {stop_first(group, members)}", kind=word_of(ErrorCode.NON_EMPTY_GROUP), hint=stop_first(group, members))
 
 
 def stop_first(group: str, members: int) -> str:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from cli.client import EXIT, Cluster
+from cli.client import Cluster, Exit
 from cli.groups import history_shown
 from cli.groups.described import describe
 from cli.groups.finding import unknown_group
-from cli.groups.history_reading import Notes
+from cli.groups.history_reading import GroupLogReader
 from cli.groups.history_shown import NOTHING_KNOWN, Partitions
 from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, plain
@@ -49,16 +49,17 @@ WRITTEN_LATE_MS: Final = 5_000
 NOT_YET_WRITTEN: Final = "what happened in the last seconds is left out: the broker has not written its notes yet; try again in a moment"
 
 
-class Reading:
+class HistoryReader:
     """Merges the notes and records of a group in the order of events, and makes the entries of the history from them."""
 
-    def __init__(self, notes: Notes, since_ms: int | None) -> None:
+    def __init__(self, notes: GroupLogReader, since_ms: int | None) -> None:
         self._notes = notes
         self._order = Order()
         group_records = notes.group_records()
         # Of the records before --since only the newest is needed: it has the group's state at that time.
         old = [record for record in group_records if since_ms is not None and record.at_ms < since_ms]
-        self.story = Story(notes.group, from_start=since_ms is None, recorded=notes.recorded if since_ms is None else bool(group_records))
+        complete = notes.records_complete if since_ms is None else bool(group_records)
+        self.story = Story(notes.group, from_start=since_ms is None, recorded=complete)
         for record in old[-1:]:
             self.story.add(record)
         self._group_records = group_records[len(old) :]
@@ -105,10 +106,10 @@ def partitions_of(entry: Entry) -> Partitions:
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
-        notes = Notes(cluster, options.group)
+        notes = GroupLogReader(cluster, options.group)
         since = None if options.since is None else options.since - CONTEXT_MS
         notes.begin(since)
-        reading = Reading(notes, since)
+        reading = HistoryReader(notes, since)
         entries = reading.entries_so_far()
         open_rebalance = reading.story.now_open
         if not options.follow:
@@ -122,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
         if options.follow:
             options.endless = True
             follow(screen, reading, notes)
-    return EXIT.DONE
+    return Exit.DONE
 
 
 def print_history(screen: Screen, entries: list[Entry], options: argparse.Namespace) -> None:
@@ -187,7 +188,7 @@ def last_ms(entry: Entry) -> int:
     return at_ms(entry)
 
 
-def follow(screen: Screen, reading: Reading, notes: Notes) -> None:
+def follow(screen: Screen, reading: HistoryReader, notes: GroupLogReader) -> None:
     """Print new entries until an interrupt."""
     last_begun: Rebalance | None = None
     while True:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure, check, failure
+from cli.client import Exit, Failure, check, failure
 from coordinator.facts import group_key
 from coordinator.group_partition import partition_of
 from history.note_records import GroupRecord, NoteRecord, read_group_record, read_note_record
@@ -38,7 +38,7 @@ class Batches(NamedTuple):
     end: int  # of the log
 
 
-class Notes:
+class GroupLogReader:
     """Reads the notes and the records of one group, each in log order. Each read continues where the last one ended."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
@@ -48,11 +48,11 @@ class Notes:
         notes, offsets = topics[NOTES], topics[OFFSETS]
         self.has_notes = not notes.error and notes.internal
         if not self.has_notes and (offsets.error or not offsets.internal):
-            raise Failure(EXIT.UNSUPPORTED, "this cluster has no history of groups: neither notes nor __consumer_offsets")
+            raise Failure(Exit.UNSUPPORTED, "this cluster has no history of groups: neither notes nor __consumer_offsets")
         self._ids = {NOTES: notes.id or bytes(16), OFFSETS: offsets.id or bytes(16)}
         self.partition = partition_of(group, len((notes if self.has_notes else offsets).partitions))
         self.offset = -1
-        self.recorded = False  # whether the log still has all records, since compaction has removed none
+        self.records_complete = False  # whether the log still has all records, since compaction has removed none
         self._records_at = -1
         self._key = group_key(group)
 
@@ -69,7 +69,7 @@ class Notes:
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(self.partition, timestamp=timestamp)])])
         deadline = time.monotonic() + self._cluster.timeout
         while True:
-            partition = self._cluster.node(self._cluster.leader(topic, self.partition), request, oldest=1).topics[0].partitions[0]
+            partition = self._cluster.send_to_broker(self._cluster.leader(topic, self.partition), request, oldest=1).topics[0].partitions[0]
             if partition.error_code not in NOT_YET or time.monotonic() + PAUSE_SECONDS >= deadline:
                 check(partition.error_code, f"{topic}-{self.partition}")
                 return int(partition.offset)
@@ -115,7 +115,7 @@ class Notes:
         )
         deadline = time.monotonic() + self._cluster.timeout
         while True:
-            reply = self._cluster.node(self._cluster.leader(topic, self.partition), request)
+            reply = self._cluster.send_to_broker(self._cluster.leader(topic, self.partition), request)
             check(reply.error_code, topic)
             fetched = reply.responses[0].partitions[0]
             if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -130,7 +130,7 @@ class Notes:
                 if batches.data or batches.end <= part.fetch_offset or (topic == OFFSETS and request.max_wait_ms):
                     return batches
                 if time.monotonic() >= deadline:
-                    raise Failure(EXIT.AGAIN, f"{topic}-{self.partition}: the broker has not read its records from the store yet; try again")
+                    raise Failure(Exit.AGAIN, f"{topic}-{self.partition}: the broker has not read its records from the store yet; try again")
                 request.max_wait_ms = WAIT_MS
                 continue
             if time.monotonic() + PAUSE_SECONDS >= deadline:
@@ -145,7 +145,7 @@ class Notes:
         try:
             if self._records_at < 0:
                 self._records_at = self._list_offset(OFFSETS, EARLIEST)
-                self.recorded = self._records_at == 0
+                self.records_complete = self._records_at == 0
             while True:
                 before = self._records_at
                 batches = self._fetch(OFFSETS, before, READ_BYTES, 0)
@@ -153,7 +153,7 @@ class Notes:
                 if self._records_at >= batches.end or self._records_at == before:
                     return collected
         except Failure as trouble:
-            if trouble.code in (EXIT.UNREACHABLE, EXIT.UNSUPPORTED):
+            if trouble.exit_code in (Exit.UNREACHABLE, Exit.UNSUPPORTED):
                 raise
             return collected  # the notes alone also make a history
 
@@ -162,7 +162,7 @@ class Notes:
             if header.next_offset <= self._records_at:
                 continue
             if header.base_offset > self._records_at or header.record_count != header.last_offset_delta + 1:
-                self.recorded = False  # compaction removed records
+                self.records_complete = False  # compaction removed records
             self._records_at = header.next_offset
             raw = data[at : at + header.size]
             if not header.attributes & COMPRESSED and self._key not in raw:

@@ -295,7 +295,7 @@ def standby(entry: StandbyChanged) -> tuple[str, Role | None]:
 def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, object]:
     match entry:
         case Rebalance():
-            return {"kind": "rebalance", **rebalance(entry, partitions)}
+            return {"kind": "rebalance", **rebalance_document(entry, partitions)}
         case StaticReturned():
             return {
                 "kind": "static_member_returned",
@@ -309,9 +309,9 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
                 "outcome": entry.outcome.name.lower() if entry.outcome is not None else None,
             }
         case MemberJoined():
-            return {"kind": "member_joined", **member(entry)}
+            return {"kind": "member_joined", **member_document(entry)}
         case MemberRemoved():
-            return {"kind": "member_gone", **member(entry)}
+            return {"kind": "member_gone", **member_document(entry)}
         case CommitsRefused():
             return {
                 "kind": "commits_refused",
@@ -363,39 +363,39 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
                 "groups": entry.groups,
                 "stopped_in_order": entry.orderly,
                 "notes_lost": entry.dropped,
-                "to_node": known(entry.to_node),
+                "to_node": none_if_unknown(entry.to_node),
                 "drained": entry.drained,
             }
         case NotesMissing():
-            return {"kind": "notes_lost", "at": time_text(entry.at_ms), "count": known(entry.notes)}
+            return {"kind": "notes_lost", "at": time_text(entry.at_ms), "count": none_if_unknown(entry.notes)}
         case GroupDeleted():
             return {"kind": "group_deleted", "at": time_text(entry.at_ms), "certain": entry.recorded}
         case RebalancesMissing():
-            return gap(entry, partitions)
+            return missing_document(entry, partitions)
 
 
-def rebalance(entry: Rebalance, partitions: Partitions) -> dict[str, object]:
+def rebalance_document(entry: Rebalance, partitions: Partitions) -> dict[str, object]:
     moves = partitions.moves
     return {
         "at": time_text(entry.began_ms),
         "began": time_text(entry.began_ms) if entry.begin_known else None,
         "ended": time_text(entry.ended_ms) if entry.ended_ms >= 0 else None,
-        "took_ms": known(entry.duration_ms),
+        "took_ms": none_if_unknown(entry.duration_ms),
         "end": entry.end.value,
-        "from_generation": known(entry.from_generation),
-        "to_generation": known(entry.to_generation),
+        "from_generation": none_if_unknown(entry.from_generation),
+        "to_generation": none_if_unknown(entry.to_generation),
         "cause": entry.cause.name.lower() if entry.cause is not None else None,
         "cause_text": title(entry),
         "began_anew_for": [cause.name.lower() for cause in entry.restart_causes],
         "rounds": entry.rounds if not entry.missing_notes and entry.begin_known else None,
-        "join_ms": known(entry.join_ms),
-        "sync_ms": known(entry.sync_ms),
-        "members_before": known(entry.members_before),
-        "members_after": known(entry.members_after),
-        "joined": [member(join) for join in entry.joined],
+        "join_ms": none_if_unknown(entry.join_ms),
+        "sync_ms": none_if_unknown(entry.sync_ms),
+        "members_before": none_if_unknown(entry.members_before),
+        "members_after": none_if_unknown(entry.members_after),
+        "joined": [member_document(join) for join in entry.joined],
         "rejoined": [join.member_id for join in entry.joins if join.was_member],
         "joined_or_rejoined": [join.member_id for join in entry.joins if join.was_member is None],
-        "gone": [member(removal) for removal in entry.removals],
+        "gone": [member_document(removal) for removal in entry.removals],
         "returned": [
             {"instance_id": back.instance_id, "old_member_id": back.old_id, "new_member_id": back.new_id} for back in entry.returns
         ],
@@ -404,7 +404,7 @@ def rebalance(entry: Rebalance, partitions: Partitions) -> dict[str, object]:
         "partitions": partitions.total if moves is not None else None,
         "moved": moved_document(partitions),
         "complete": entry.complete,
-        "notes_lost": known(entry.missing_notes),
+        "notes_lost": none_if_unknown(entry.missing_notes),
     }
 
 
@@ -415,14 +415,14 @@ def moved_document(partitions: Partitions) -> list[dict[str, object]] | None:
         {
             "topic": move.partition[0],
             "partition": move.partition[1],
-            "from": move.before and move.before.seat,
-            "to": move.after and move.after.seat,
+            "from": move.before and move.before.member_key,
+            "to": move.after and move.after.member_key,
         }
         for move in partitions.moves
     ]
 
 
-def gap(entry: RebalancesMissing, partitions: Partitions) -> dict[str, object]:
+def missing_document(entry: RebalancesMissing, partitions: Partitions) -> dict[str, object]:
     """The JSON of rebalances without notes. `stored`: the group record in __consumer_offsets after the last of them."""
     stored = entry.after.stored if entry.after is not None else None
     return {
@@ -430,11 +430,11 @@ def gap(entry: RebalancesMissing, partitions: Partitions) -> dict[str, object]:
         "reason": "no_notes" if entry.older else "notes_lost",
         "after": moment_or_none(entry.after_ms),
         "before": moment_or_none(entry.before_ms),
-        "from_generation": known(entry.from_generation),
-        "to_generation": known(entry.to_generation),
+        "from_generation": none_if_unknown(entry.from_generation),
+        "to_generation": none_if_unknown(entry.to_generation),
         "rebalances_at_least": entry.count_min,
-        "rebalances_at_most": known(entry.count_max),
-        "notes_lost": known(entry.notes),
+        "rebalances_at_most": none_if_unknown(entry.count_max),
+        "notes_lost": none_if_unknown(entry.notes),
         "cause": None,
         "stored": None
         if stored is None or entry.after is None
@@ -456,7 +456,7 @@ def moment_or_none(ms: int) -> str | None:
     return time_text(ms) if ms >= 0 else None
 
 
-def member(entry: MemberJoined | MemberRemoved) -> dict[str, object]:
+def member_document(entry: MemberJoined | MemberRemoved) -> dict[str, object]:
     document: dict[str, object] = {"at": time_text(entry.at_ms), "member_id": entry.member_id, "instance_id": entry.instance_id}
     if isinstance(entry, MemberJoined):
         document |= {"client_id": entry.client_id, "host": entry.host.removeprefix("/")}
@@ -465,7 +465,7 @@ def member(entry: MemberJoined | MemberRemoved) -> dict[str, object]:
     return {**document, "session_timeout_ms": entry.session_ms, "reason": entry.reason}
 
 
-def known(number: int) -> int | None:
+def none_if_unknown(number: int) -> int | None:
     return number if number >= 0 else None
 
 

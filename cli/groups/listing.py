@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from cli import health
-from cli.client import EXIT, Cluster, Failure, check
+from cli.client import Cluster, Exit, Failure, check
 from cli.failure import NOT_READY
 from cli.groups.described import CLASSIC, TYPES_VERSION, describe
 from cli.shown import Column, Painted, Role, Screen
@@ -29,7 +29,7 @@ TYPES = ("classic", "consumer", "share", "streams")
 class ListedGroup:
     """One group of ListGroups, completed by its description."""
 
-    __slots__ = ("coordinator", "group", "members", "protocol", "protocol_type", "state", "static", "type")
+    __slots__ = ("coordinator", "group", "members", "protocol", "protocol_type", "state", "static_count", "type")
 
     def __init__(self, group: str, state: str | None, type: str | None, protocol_type: str, coordinator: int) -> None:
         self.group = group
@@ -39,14 +39,14 @@ class ListedGroup:
         self.coordinator = coordinator
         self.protocol: str | None = None
         self.members: int | None = None
-        self.static: int | None = None
+        self.static_count: int | None = None
 
     def complete(self, description: Group) -> None:
         self.state = description.state
         if description.readable:
             self.protocol = description.protocol
             self.members = len(description.members)
-            self.static = description.static
+            self.static_count = description.static_count
 
     def document(self) -> dict[str, object]:
         return {
@@ -57,7 +57,7 @@ class ListedGroup:
             "protocol": self.protocol or None,
             "coordinator": self.coordinator,
             "members": self.members,
-            "static_members": self.static,
+            "static_members": self.static_count,
         }
 
 
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         groups = list_groups(cluster, states, types, missing)
         describe_groups(cluster, groups, everything=options.members, states_wanted=bool(states))
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
-        troubles = [Failure(EXIT.AGAIN, f"{failure.line}: its groups are missing here", word=failure.word) for failure in missing.values()]
+        troubles = [Failure(Exit.AGAIN, f"{failure.line}: its groups are missing here", kind=failure.kind) for failure in missing.values()]
         troubles += unreadable_partitions(cluster)
     if states:
         wanted_states = {state.lower() for state in states}
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         screen.document({"groups": [group.document() for group in groups]})
     else:
         show(screen, groups, brokers, filtered=bool(states or types))
-    return max([screen.fail(trouble) for trouble in troubles], default=EXIT.DONE)
+    return max([screen.fail(trouble) for trouble in troubles], default=Exit.DONE)
 
 
 def unreadable_partitions(cluster: Cluster) -> list[Failure]:
@@ -90,7 +90,7 @@ def unreadable_partitions(cluster: Cluster) -> list[Failure]:
     for broker in cluster.brokers.values():
         code, text = health.probe(broker.host, broker.port, cluster.timeout)
         if code == health.NOT_READY:
-            troubles.append(Failure(EXIT.AGAIN, f"{broker.host}:{broker.port} {text}: its groups are missing here", word=NOT_READY))
+            troubles.append(Failure(Exit.AGAIN, f"{broker.host}:{broker.port} {text}: its groups are missing here", kind=NOT_READY))
     return troubles
 
 
@@ -99,7 +99,7 @@ def protocol_names(requested: list[str], known: tuple[str, ...], kind: str) -> l
     by_lower = {name.lower(): name for name in known}
     for name in requested:
         if name.lower() not in by_lower:
-            raise Failure(EXIT.USAGE, f"there is no {kind} {name!r} of groups: {', '.join(known)}")
+            raise Failure(Exit.USAGE, f"there is no {kind} {name!r} of groups: {', '.join(known)}")
     return [by_lower[name.lower()] for name in requested]
 
 
@@ -124,7 +124,7 @@ def cluster_version(cluster: Cluster, broker_id: int, missing: dict[int, Failure
     try:
         return cluster.version(ListGroupsRequest.API_KEY, broker_id)
     except Failure as failure:
-        if failure.code != EXIT.UNREACHABLE or len(cluster.brokers) == 1:
+        if failure.exit_code != Exit.UNREACHABLE or len(cluster.brokers) == 1:
             raise
         missing[broker_id] = failure
         return None
@@ -134,7 +134,7 @@ def list_loaded_groups(cluster: Cluster, broker_id: int, request: ListGroupsRequ
     """Send ListGroups; repeat it while the broker loads groups, and so does not list all."""
     deadline = time.monotonic() + cluster.timeout
     while True:
-        reply = cluster.node(broker_id, request)
+        reply = cluster.send_to_broker(broker_id, request)
         if reply.error_code not in LOADING or time.monotonic() + PAUSE_SECONDS >= deadline:
             return reply
         time.sleep(PAUSE_SECONDS)
@@ -170,7 +170,7 @@ def show(screen: Screen, groups: list[ListedGroup], brokers: dict[int, str], *, 
             group.type,
             protocol(group),
             group.members,
-            group.static,
+            group.static_count,
             f"{group.coordinator} ({brokers[group.coordinator]})" if group.coordinator in brokers else group.coordinator,
         ]
         for group in groups

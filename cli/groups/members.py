@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cli.client import EXIT, Cluster, Failure
+from cli.client import Cluster, Exit, Failure
 from cli.groups.described import describe_one
 from cli.groups.policies import statuses_of
 from cli.groups.policy_status import show_status, status_document
@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
         group = describe_one(cluster, options.group)
         status = statuses_of(cluster, [group])[group.id]
     check_readable(group)
-    members = sorted(group.members, key=lambda member: (member.instance_id is None, member.seat))
+    members = sorted(group.members, key=lambda member: (member.instance_id is None, member.member_key))
     if screen.json:
         document = {
             "group": group.id,
@@ -39,13 +39,13 @@ def run(options: argparse.Namespace) -> int:
     else:
         show(screen, members)
         show_status(screen, status)
-    return EXIT.DONE
+    return Exit.DONE
 
 
 def check_readable(group: Group) -> None:
     if not group.readable:
         raise Failure(
-            EXIT.UNSUPPORTED,
+            Exit.UNSUPPORTED,
             f"group {group.id} is a {group.type} group ({group.state}): this command shows only members of classic and consumer groups",
         )
 

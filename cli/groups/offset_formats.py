@@ -40,7 +40,7 @@ def parse_scope(text: str) -> Scope:
     partitions: set[int] = set()
     for part in listed.split(","):
         first, dash, last = part.partition("-")
-        if not (digits(first) and (not dash or digits(last))):
+        if not (is_digits(first) and (not dash or is_digits(last))):
             raise ValueError(f"{text!r} is not TOPIC or TOPIC:0,2,5-7")
         begin, end = int(first), int(last if dash else first)
         if not begin <= end < PARTITION_LIMIT or end - begin >= RANGE_LIMIT:
@@ -49,7 +49,7 @@ def parse_scope(text: str) -> Scope:
     return Scope(topic, tuple(sorted(partitions)))
 
 
-def digits(text: str) -> bool:
+def is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 10
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cli.arguments import add_change, add_cluster, add_command, add_family, whole_number
+from cli.arguments import add_change_options, add_cluster_options, add_command, add_family, whole_number
 
 T = TypeVar("T")
 SCOPE = "T[:P,...]"
@@ -43,7 +43,7 @@ def add_show(commands: Any) -> None:
     )
     show.add_argument("groups", metavar="GROUP", nargs="+", help="the group")
     show.add_argument("--topic", metavar=SCOPE, type=scope_argument, action="append", default=[], dest="topics", help=f"only {SCOPE_HELP}; may be repeated")
-    add_cluster(show)
+    add_cluster_options(show)
 
 
 def add_reset(commands: Any) -> None:
@@ -79,8 +79,8 @@ def add_reset(commands: Any) -> None:
     selection.add_argument("--topic", metavar=SCOPE, type=scope_argument, action="append", default=[], dest="topics", help=f"{SCOPE_HELP}; may be repeated")
     selection.add_argument("--all-topics", action="store_true", help="every partition that the group has committed an offset for")
     reset.add_argument("--export", metavar="FILE", help="write the offsets of the plan to a file that --from-file reads, as CSV (*.json: as JSON)")
-    add_change(reset)
-    add_cluster(reset)
+    add_change_options(reset)
+    add_cluster_options(reset)
 
 
 def add_delete(commands: Any) -> None:
@@ -100,8 +100,8 @@ def add_delete(commands: Any) -> None:
     delete.add_argument(
         "--topic", metavar=SCOPE, type=scope_argument, action="append", required=True, dest="topics", help=f"{SCOPE_HELP}; may be repeated"
     )
-    add_change(delete)
-    add_cluster(delete)
+    add_change_options(delete)
+    add_cluster_options(delete)
 
 
 # Argument types; their modules are imported on use

@@ -7,7 +7,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, TypeVar
 
 from cli.client import TopicPartition, by_topic, check
-from cli.groups.offsets_plan import Move
+from cli.groups.offsets_plan import OffsetChange
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
@@ -24,7 +24,7 @@ NO_GENERATION = -1
 HAS_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH)
 
 
-def commit(cluster: Cluster, group: str, plan: Sequence[Move]) -> dict[TopicPartition, int]:
+def commit(cluster: Cluster, group: str, plan: Sequence[OffsetChange]) -> dict[TopicPartition, int]:
     """Commit offsets; return the errors by partition."""
     errors: dict[TopicPartition, int] = {}
     for moves in chunks(sorted(plan, key=lambda move: (move.topic, move.partition))):
@@ -35,7 +35,7 @@ def commit(cluster: Cluster, group: str, plan: Sequence[Move]) -> dict[TopicPart
             )
             for topic, moves_of_topic in groupby(moves, key=lambda move: move.topic)
         ]
-        reply = cluster.coordinator(group, OffsetCommitRequest(group, NO_GENERATION, NO_MEMBER, topics=topics))
+        reply = cluster.send_to_coordinator(group, OffsetCommitRequest(group, NO_GENERATION, NO_MEMBER, topics=topics))
         for topic in reply.topics:
             errors |= {(topic.name, partition.partition_index): partition.error_code for partition in topic.partitions if partition.error_code}
     return errors
@@ -49,7 +49,7 @@ def delete(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(number) for number in numbers])
             for topic, numbers in by_topic(chunk).items()
         ]
-        reply = cluster.coordinator(group, OffsetDeleteRequest(group, topics))
+        reply = cluster.send_to_coordinator(group, OffsetDeleteRequest(group, topics))
         check(reply.error_code, f"group {group}")
         for topic in reply.topics:
             errors |= {(topic.name, partition.partition_index): partition.error_code for partition in topic.partitions if partition.error_code}

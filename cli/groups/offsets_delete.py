@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Mapping
 
-from cli.client import EXIT, Cluster, Failure, TopicPartition, failure
+from cli.client import Cluster, Exit, Failure, TopicPartition, failure
 from cli.groups import offsets_change, offsets_requests
 from cli.groups.finding import unknown_group
 from cli.groups.offset_formats import Scope, merge_scopes
@@ -22,20 +22,20 @@ def run(options: argparse.Namespace) -> int:
     scopes = merge_scopes(options.topics)
     with Cluster.of(options) as cluster:
         if cluster.version(OffsetDeleteRequest.API_KEY) < 0:
-            raise Failure(EXIT.UNSUPPORTED, "the cluster cannot delete offsets (OffsetDelete, Kafka 2.4); `tenure group delete` deletes a group with all its offsets")
-        committed = offsets_requests.committed(cluster, [group])[group]
+            raise Failure(Exit.UNSUPPORTED, "the cluster cannot delete offsets (OffsetDelete, Kafka 2.4); `tenure group delete` deletes a group with all its offsets")
+        committed = offsets_requests.fetch_committed(cluster, [group])[group]
         if not committed:
             group_status = offsets_requests.group_status(cluster, group)
             if not group_status.exists:
                 raise unknown_group(cluster, group)
             if group_status.is_share_group:
-                raise Failure(EXIT.REFUSED, share_group_text(group))
+                raise Failure(Exit.REFUSED, share_group_text(group))
         chosen = {tp: committed[tp] for tp in sorted(committed) if in_scopes(tp, scopes)}
         missing_lines = [f"group {group} has committed nothing for {scope}" for scope in not_committed(scopes, committed)]
         if not chosen:
             if screen.json:
                 screen.document(document(group, chosen, dry_run=options.dry_run, errors={}))
-            return max(screen.fail(Failure(EXIT.MISSING, line, word="no-offsets")) for line in missing_lines)
+            return max(screen.fail(Failure(Exit.MISSING, line, kind="no-offsets")) for line in missing_lines)
         for line in missing_lines:
             screen.warn(line)
         if not screen.json:
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         if options.dry_run:
             return finish_dry_run(screen, group, chosen, offsets_requests.group_status(cluster, group).topics)
         if not screen.confirm(f"Delete {counted(chosen)} of group {group}?", options):
-            raise Failure(EXIT.REFUSED, "nothing was changed")
+            raise Failure(Exit.REFUSED, "nothing was changed")
         errors = offsets_change.delete(cluster, group, chosen)
     return finish(screen, group, chosen, errors)
 
@@ -80,7 +80,7 @@ def finish_dry_run(screen: Screen, group: str, chosen: Mapping[TopicPartition, C
     else:
         would = f"{counted(chosen.keys() - errors.keys())} would be deleted" if len(errors) < len(chosen) else "nothing would be deleted"
         screen.line(f"dry run: nothing was changed, {would}")
-    return EXIT.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "would not be deleted")
+    return Exit.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "would not be deleted")
 
 
 def finish(screen: Screen, group: str, chosen: Mapping[TopicPartition, Committed], errors: Mapping[TopicPartition, int]) -> int:
@@ -89,7 +89,7 @@ def finish(screen: Screen, group: str, chosen: Mapping[TopicPartition, Committed
     done = [tp for tp in chosen if tp not in errors]
     if not screen.json and done:
         screen.line(f"deleted {counted(done)} of group {group}")
-    return EXIT.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "not deleted")
+    return Exit.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "not deleted")
 
 
 def refusal(group: str, error: int) -> Failure:

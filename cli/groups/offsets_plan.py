@@ -21,7 +21,7 @@ class Bounds(NamedTuple):
     latest: int
 
 
-class Move(NamedTuple):
+class OffsetChange(NamedTuple):
     """The planned change of one partition's committed offset."""
 
     topic: str
@@ -59,24 +59,24 @@ class NotCommitted(Exception):
         self.partitions = partitions
 
 
-def to_bound(earliest: bool, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[Move]:
+def to_bound(earliest: bool, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[OffsetChange]:
     return [
         move(tp, Committed(bounds[tp].earliest if earliest else bounds[tp].latest), bounds[tp], committed) for tp in sorted(bounds)
     ]
 
 
-def to_offset(offset: int, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[Move]:
+def to_offset(offset: int, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[OffsetChange]:
     return to_wanted(dict.fromkeys(bounds, Committed(offset)), bounds, committed)
 
 
 def to_wanted(
     wanted: Mapping[TopicPartition, Committed], bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]
-) -> list[Move]:
+) -> list[OffsetChange]:
     """Move each partition to its wanted offset, or to the nearest offset within its log."""
     return [clamped(tp, wanted[tp], bounds[tp], committed) for tp in sorted(bounds)]
 
 
-def shifted(by: int, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[Move]:
+def shifted(by: int, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[OffsetChange]:
     if not_committed := sorted(bounds.keys() - committed.keys()):
         raise NotCommitted(not_committed)
     return [clamped(tp, Committed(committed[tp].offset + by), bounds[tp], committed) for tp in sorted(bounds)]
@@ -87,7 +87,7 @@ def to_time(
     time_text: str,
     bounds: Mapping[TopicPartition, Bounds],
     committed: Mapping[TopicPartition, Committed],
-) -> list[Move]:
+) -> list[OffsetChange]:
     """Move to the first record at or after a time. None in `first_offsets`: no such record; move to the log end."""
     remark = f"no record since {time_text}: to the end"
     return [
@@ -95,7 +95,7 @@ def to_time(
     ]
 
 
-def to_current(bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[Move]:
+def to_current(bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[OffsetChange]:
     """Commit the same offsets again, which restarts their retention."""
     remark = "nothing was committed: to the end"
     return [
@@ -104,7 +104,7 @@ def to_current(bounds: Mapping[TopicPartition, Bounds], committed: Mapping[Topic
     ]
 
 
-def clamped(tp: TopicPartition, wanted: Committed, bounds: Bounds, committed: Mapping[TopicPartition, Committed]) -> Move:
+def clamped(tp: TopicPartition, wanted: Committed, bounds: Bounds, committed: Mapping[TopicPartition, Committed]) -> OffsetChange:
     """Clamp the offset to the log, as kafka-consumer-groups does."""
     if wanted.offset < bounds.earliest:
         return move(tp, Committed(bounds.earliest), bounds, committed, f"{wanted.offset} is before the earliest")
@@ -113,6 +113,6 @@ def clamped(tp: TopicPartition, wanted: Committed, bounds: Bounds, committed: Ma
     return move(tp, wanted, bounds, committed)
 
 
-def move(tp: TopicPartition, after: Committed, bounds: Bounds, committed: Mapping[TopicPartition, Committed], remark: str | None = None) -> Move:
+def move(tp: TopicPartition, after: Committed, bounds: Bounds, committed: Mapping[TopicPartition, Committed], remark: str | None = None) -> OffsetChange:
     before = committed.get(tp)
-    return Move(tp[0], tp[1], None if before is None else before.offset, after, bounds, remark)
+    return OffsetChange(tp[0], tp[1], None if before is None else before.offset, after, bounds, remark)

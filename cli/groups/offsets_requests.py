@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cli.client import EXIT, Failure, TopicPartition, check, failure
+from cli.client import Exit, Failure, TopicPartition, check, failure
 from cli.failure import UNKNOWN_PARTITION
 from cli.groups.offsets_plan import Bounds, Committed
 from cli.topics.finding import required_topics
@@ -53,20 +53,20 @@ class GroupStatus(NamedTuple):
 # Committed offsets
 
 
-def committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[TopicPartition, Committed]]:
+def fetch_committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[TopicPartition, Committed]]:
     """The committed offsets of each group: an empty dict for a group that does not exist."""
     offsets: dict[str, dict[TopicPartition, Committed]] = {}
     if len(groups) > 1:
         for broker_id, names in cluster.coordinators(groups).items():
             if len(names) > 1 and cluster.version(OffsetFetchRequest.API_KEY, broker_id) >= MANY_GROUPS_VERSION:
-                reply = cluster.node(broker_id, OffsetFetchRequest([OffsetFetchRequestGroup(name) for name in names]))
+                reply = cluster.send_to_broker(broker_id, OffsetFetchRequest([OffsetFetchRequestGroup(name) for name in names]))
                 for group in reply.groups:
                     if group.error_code not in RETRIABLE:  # with a retriable error, request the group alone below, with retries
                         offsets[group.group_id] = offsets_of(group, group.group_id)
     for name in groups:
         if name not in offsets:
             request = OffsetFetchRequest([OffsetFetchRequestGroup(name)], name)
-            reply = cluster.coordinator(name, request, oldest=ALL_TOPICS_VERSION)
+            reply = cluster.send_to_coordinator(name, request, oldest=ALL_TOPICS_VERSION)
             offsets[name] = offsets_of(reply.groups[0] if reply.groups else reply, name)
     return offsets
 
@@ -96,7 +96,7 @@ def partitions_of(cluster: Cluster, scopes: Mapping[str, Collection[int] | None]
         existing = topics[topic].partitions
         missing = sorted(set(numbers or ()) - existing.keys())
         if missing:
-            raise Failure(EXIT.MISSING, f"topic {topic} has no partition {list_names(map(str, missing))}: it has {len(existing)}, numbered from 0", word=UNKNOWN_PARTITION)
+            raise Failure(Exit.MISSING, f"topic {topic} has no partition {list_names(map(str, missing))}: it has {len(existing)}, numbered from 0", kind=UNKNOWN_PARTITION)
         partitions |= {(topic, partition) for partition in (existing if numbers is None else numbers)}
     return partitions
 
@@ -148,13 +148,13 @@ def raise_for(errors: Mapping[TopicPartition, int]) -> None:
 def group_status(cluster: Cluster, group: str) -> GroupStatus:
     """Describe a group, by ConsumerGroupDescribe (KIP-848) or else by DescribeGroups."""
     if cluster.version(ConsumerGroupDescribeRequest.API_KEY) >= 0:
-        consumer_group = cluster.coordinator(group, ConsumerGroupDescribeRequest([group])).groups[0]
+        consumer_group = cluster.send_to_coordinator(group, ConsumerGroupDescribeRequest([group])).groups[0]
         if consumer_group.error_code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             check(consumer_group.error_code, f"group {group}", consumer_group.error_message)
             topics = {name for member in consumer_group.members for name in member.subscribed_topic_names}
             topics |= {part.topic_name for member in consumer_group.members for part in member.assignment.topic_partitions}
             return GroupStatus(True, consumer_group.group_state, len(consumer_group.members), frozenset(topics))
-    classic_group = cluster.coordinator(group, DescribeGroupsRequest([group])).groups[0]
+    classic_group = cluster.send_to_coordinator(group, DescribeGroupsRequest([group])).groups[0]
     if classic_group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (classic_group.group_state == "Dead" and not classic_group.error_code):
         return other_type_status(cluster, group) or GroupStatus(False, "", 0)
     check(classic_group.error_code, f"group {group}", classic_group.error_message)
@@ -166,7 +166,7 @@ def other_type_status(cluster: Cluster, group: str) -> GroupStatus | None:
     """The status of a share or streams group, which DescribeGroups reports as missing."""
     if cluster.version(ListGroupsRequest.API_KEY) < TYPES_VERSION:
         return None
-    listed = cluster.coordinator(group, ListGroupsRequest([], ["share", "streams"])).groups
+    listed = cluster.send_to_coordinator(group, ListGroupsRequest([], ["share", "streams"])).groups
     return next((GroupStatus(True, entry.group_state, 0, kind=entry.group_type.lower()) for entry in listed if entry.group_id == group), None)
 
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from cli.client import EXIT, Cluster, Failure, TopicPartition, by_topic, failure
+from cli.client import Cluster, Exit, Failure, TopicPartition, by_topic, failure
 from cli.groups import offsets_change, offsets_file, offsets_plan, offsets_requests
 from cli.groups.finding import nonempty_group, stop_first
 from cli.groups.offset_formats import Scope, merge_scopes, time_text
-from cli.groups.offsets_plan import Bounds, Committed, Move, NotCommitted
+from cli.groups.offsets_plan import Bounds, Committed, NotCommitted, OffsetChange
 from cli.groups.offsets_requests import GroupStatus
 from cli.shown import Column, Painted, Role, Screen, counted, plain
 from protocol.errors import ErrorCode
@@ -24,14 +24,14 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     group = options.group
     if not (options.topics or options.all_topics or options.from_file):
-        raise Failure(EXIT.USAGE, "name the partitions: --topic T[:P,...] or --all-topics")
+        raise Failure(Exit.USAGE, "name the partitions: --topic T[:P,...] or --all-topics")
     wanted = None if options.from_file is None else read_file(options.from_file, group)
     with Cluster.of(options) as cluster:
         status = offsets_requests.group_status(cluster, group)
         if status.is_share_group:
-            raise Failure(EXIT.REFUSED, share_group_text(group))
+            raise Failure(Exit.REFUSED, share_group_text(group))
         if not status.is_empty and not options.dry_run:
-            raise Failure(EXIT.REFUSED, nonempty_text(group, status))
+            raise Failure(Exit.REFUSED, nonempty_text(group, status))
         planner = Planner(cluster, screen, options, wanted)
         plan = planner.plan()
         if options.export:
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         if options.dry_run:
             return finish_dry_run(screen, group, status, plan)
         if not screen.confirm(f"Set {counted(len(plan), 'partition')} of group {group}?", options):
-            raise Failure(EXIT.REFUSED, "nothing was changed")
+            raise Failure(Exit.REFUSED, "nothing was changed")
         errors = offsets_change.commit(cluster, group, plan)
     return finish(screen, group, status, plan, errors)
 
@@ -60,17 +60,17 @@ class Planner:
         self.group: str = options.group
         self.since: str | None = None  # the target time, if there is one
 
-    def plan(self) -> list[Move]:
-        committed = offsets_requests.committed(self.cluster, [self.group])[self.group]
+    def plan(self) -> list[OffsetChange]:
+        committed = offsets_requests.fetch_committed(self.cluster, [self.group])[self.group]
         partitions = self.partitions(committed)
         bounds, errors = offsets_requests.bounds(self.cluster, partitions)
         offsets_requests.raise_for(errors)
         try:
             return self.moves(bounds, committed)
         except NotCommitted as error:
-            raise Failure(EXIT.MISSING, self.nothing_to_shift(error.partitions)) from error
+            raise Failure(Exit.MISSING, self.nothing_to_shift(error.partitions)) from error
 
-    def moves(self, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[Move]:
+    def moves(self, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[OffsetChange]:
         options = self.options
         if self.wanted is not None:
             return offsets_plan.to_wanted(self.wanted, bounds, committed)
@@ -99,7 +99,7 @@ class Planner:
         offsets_requests.partitions_of(self.cluster, scopes)
         chosen = {tp for tp in self.wanted if in_scopes(tp, scopes)}
         if not chosen:
-            raise Failure(EXIT.MISSING, f"{self.options.from_file} has no offsets of {', '.join(map(str, self.options.topics))}")
+            raise Failure(Exit.MISSING, f"{self.options.from_file} has no offsets of {', '.join(map(str, self.options.topics))}")
         in_file: dict[str, set[int]] = {}
         for topic, partition in chosen:
             in_file.setdefault(topic, set()).add(partition)
@@ -107,13 +107,13 @@ class Planner:
 
     def existing_committed(self, committed: Mapping[TopicPartition, Committed]) -> set[TopicPartition]:
         if not committed:
-            raise Failure(EXIT.MISSING, f"group {self.group} has committed no offsets: name topics with --topic")
+            raise Failure(Exit.MISSING, f"group {self.group} has committed no offsets: name topics with --topic")
         missing = offsets_requests.missing_partitions(self.cluster, committed)
         for topic, partitions in by_topic(sorted(missing)).items():
             problem = failure(missing[topic, partitions[0]], f"topic {topic}").line
             self.screen.warn(f"{problem}; the committed offset of {Scope(topic, tuple(partitions))} stays")
         if not committed.keys() - missing.keys():
-            raise Failure(EXIT.MISSING, f"group {self.group} has committed offsets only for partitions that do not exist any more")
+            raise Failure(Exit.MISSING, f"group {self.group} has committed offsets only for partitions that do not exist any more")
         return set(committed.keys() - missing.keys())
 
     def nothing_to_shift(self, partitions: list[TopicPartition]) -> str:
@@ -143,14 +143,14 @@ def read_file(name: str, group: str) -> dict[TopicPartition, Committed]:
             raise ValueError(f"it is larger than {FILE_BYTES_MAX >> 20} MiB")
         return offsets_file.read(data.decode("utf-8-sig"), group)
     except OSError as error:
-        raise Failure(EXIT.MISSING, f"{name}: {(error.strerror or str(error)).lower()}") from error
+        raise Failure(Exit.MISSING, f"{name}: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
-        raise Failure(EXIT.DAMAGED, f"{name}: it is not text in UTF-8") from error
+        raise Failure(Exit.DAMAGED, f"{name}: it is not text in UTF-8") from error
     except ValueError as error:
-        raise Failure(EXIT.DAMAGED, f"{name}: {plain(str(error))}") from error
+        raise Failure(Exit.DAMAGED, f"{name}: {plain(str(error))}") from error
 
 
-def export(name: str, group: str, plan: list[Move]) -> None:
+def export(name: str, group: str, plan: list[OffsetChange]) -> None:
     import json
 
     if name.endswith(".json"):
@@ -160,7 +160,7 @@ def export(name: str, group: str, plan: list[Move]) -> None:
     try:
         Path(name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Failure(EXIT.OUTPUT, f"{name}: {(error.strerror or str(error)).lower()}; nothing was changed") from error
+        raise Failure(Exit.OUTPUT, f"{name}: {(error.strerror or str(error)).lower()}; nothing was changed") from error
 
 
 # Output
@@ -176,50 +176,50 @@ def share_group_text(group: str) -> str:
     return f"group {group} is a share group, which commits no offsets; use kafka-share-groups.sh"
 
 
-def show(screen: Screen, plan: list[Move]) -> None:
+def show(screen: Screen, plan: list[OffsetChange]) -> None:
     remarks = any(move.remark for move in plan)
     columns: list[Column | str] = [Column("TOPIC", False), "PARTITION", "FROM", "TO", Column("DIFFERENCE", True), "EARLIEST", "LATEST"]
     screen.table(columns + [Column("NOTE", False)] * remarks, [cells(move, remarks) for move in plan])
 
 
-def cells(move: Move, remarks: bool) -> list[object]:
+def cells(move: OffsetChange, remarks: bool) -> list[object]:
     difference = None if move.difference is None else f"{move.difference:+d}" if move.difference else "0"
     role = Role.DIM if not move.difference else Role.CAREFUL if move.difference < 0 else Role.GOOD
     row: list[object] = [move.topic, move.partition, move.before, move.after.offset, Painted(difference, role), *move.bounds]
     return row + [Painted(move.remark or "", Role.CAREFUL)] * remarks
 
 
-def document(group: str, status: GroupStatus, plan: list[Move], *, dry_run: bool, errors: Mapping[TopicPartition, int]) -> dict[str, object]:
+def document(group: str, status: GroupStatus, plan: list[OffsetChange], *, dry_run: bool, errors: Mapping[TopicPartition, int]) -> dict[str, object]:
     rows = [move.document() | {"error": refusal(group, errors[tp]).document() if (tp := (move.topic, move.partition)) in errors else None} for move in plan]
     return {"group": group, "dry_run": dry_run, "new_group": not status.exists, "members": status.members, "offsets": rows}
 
 
-def finish_dry_run(screen: Screen, group: str, status: GroupStatus, plan: list[Move]) -> int:
+def finish_dry_run(screen: Screen, group: str, status: GroupStatus, plan: list[OffsetChange]) -> int:
     if screen.json:
         screen.document(document(group, status, plan, dry_run=True, errors={}))
     elif status.is_empty:
         new = "; the group does not exist yet and would be created" if not status.exists else ""
         screen.line(f"dry run: nothing was changed, {counted(len(plan), 'partition')} would be set{new}")
     if not status.is_empty:
-        raise Failure(EXIT.REFUSED, f"this would be refused: {nonempty_text(group, status)}")
-    return EXIT.DONE
+        raise Failure(Exit.REFUSED, f"this would be refused: {nonempty_text(group, status)}")
+    return Exit.DONE
 
 
-def finish(screen: Screen, group: str, status: GroupStatus, plan: list[Move], errors: Mapping[TopicPartition, int]) -> int:
+def finish(screen: Screen, group: str, status: GroupStatus, plan: list[OffsetChange], errors: Mapping[TopicPartition, int]) -> int:
     if screen.json:
         screen.document(document(group, status, plan, dry_run=False, errors=errors))
     done = [move for move in plan if (move.topic, move.partition) not in errors]
     if not screen.json and done:
         new = "; the group is new" if not status.exists else ""
         screen.line(f"set {counted(len(done), 'partition')} of group {group}{new}")
-    return EXIT.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "not set")
+    return Exit.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "not set")
 
 
 def refusal(group: str, error: int) -> Failure:
     if error in offsets_change.HAS_MEMBERS:
         return nonempty_group(f"group {group} has members now", group, 2)
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
-        return Failure(EXIT.REFUSED, f"group {group} is not a consumer group, and accepts no offsets from administrators")
+        return Failure(Exit.REFUSED, f"group {group} is not a consumer group, and accepts no offsets from administrators")
     return failure(error, f"group {group}")
 
 
@@ -233,5 +233,5 @@ def report_errors(screen: Screen, errors: Mapping[TopicPartition, int], failure_
         problem = failure_of(error)
         scopes_text = ", ".join(str(Scope(topic, tuple(numbers))) for topic, numbers in by_topic(sorted(partitions)).items())
         screen.fail(problem, f"{scopes_text} {action}: {problem.line}")
-        code = code or problem.code
+        code = code or problem.exit_code
     return code

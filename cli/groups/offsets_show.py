@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from cli.client import EXIT, Cluster, TopicPartition, failure
+from cli.client import Cluster, Exit, TopicPartition, failure
 from cli.groups import offsets_requests, offsets_reset
 from cli.groups.finding import unknown_group, unknown_group_failure
 from cli.groups.offset_formats import merge_scopes
@@ -59,11 +59,11 @@ def run(options: argparse.Namespace) -> int:
         raise problem
     for group in [group for group, status in statuses.items() if status.is_share_group]:
         screen.warn(offsets_reset.share_group_text(group))
-    return max([screen.fail(unknown_group_failure(group)) for group in missing], default=EXIT.DONE)
+    return max([screen.fail(unknown_group_failure(group)) for group in missing], default=Exit.DONE)
 
 
 def rows_of(cluster: Cluster, groups: list[str], scopes: Mapping[str, Collection[int] | None]) -> dict[str, list[Row]]:
-    committed = offsets_requests.committed(cluster, groups)
+    committed = offsets_requests.fetch_committed(cluster, groups)
     requested = offsets_requests.partitions_of(cluster, scopes)
     partitions_of_group = {group: requested if scopes else set(committed[group]) for group in groups}
     every = set().union(*partitions_of_group.values())

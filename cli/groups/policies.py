@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure, check, failure
+from cli.client import Exit, Failure, check, failure
 from cli.groups.policy_status import status_document
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResult
 from protocol.messages.list_config_resources import ListConfigResourcesRequest
@@ -29,7 +29,7 @@ class Policy(NamedTuple):
     source: int
 
     @property
-    def own(self) -> bool:
+    def is_own(self) -> bool:
         return self.source == OWN
 
 
@@ -42,7 +42,7 @@ class GroupPolicies(NamedTuple):
 
     @property
     def own(self) -> dict[str, str]:
-        return {policy.name: policy.value for policy in self.policies if policy.own}
+        return {policy.name: policy.value for policy in self.policies if policy.is_own}
 
     @property
     def effective(self) -> dict[str, str]:
@@ -55,7 +55,7 @@ class GroupPolicies(NamedTuple):
 
 
 def policies_of(cluster: Cluster, group: str) -> GroupPolicies:
-    reply = cluster.coordinator(group, DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, None)]))
+    reply = cluster.send_to_coordinator(group, DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, None)]))
     (result,) = reply.results
     check(result.error_code, f"group {group}", result.error_message)
     return _of(result)
@@ -77,13 +77,13 @@ def statuses_of(cluster: Cluster, groups: Collection[Group]) -> dict[str, dict[s
     for broker_id, names in by_broker.items():
         if cluster.version(ListConfigResourcesRequest.API_KEY, broker_id) < BY_TYPE_VERSION:
             continue  # an older Apache Kafka, without settings of groups
-        reply = cluster.node(broker_id, DescribeConfigsRequest([DescribeConfigsResource(GROUP, name, None) for name in names]))
+        reply = cluster.send_to_broker(broker_id, DescribeConfigsRequest([DescribeConfigsResource(GROUP, name, None) for name in names]))
         statuses |= {result.resource_name: _of(result).status for result in reply.results if not result.error_code}
     return {group.id: statuses.get(group.id, {}) for group in groups}
 
 
 def groups_with_policies(cluster: Cluster) -> Sequence[str]:
-    reply = cluster.any(ListConfigResourcesRequest([GROUP]), oldest=BY_TYPE_VERSION)
+    reply = cluster.send_to_any(ListConfigResourcesRequest([GROUP]), oldest=BY_TYPE_VERSION)
     if reply.error_code:
         raise failure(reply.error_code, "the settings of groups")
     return sorted({config_resource.resource_name for config_resource in reply.config_resources if config_resource.resource_type == GROUP})
@@ -92,5 +92,5 @@ def groups_with_policies(cluster: Cluster) -> Sequence[str]:
 def unsupported_policies(message: str | None) -> Failure | None:
     """The failure for a cluster without policies."""
     if message is not None and "Unknown group config name" in message:
-        return Failure(EXIT.UNSUPPORTED, "the cluster has no policies of groups: only Tenure brokers have them")
+        return Failure(Exit.UNSUPPORTED, "the cluster has no policies of groups: only Tenure brokers have them")
     return None

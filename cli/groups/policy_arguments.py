@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.arguments import add_change, add_cluster, add_command, add_family
+from cli.arguments import add_change_options, add_cluster_options, add_command, add_family
 
 NAMES = (
     "registration.timeout.ms, expansion.timeout.ms, instance.ids, roster.timeout.ms, roster.strict, target.group.size, "
@@ -46,8 +46,8 @@ def add_set(commands: Any) -> None:
     parser.add_argument("settings", metavar="NAME=VALUE", type=setting, nargs="*", help="a policy and its value")
     parser.add_argument("--add-instances", metavar="NAMES", help="add names to instance.ids; ranges as in worker-[01-12]")
     parser.add_argument("--remove-instances", metavar="NAMES", help="remove names from instance.ids (needs roster.strict=true)")
-    add_change(parser)
-    add_cluster(parser)
+    add_change_options(parser)
+    add_cluster_options(parser)
 
 
 def add_unset(commands: Any) -> None:
@@ -62,8 +62,8 @@ def add_unset(commands: Any) -> None:
     parser.add_argument("group", metavar="GROUP", help="which group")
     parser.add_argument("names", metavar="NAME", nargs="*", help="a policy")
     parser.add_argument("--all", action="store_true", help="every policy that is set")
-    add_change(parser)
-    add_cluster(parser)
+    add_change_options(parser)
+    add_cluster_options(parser)
 
 
 def add_show(commands: Any) -> None:
@@ -76,7 +76,7 @@ def add_show(commands: Any) -> None:
         examples=("tenure group policy show orders", "tenure group policy show orders --json"),
     )
     parser.add_argument("group", metavar="GROUP", help="which group")
-    add_cluster(parser)
+    add_cluster_options(parser)
 
 
 def add_list(commands: Any) -> None:
@@ -88,7 +88,7 @@ def add_list(commands: Any) -> None:
         description="List all groups that have policies, including groups that do not exist yet.",
         examples=("tenure group policy list", "tenure group policy list --json"),
     )
-    add_cluster(parser)
+    add_cluster_options(parser)
 
 
 def add_rebalance(actions: Any) -> None:
@@ -103,8 +103,8 @@ def add_rebalance(actions: Any) -> None:
     )
     parser.add_argument("group", metavar="GROUP", help="which group")
     parser.add_argument("--reason", metavar="TEXT", required=True, help="why; shown in the group's history")
-    add_change(parser)
-    add_cluster(parser)
+    add_change_options(parser)
+    add_cluster_options(parser)
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from cli.client import EXIT, Cluster, Failure, check
+from cli.client import Cluster, Exit, Failure, check
 from cli.groups.described import describe
 from cli.groups.policies import GROUP, INSTANCE_IDS, REQUEST, policies_of, unsupported_policies
 from cli.groups.policy_effects import effects
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
             return print_result(screen, options, before, changes, [*predicted_effects, *remarks, "dry run: " + NOTHING])
         question = "".join(f"{plain(line)}\n" for line in predicted_effects) + plain(f"Change the policies of group {options.group}?")
         if not screen.confirm(question, options):
-            raise Failure(EXIT.REFUSED, NOTHING)
+            raise Failure(Exit.REFUSED, NOTHING)
         send(cluster, options.group, changes, dry_run=False)
         after = policies_of(cluster, options.group)
     if hasattr(options, "reason"):
@@ -50,14 +50,14 @@ def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> tup
         return [AlterableConfig(REQUEST, SET, options.reason)], []
     if options.policy_action == "unset":
         if bool(options.names) == bool(options.all):
-            raise Failure(EXIT.USAGE, "name the policies to unset, or --all of them")
+            raise Failure(Exit.USAGE, "name the policies to unset, or --all of them")
         return unset(list(before.own) if options.all else list(dict.fromkeys(options.names)), before)
     names = [name for name, _ in options.settings]
     by_instances = bool(options.add_instances) + bool(options.remove_instances)
     if not names and not by_instances:
-        raise Failure(EXIT.USAGE, "name what to set: NAME=VALUE, --add-instances or --remove-instances (see tenure group policy set --help)")
+        raise Failure(Exit.USAGE, "name what to set: NAME=VALUE, --add-instances or --remove-instances (see tenure group policy set --help)")
     if len(set(names)) < len(names) or by_instances > 1 or (by_instances and INSTANCE_IDS in names):
-        raise Failure(EXIT.USAGE, "each policy can be changed once in one command")
+        raise Failure(Exit.USAGE, "each policy can be changed once in one command")
     settings, remarks = with_names_once(options.settings, before)
     changes = [AlterableConfig(name, SET, value) for name, value in settings if name == REQUEST or before.own.get(name) != value]
     if not by_instances:
@@ -87,7 +87,7 @@ def unset(names: list[str], before: GroupPolicies) -> tuple[list[AlterableConfig
         return [], [plain(f"group {before.group} has no policies")]
     for name in names:
         if name not in POLICY_NAMES and name not in before.own:
-            raise Failure(EXIT.REFUSED, f"group {before.group}: {name}: there is no such policy; the policies of a group are {', '.join(POLICY_NAMES)}")
+            raise Failure(Exit.REFUSED, f"group {before.group}: {name}: there is no such policy; the policies of a group are {', '.join(POLICY_NAMES)}")
     remarks = [plain(f"group {before.group}: {name} is not set") for name in names if name not in before.own]
     return [AlterableConfig(name, DELETE, None) for name in names if name in before.own], remarks
 
@@ -108,7 +108,7 @@ def changed_instances(text: str, operation: int, before: GroupPolicies) -> tuple
 
 
 def send(cluster: Cluster, group: str, changes: list[AlterableConfig], *, dry_run: bool) -> None:
-    reply = cluster.coordinator(group, IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP, group, changes)], dry_run))
+    reply = cluster.send_to_coordinator(group, IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP, group, changes)], dry_run))
     for result in reply.responses:
         if result.error_code:
             raise_if_unsupported(result.error_message)
@@ -158,4 +158,4 @@ def print_result(screen: Screen, options: argparse.Namespace, policies: GroupPol
     else:
         for line in lines:
             screen.line(line)
-    return EXIT.DONE
+    return Exit.DONE

@@ -55,9 +55,9 @@ def _registration(group: Group, timeout: str | None, status: Mapping[str, str]) 
         if "away" in status:
             yield f"the members that are away would be removed in one rebalance: {readable_status(status['away'])}"
         return
-    dynamic = len(group.members) - group.static
+    dynamic = len(group.members) - group.static_count
     standbys = standbys_of(group, status)
-    static = group.static - sum(standby.instance_id is not None for standby in standbys)  # standbys have no partitions to keep
+    static = group.static_count - sum(standby.instance_id is not None for standby in standbys)  # standbys have no partitions to keep
     pronoun = "its" if static == 1 else "their"
     unless = ", unless a standby takes the seat" if standbys else ""
     yield f"{counted(static, 'static member')} would keep {pronoun} partitions for up to {format_duration(int(timeout))} after the session ended{unless}"

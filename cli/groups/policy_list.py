@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cli.client import EXIT, Cluster
+from cli.client import Cluster, Exit
 from cli.groups.policies import groups_with_policies, policies_of
 from cli.shown import Column, Screen
 
@@ -20,4 +20,4 @@ def run(options: argparse.Namespace) -> int:
     else:
         columns = [Column("GROUP", False), Column("POLICY", False), Column("VALUE", False)]
         screen.table(columns, [(group.group, *policy) for group in groups for policy in group.own.items()])
-    return EXIT.DONE
+    return Exit.DONE

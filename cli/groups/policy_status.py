@@ -25,7 +25,7 @@ def readable_status(value: str) -> str:
 
 def standbys_of(group: Group, status: Mapping[str, str]) -> list[GroupMember]:
     """The group's standbys (policy target.group.size), the longest-waiting first."""
-    members = {member.seat: member for member in group.members}
+    members = {member.member_key: member for member in group.members}
     return [members[name] for name, _ in _ENTRY.findall(status.get("standby", "")) if name in members]
 
 

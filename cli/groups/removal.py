@@ -37,12 +37,12 @@ class TakeOver(NamedTuple):
     standby: GroupMember
 
 
-class Removal(NamedTuple):
+class RemovalPrediction(NamedTuple):
     leaving: list[GroupMember]
     staying: list[GroupMember]
     rebalances: bool
     moves: list[Move]
-    stops: bool  # whether the staying members also give up their partitions during the rebalance (eager assignors)
+    stops_staying_members: bool  # whether the staying members also give up their partitions during the rebalance (eager assignors)
     standbys: list[GroupMember]  # those of the staying members that are standbys now
     take_overs: list[TakeOver]  # without a rebalance
     full: bool  # whether all seats under target.group.size are taken afterwards, so that a member that joins is a standby
@@ -53,7 +53,9 @@ class Removal(NamedTuple):
         return len(self.staying) - len(self.standbys)
 
 
-def predict(group: Group, leaving: Sequence[GroupMember], partitions: Mapping[str, int], standbys: Sequence[GroupMember] = ()) -> Removal:
+def predict(
+    group: Group, leaving: Sequence[GroupMember], partitions: Mapping[str, int], standbys: Sequence[GroupMember] = ()
+) -> RemovalPrediction:
     """Predict the removal. `partitions`: the number of partitions of each topic, as far as known; `standbys`: the longest-waiting first."""
     ids = {member.member_id for member in leaving}
     staying = [member for member in group.members if member.member_id not in ids]
@@ -64,7 +66,8 @@ def predict(group: Group, leaving: Sequence[GroupMember], partitions: Mapping[st
     take_overs = find_take_overs(group, removed, waiting) if standbys and staying else None
     if take_overs is not None:
         moves = [Move(partition, seat.removed, seat.standby) for seat in take_overs for partition in seat.removed.assigned or ()]
-        return Removal(list(leaving), staying, False, sorted(moves, key=lambda move: move.partition), False, waiting, take_overs, full)
+        moves.sort(key=lambda move: move.partition)
+        return RemovalPrediction(list(leaving), staying, False, moves, False, waiting, take_overs, full)
     active = [member for member in group.members if member.member_id not in standby_ids]
     successors = [*(member for member in active if member.member_id not in ids), *waiting[: len(removed)]]
     owners = group.owners
@@ -81,7 +84,7 @@ def predict(group: Group, leaving: Sequence[GroupMember], partitions: Mapping[st
             for partition, owner in sorted(owners.items())
             if after.get(partition) != owner.member_id
         ]
-    return Removal(list(leaving), staying, rebalances, moves, rebalances and not group.cooperative, waiting, [], full)
+    return RemovalPrediction(list(leaving), staying, rebalances, moves, rebalances and not group.cooperative, waiting, [], full)
 
 
 def find_take_overs(group: Group, removed: Sequence[GroupMember], standbys: Sequence[GroupMember]) -> list[TakeOver] | None:

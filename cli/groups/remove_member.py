@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from cli.client import EXIT, Cluster, Failure, failure
+from cli.client import Cluster, Exit, Failure, failure
 from cli.failure import UNKNOWN_MEMBER
 from cli.groups.described import describe, describe_one
 from cli.groups.members import check_readable
@@ -21,7 +21,7 @@ from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 if TYPE_CHECKING:
     from cli.groups.described import Group, GroupMember
-    from cli.groups.removal import Removal
+    from cli.groups.removal import RemovalPrediction
 
 BATCHED_VERSION = 3  # several members, and instance ids (KIP-345)
 REASON_VERSION = 5  # KIP-800
@@ -31,7 +31,7 @@ REASON = "removed by an administrator (tenure group remove-member)"
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     if bool(options.all) == bool(options.instances or options.members):
-        raise Failure(EXIT.USAGE, "name the members: --instance ID, --member ID (each may be repeated), or --all of them")
+        raise Failure(Exit.USAGE, "name the members: --instance ID, --member ID (each may be repeated), or --all of them")
     with Cluster.of(options) as cluster:
         group = describe_one(cluster, options.group)
         check_readable(group)
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
                 screen.document(document(group, predict(group, [], {}), options.dry_run, {}))
             else:
                 screen.line(plain(f"group {group.id} has no members: nothing was changed"))
-            return EXIT.DONE
+            return Exit.DONE
         standbys = standbys_of(group, statuses_of(cluster, [group])[group.id])
         removal = predict(group, leaving, partition_counts(cluster, group), standbys)
         if not screen.json:
@@ -51,9 +51,9 @@ def run(options: argparse.Namespace) -> int:
                 screen.document(document(group, removal, True, {}))
             else:
                 screen.line("dry run: nothing was changed")
-            return EXIT.DONE
+            return Exit.DONE
         if not screen.confirm(plain(f"Remove {members_text(leaving)} from group {group.id}?"), options):
-            raise Failure(EXIT.REFUSED, "nothing was changed")
+            raise Failure(Exit.REFUSED, "nothing was changed")
         if options.reason and cluster.version(LeaveGroupRequest.API_KEY, group.coordinator) < REASON_VERSION:
             screen.warn("the cluster accepts no reasons (Kafka 3.2 and later do); the member is removed without one")
         named_by_id = {member.member_id for member in leaving if member.member_id in options.members}
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
     """The members that the options name. Raises Failure if one of them does not exist."""
     if options.all:
-        return sorted(group.members, key=lambda member: (member.instance_id is None, member.seat))
+        return sorted(group.members, key=lambda member: (member.instance_id is None, member.member_key))
     members: dict[str, GroupMember] = {}
     missing = []
     by_instance = {member.instance_id: member for member in reversed(group.members)}
@@ -82,9 +82,9 @@ def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
     if missing:
         present = list_names(sorted(member.instance_id or member.member_id for member in group.members))
         raise Failure(
-            EXIT.MISSING,
+            Exit.MISSING,
             f"group {group.id} has no {' and no '.join(missing)}; it has {present or 'no members'}; nothing was changed",
-            word=UNKNOWN_MEMBER,
+            kind=UNKNOWN_MEMBER,
             hint=f"tenure group members {group.id} lists the members",
         )
     return list(members.values())
@@ -106,7 +106,7 @@ def remove(cluster: Cluster, group: str, leaving: list[GroupMember], named_by_id
         MemberIdentity("" if member.instance_id is not None and member.member_id not in named_by_id else member.member_id, member.instance_id, reason)
         for member in leaving
     ]
-    reply = cluster.coordinator(group, LeaveGroupRequest(group, identities), oldest=BATCHED_VERSION)
+    reply = cluster.send_to_coordinator(group, LeaveGroupRequest(group, identities), oldest=BATCHED_VERSION)
     if reply.error_code:
         raise failure(reply.error_code, f"group {group}")
     errors: dict[str, int] = {}
@@ -126,7 +126,7 @@ def members_text(members: list[GroupMember]) -> str:
 
 
 def document(
-    group: Group, removal: Removal, dry_run: bool, errors: dict[str, int], after: Group | None = None
+    group: Group, removal: RemovalPrediction, dry_run: bool, errors: dict[str, int], after: Group | None = None
 ) -> dict[str, object]:
     """`after`: the group after the removal; without it the document has the prediction."""
     return {
@@ -146,13 +146,13 @@ def document(
         "state_after": None if dry_run or after is None else after.state,
         "members_left": len(removal.staying) if dry_run or not removal.leaving else len(after.members) if after is not None else 0,
         "rebalances": removal.rebalances,
-        "all_partitions_stop": removal.stops,
+        "all_partitions_stop": removal.stops_staying_members,
         "moves": [
             {
                 "topic": move.partition[0],
                 "partition": move.partition[1],
-                "from": move.before.seat,
-                "to": move.after and move.after.seat,
+                "from": move.before.member_key,
+                "to": move.after and move.after.member_key,
                 "to_is_known": move.known,
             }
             for move in removal.moves
@@ -160,7 +160,7 @@ def document(
     }
 
 
-def show(screen: Screen, group: Group, removal: Removal) -> None:
+def show(screen: Screen, group: Group, removal: RemovalPrediction) -> None:
     columns: list[Column | str] = [Column(title, False) for title in ("INSTANCE", "MEMBER", "CLIENT", "HOST", "PARTITIONS")]
     rows = [
         [member.instance_id, member.member_id, member.client_id or None, member.host or None, list_partitions(member.assigned or ()) or None]
@@ -172,7 +172,7 @@ def show(screen: Screen, group: Group, removal: Removal) -> None:
         screen.line(plain(line))
 
 
-def consequences(group: Group, removal: Removal) -> list[str]:
+def consequences(group: Group, removal: RemovalPrediction) -> list[str]:
     lines = []
     if not removal.staying:
         lines.append("no rebalance: the group will be empty; its offsets stay")
@@ -182,7 +182,7 @@ def consequences(group: Group, removal: Removal) -> list[str]:
         lines.append(f"no rebalance: {without_rebalance(removal)}")
     elif not removal.active:
         lines.append(begin_text(removal))
-    elif removal.stops:
+    elif removal.stops_staying_members:
         lines.append(
             f"{begin_text(removal)}: {staying_text(removal)} will stop reading until it ends ({group.protocol or 'the assignor'} reassigns everything)"
         )
@@ -202,7 +202,7 @@ def consequences(group: Group, removal: Removal) -> list[str]:
     return lines
 
 
-def without_rebalance(removal: Removal) -> str:
+def without_rebalance(removal: RemovalPrediction) -> str:
     """Why no rebalance follows: standbys take the seats, or only standbys leave."""
     if removal.take_overs:
         seats = (f"{name_of_member(seat.standby)} takes the seat of {name_of_member(seat.removed)}" for seat in removal.take_overs)
@@ -211,11 +211,11 @@ def without_rebalance(removal: Removal) -> str:
     return f"{names} is a standby" if len(removal.leaving) == 1 else f"{names} are standbys"
 
 
-def begin_text(removal: Removal) -> str:
+def begin_text(removal: RemovalPrediction) -> str:
     return "too few standbys have the same topics, so a rebalance follows" if removal.standbys else "a rebalance follows"
 
 
-def staying_text(removal: Removal) -> str:
+def staying_text(removal: RemovalPrediction) -> str:
     count = removal.active
     active = "active " if removal.standbys else ""
     return f"the 1 {active}member that stays" if count == 1 else f"the {count} {active}members that stay"
@@ -225,7 +225,7 @@ def name_of_member(member: GroupMember) -> str:
     return short_name(member.member_id, member.instance_id)
 
 
-def move_lines(removal: Removal) -> list[str]:
+def move_lines(removal: RemovalPrediction) -> list[str]:
     if not removal.moves:
         return ["no partitions move"]
     if not removal.staying:
@@ -243,7 +243,7 @@ def move_lines(removal: Removal) -> list[str]:
 
 
 
-def finish(screen: Screen, group: Group, removal: Removal, errors: dict[str, int], after: Group | None) -> int:
+def finish(screen: Screen, group: Group, removal: RemovalPrediction, errors: dict[str, int], after: Group | None) -> int:
     removed = [member for member in removal.leaving if member.member_id not in errors]
     if removed and not screen.json:
         screen.line(plain(f"removed {members_text(removed)} from group {group.id}: {outcome(group, after)}"))
@@ -251,7 +251,7 @@ def finish(screen: Screen, group: Group, removal: Removal, errors: dict[str, int
         if member.member_id in errors:
             problem = refusal(member, errors[member.member_id])
             screen.fail(problem, f"not removed: {problem.line}")
-    return EXIT.REFUSED if errors else EXIT.DONE
+    return Exit.REFUSED if errors else Exit.DONE
 
 
 def outcome(group: Group, after: Group | None) -> str:

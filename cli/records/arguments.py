@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from cli.arguments import TIMEOUT_HELP, add_change, add_cluster, add_command, positive_seconds, whole_number
+from cli.arguments import TIMEOUT_HELP, add_change_options, add_cluster_options, add_command, positive_seconds, whole_number
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("all", "1", "0")
@@ -76,8 +76,8 @@ def add_produce(commands: Any) -> None:
     sending.add_argument("--compression", metavar="CODEC", choices=CODECS, default="none", help=", ".join(CODECS))
     sending.add_argument("--acks", choices=ACKS, default="all", help="required acknowledgements: all in-sync replicas, the leader (1), none (0)")
     sending.add_argument("--create", action="store_true", help="create a missing topic, with the cluster's defaults")
-    add_cluster(parser, json_help="lines are JSON, and the result is printed as JSON")
-    add_change(parser, asks=False)
+    add_cluster_options(parser, json_help="lines are JSON, and the result is printed as JSON")
+    add_change_options(parser, asks=False)
 
 
 def add_consume(commands: Any) -> None:
@@ -121,7 +121,7 @@ def add_consume(commands: Any) -> None:
     output.add_argument("--verbose", action="store_true", help="report progress on standard error (default on a terminal)")
     output.add_argument("--quiet", action="store_true", help="print only records and failures")
     output.add_argument("--committed", action="store_true", help="skip records of transactions that are open or were aborted")
-    add_cluster(
+    add_cluster_options(
         parser,
         json_help="one JSON object a record; bytes that are not text as base64",
         timeout_help=f"{TIMEOUT_HELP}, and a member reconnects for its session timeout",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 from cli.records.layout import ConsumedRecord
 from protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, TimestampType, batch_end, records, validate
 from protocol.messages.fetch import AbortedTransaction
@@ -35,7 +35,7 @@ def chunk_of(topic: str, partition: int, position: int, data: bytes, aborted: Se
     at = 0
     while len(data) - at > MAGIC_AT:
         if data[at + MAGIC_AT] != MAGIC:
-            raise Failure(EXIT.UNSUPPORTED, f"{topic}-{partition}: records in a format from before Kafka 0.11, which this command does not read")
+            raise Failure(Exit.UNSUPPORTED, f"{topic}-{partition}: records in a format from before Kafka 0.11, which this command does not read")
         if len(data) - at < HEADER_BYTES:
             break
         try:
@@ -50,7 +50,7 @@ def chunk_of(topic: str, partition: int, position: int, data: bytes, aborted: Se
                 consumed += [ConsumedRecord(topic, partition, record, append_time) for record in records(data, at) if record.offset >= position]
         except CorruptBatch as error:
             offset, _ = OFFSET_AND_LENGTH.unpack_from(data, at)
-            raise Failure(EXIT.DAMAGED, f"{topic}-{partition}: the batch at offset {offset} is damaged: {error}") from error
+            raise Failure(Exit.DAMAGED, f"{topic}-{partition}: the batch at offset {offset} is damaged: {error}") from error
         position = max(position, header.next_offset)
         at = end
     return Chunk(topic, partition, consumed, position)

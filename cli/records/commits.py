@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from cli.client import EXIT, Failure, TopicPartition, by_topic, check, failure
+from cli.client import Exit, Failure, TopicPartition, by_topic, check, failure
 from cli.records.heartbeats import Seat
 from cli.records.membership import Member
 from protocol.errors import ErrorCode
@@ -41,7 +41,7 @@ def committed_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPa
     )
     deadline = time.monotonic() + cluster.timeout
     while True:
-        reply = cluster.coordinator(group, request)
+        reply = cluster.send_to_coordinator(group, request)
         group_reply = reply.groups[0] if reply.groups else reply
         check(group_reply.error_code, f"group {group}")
         entries = {(topic.name, entry.partition_index): entry for topic in group_reply.topics for entry in topic.partitions}
@@ -51,7 +51,7 @@ def committed_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPa
                 check(entry.error_code, f"group {group}, {topic}-{partition}")
             return {tp: entry.committed_offset for tp, entry in entries.items() if entry.committed_offset >= 0}
         if time.monotonic() >= deadline:
-            raise Failure(EXIT.AGAIN, f"group {group}: the offsets depend on an open transaction; try again")
+            raise Failure(Exit.AGAIN, f"group {group}: the offsets depend on an open transaction; try again")
         time.sleep(PAUSE_SECONDS)
 
 
@@ -88,7 +88,7 @@ class Commits:
         self._last = time.monotonic()
         if not self._due:
             return True
-        reply = self._cluster.coordinator(self._member.group, commit_request(self._member.group, seat, self._due))
+        reply = self._cluster.send_to_coordinator(self._member.group, commit_request(self._member.group, seat, self._due))
         seat_valid = True
         for topic in reply.topics:
             for entry in topic.partitions:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from cli import Interrupted, code_of_interrupt
-from cli.client import EXIT, Cluster, Failure, Limits, TopicPartition, by_topic
+from cli.client import Cluster, Exit, Failure, Limits, TopicPartition, by_topic
 from cli.failure import UNKNOWN_PARTITION, UNKNOWN_TOPIC
 from cli.records.batches import Chunk
 from cli.records.commits import Commits, committed_offsets
@@ -18,7 +18,7 @@ from cli.records.heartbeats import Seat
 from cli.records.interrupts import Interrupts
 from cli.records.membership import Member, Timeouts
 from cli.records.output import Output
-from cli.records.positions import Begin, begin_offsets, offsets_at, parse_begin
+from cli.records.positions import StartPosition, begin_offsets, offsets_at, parse_begin
 from cli.shown import Screen, counted
 from cli.topics.finding import required_topics
 from cli.topics.log_offsets import LATEST
@@ -53,28 +53,28 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def checked_start(options: argparse.Namespace) -> Begin:
+def checked_start(options: argparse.Namespace) -> StartPosition:
     if options.group is None:
         used = [name for name, value in (("--instance", options.instance), ("--leave", options.leave), ("--no-commit", options.no_commit)) if value]
         if used:
-            raise Failure(EXIT.USAGE, f"{used[0]} is for members of a group: name it with --group")
+            raise Failure(Exit.USAGE, f"{used[0]} is for members of a group: name it with --group")
     else:
         if options.partition:
-            raise Failure(EXIT.USAGE, "--partition and --group exclude each other: in a group the members share all partitions")
+            raise Failure(Exit.USAGE, "--partition and --group exclude each other: in a group the members share all partitions")
         if not options.group:
-            raise Failure(EXIT.USAGE, "--group needs a name")
+            raise Failure(Exit.USAGE, "--group needs a name")
         if options.instance == "":
-            raise Failure(EXIT.USAGE, "--instance needs an id")
+            raise Failure(Exit.USAGE, "--instance needs an id")
         if options.heartbeat is None:
             options.heartbeat = min(3.0, options.session_timeout / 3)
         if options.heartbeat >= options.session_timeout:
-            raise Failure(EXIT.USAGE, "--heartbeat must be shorter than --session-timeout, best a third of it")
+            raise Failure(Exit.USAGE, "--heartbeat must be shorter than --session-timeout, best a third of it")
     if options.json and (options.format is not None or options.long or options.raw):
-        raise Failure(EXIT.USAGE, "--json excludes --format, --long and --raw")
+        raise Failure(Exit.USAGE, "--json excludes --format, --long and --raw")
     try:
         return parse_begin(options.begin or "latest")
     except ValueError as error:
-        raise Failure(EXIT.USAGE, f"--from {error}") from error
+        raise Failure(Exit.USAGE, f"--from {error}") from error
 
 
 def member_limits(options: argparse.Namespace, limits: Limits) -> Limits:
@@ -86,7 +86,7 @@ class Consumption:
     """Reads and prints records, with or without a group."""
 
     def __init__(
-        self, options: argparse.Namespace, screen: Screen, cluster: Cluster, output: Output, interrupts: Interrupts, begin: Begin
+        self, options: argparse.Namespace, screen: Screen, cluster: Cluster, output: Output, interrupts: Interrupts, begin: StartPosition
     ) -> None:
         self.options = options
         self.screen = screen
@@ -131,7 +131,7 @@ class Consumption:
         for name, topic in topics.items():
             for number in numbers:
                 if number not in topic.partitions:
-                    raise Failure(EXIT.MISSING, f"--partition: topic {name} has {counted(len(topic.partitions), 'partition')}, and no {number}", word=UNKNOWN_PARTITION)
+                    raise Failure(Exit.MISSING, f"--partition: topic {name} has {counted(len(topic.partitions), 'partition')}, and no {number}", kind=UNKNOWN_PARTITION)
         return [tp for tp in partitions if tp[1] in numbers]
 
     def add_new_partitions(self) -> None:
@@ -143,7 +143,7 @@ class Consumption:
         new = [(name, number) for name, topic in topics.items() for number in topic.partitions if (name, number) not in self.positions]
         if new:
             self.report_progress(f"new: {partitions_text(new)}")
-            self.positions |= self.start_offsets(new, Begin("earliest"))
+            self.positions |= self.start_offsets(new, StartPosition("earliest"))
             self.fetcher.assign(self.positions)
 
     # In a group
@@ -166,10 +166,10 @@ class Consumption:
             with self.interrupts.waiting():
                 committed = committed_offsets(self.cluster, options.group, self.known_partitions)
                 self.known_partitions = known_partitions_of_group(self.known_partitions, committed)
-            self.read_share(member, commits)
+            self.read_assignment(member, commits)
             orderly = True
         except Failure as failure:
-            if failure.word == UNKNOWN_TOPIC:
+            if failure.kind == UNKNOWN_TOPIC:
                 with self.interrupts.waiting():
                     self.await_topics()
             raise
@@ -187,7 +187,7 @@ class Consumption:
                 if options.instance is None or (options.leave and orderly):
                     member.leave()
 
-    def read_share(self, member: Member, commits: Commits) -> None:
+    def read_assignment(self, member: Member, commits: Commits) -> None:
         seat = self.rejoin(member, commits, None)
         while not self.is_done():
             with self.interrupts.waiting():
@@ -223,7 +223,7 @@ class Consumption:
         topics = self.cluster.topics(sorted({topic for topic, _ in self.known_partitions}))
         new = [(name, number) for name, topic in topics.items() for number in topic.partitions if (name, number) not in self.known_partitions]
         committed = committed_offsets(self.cluster, self.options.group, new)
-        start_offsets = self.start_offsets([tp for tp in new if tp not in committed], Begin("earliest"))
+        start_offsets = self.start_offsets([tp for tp in new if tp not in committed], StartPosition("earliest"))
         for tp, offset in start_offsets.items():
             commits.add(tp, offset)
 
@@ -248,7 +248,7 @@ class Consumption:
             new = [tp for tp in seat.partitions if tp not in committed]
             # A partition added meanwhile is read from its start.
             started = self.start_offsets([tp for tp in new if tp in self.known_partitions], self.begin)
-            started |= self.start_offsets([tp for tp in new if tp not in self.known_partitions], Begin("earliest"))
+            started |= self.start_offsets([tp for tp in new if tp not in self.known_partitions], StartPosition("earliest"))
             self.start({tp: (committed | started)[tp] for tp in seat.partitions})
         for tp in {*new, *uncommitted} & set(seat.partitions):
             commits.add(tp, self.positions[tp])
@@ -265,7 +265,7 @@ class Consumption:
 
     # With and without a group
 
-    def start_offsets(self, partitions: Iterable[TopicPartition], begin: Begin) -> dict[TopicPartition, int]:
+    def start_offsets(self, partitions: Iterable[TopicPartition], begin: StartPosition) -> dict[TopicPartition, int]:
         return begin_offsets(self.cluster, partitions, begin, self.screen.warn, committed=self.options.committed)
 
     def start(self, positions: dict[TopicPartition, int]) -> None:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 from cli.groups.offset_formats import parse_time
 from protocol.batch import Record
 
@@ -40,12 +40,12 @@ class Draft(NamedTuple):
         return f"line {self.line}" if self.line else "the record"
 
 
-Parse = Callable[[bytes, int], Draft]
+LineParser = Callable[[bytes, int], Draft]
 
 
-def plain_lines(
+def plain_line_parser(
     key: bytes | None, separator: bytes | None, only_keys: bool, headers: Sequence[Header], partition: int | None
-) -> Parse:
+) -> LineParser:
     """Parse a line as a value, as a key and a value around a separator, or (`only_keys`) as the key of a tombstone."""
 
     def parse(line: bytes, number: int) -> Draft:
@@ -61,7 +61,7 @@ def plain_lines(
     return parse
 
 
-def json_lines(key: bytes | None, headers: Sequence[Header], partition: int | None, any_partition: bool) -> Parse:
+def json_line_parser(key: bytes | None, headers: Sequence[Header], partition: int | None, any_partition: bool) -> LineParser:
     """Parse a line as an object, as `tenure consume --json` prints it. The command's arguments override its fields."""
 
     def parse(line: bytes, number: int) -> Draft:
@@ -158,7 +158,7 @@ def timestamp_of(value: object, number: int) -> int | None:
 
 
 def bad_line(number: int, problem: str) -> Failure:
-    return Failure(EXIT.DAMAGED, f"line {number} {problem}")
+    return Failure(Exit.DAMAGED, f"line {number} {problem}")
 
 
 def header_argument(text: str) -> Header:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure, TopicPartition, check
+from cli.client import Exit, Failure, TopicPartition, check
 from cli.client.connection import Connection, NoReply
 from cli.records.batches import Chunk, chunk_of
 from cli.records.positions import offsets_at
@@ -44,7 +44,7 @@ class MissingTopics:
         if not missing:
             self._since.pop(name, None)
         elif now - self._since.setdefault(name, now) >= DELETED_AFTER_SECONDS:
-            raise Failure(EXIT.MISSING, f"topic {name} was deleted")
+            raise Failure(Exit.MISSING, f"topic {name} was deleted")
 
     def all_exist(self, topics: Mapping[str, TopicInfo]) -> bool:
         """Whether brokers know all of the topics now. Raises Failure for a deleted one."""
@@ -209,7 +209,7 @@ class Fetcher:
         if self._failing_since is None:
             self._failing_since = now
         elif now - self._failing_since >= self._cluster.limits.call:
-            raise Failure(EXIT.UNREACHABLE, no_reply.full_text) from no_reply
+            raise Failure(Exit.UNREACHABLE, no_reply.full_text) from no_reply
         self._mark_stale()
 
     def _mark_stale(self) -> None:

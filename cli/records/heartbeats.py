@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure, TopicPartition
+from cli.client import Exit, Failure, TopicPartition
 from protocol.messages.heartbeat import HeartbeatRequest
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Heartbeats:
         self.code = 0  # the error code by which the member lost its seat
         self.failure: Failure | None = None
         self.progress = time.monotonic()
-        self.changed = threading.Event()
+        self.ended = threading.Event()
         self._cluster = cluster.separate_client()
         self._group = group
         self._seat = seat
@@ -54,13 +54,13 @@ class Heartbeats:
                 if time.monotonic() - self.progress > PROGRESS_SECONDS_MAX:
                     continue
                 try:
-                    reply = cluster.coordinator(self._group, HeartbeatRequest(self._group, seat.generation, seat.member_id, seat.instance_id))
+                    reply = cluster.send_to_coordinator(self._group, HeartbeatRequest(self._group, seat.generation, seat.member_id, seat.instance_id))
                 except Failure as failure:
-                    if failure.code in (EXIT.UNREACHABLE, EXIT.AGAIN):
+                    if failure.exit_code in (Exit.UNREACHABLE, Exit.AGAIN):
                         continue  # the coordinator may answer again before the session expires
                     self.failure = failure
                 else:
                     self.code = reply.error_code
                 if self.failure or self.code:
-                    self.changed.set()
+                    self.ended.set()
                     return

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 
 GROUP_BYTES: Final = 1 << 20
 READ_BYTES: Final = 1 << 16
@@ -33,7 +33,7 @@ def open_input(path: str | None) -> Iterator[int | bytes]:
 
 
 def unreadable(path: str | None, error: OSError) -> Failure:
-    return Failure(EXIT.MISSING, f"{path or 'standard input'}: {(error.strerror or str(error)).lower()}")
+    return Failure(Exit.MISSING, f"{path or 'standard input'}: {(error.strerror or str(error)).lower()}")
 
 
 def standard_input() -> int | bytes:
@@ -67,7 +67,7 @@ def line_groups(source: int | bytes, name: str | None = None) -> Iterator[list[b
             parts.append(piece)
             size += len(piece)
             if size > LINE_BYTES_MAX:
-                raise Failure(EXIT.DAMAGED, f"a line of more than {LINE_BYTES_MAX >> 20} MiB; no broker accepts such a record")
+                raise Failure(Exit.DAMAGED, f"a line of more than {LINE_BYTES_MAX >> 20} MiB; no broker accepts such a record")
             continue
         lines = [b"".join((*parts, begin)), *remainder.split(b"\n")]
         parts = [lines.pop()]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cli.client import EXIT, Failure, TopicPartition, failure
+from cli.client import Exit, Failure, TopicPartition, failure
 from cli.records.assignors import ASSIGNORS, Subscriber
 from cli.records.heartbeats import Heartbeats, Seat
 from protocol.errors import ErrorCode, ProtocolError
@@ -73,7 +73,7 @@ class Member:
             lookup_at: float | None = time.monotonic()
             try:
                 # First wait, within the time limit of calls, until the coordinator answers. JoinGroup has a longer limit, as it waits for other members.
-                self._cluster.coordinator(self.group, DescribeGroupsRequest([self.group]))
+                self._cluster.send_to_coordinator(self.group, DescribeGroupsRequest([self.group]))
                 lookup_at = None
                 join_reply = self._join()
                 if join_reply is not None:
@@ -85,7 +85,7 @@ class Member:
                 now = time.monotonic()
                 trouble_since = trouble_since or lookup_at or now
                 # The last quarter of the time is too short for a retry.
-                if trouble.code not in (EXIT.UNREACHABLE, EXIT.AGAIN) or now - trouble_since >= 0.75 * self._cluster.limits.call:
+                if trouble.exit_code not in (Exit.UNREACHABLE, Exit.AGAIN) or now - trouble_since >= 0.75 * self._cluster.limits.call:
                     raise
                 self._cluster.forget_coordinator(self.group)
             time.sleep(PAUSE_SECONDS)
@@ -109,7 +109,7 @@ class Member:
         )
         oldest = 5 if self._instance_id is not None else 0  # the first version with static members
         seconds = max(REJOIN_SECONDS_MAX, self._timeouts.rebalance) + self._cluster.timeout
-        reply: JoinGroupResponse = self._cluster.coordinator(self.group, request, oldest=oldest, timeout=seconds)
+        reply: JoinGroupResponse = self._cluster.send_to_coordinator(self.group, request, oldest=oldest, timeout=seconds)
         if reply.error_code == E.MEMBER_ID_REQUIRED:
             self._member_id = reply.member_id
         elif not self._is_seat_lost(reply.error_code):
@@ -127,7 +127,8 @@ class Member:
             self.group, joined.generation_id, self._member_id, self._instance_id, joined.protocol_type or CONSUMER, protocol, assignments
         )
         # A follower waits for the leader's assignments.
-        reply: SyncGroupResponse = self._cluster.coordinator(self.group, request, timeout=self._timeouts.rebalance + self._cluster.timeout)
+        timeout = self._timeouts.rebalance + self._cluster.timeout
+        reply: SyncGroupResponse = self._cluster.send_to_coordinator(self.group, request, timeout=timeout)
         if self._is_seat_lost(reply.error_code):
             return None
         check_member(reply.error_code, self.group, self._instance_id, self._assignors)
@@ -144,7 +145,7 @@ class Member:
     def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         assignor = ASSIGNORS.get(joined.protocol_name or "")
         if assignor is None:
-            raise Failure(EXIT.REFUSED, f"group {self.group}: its members agreed on the assignor {joined.protocol_name!r}, which this command does not have")
+            raise Failure(Exit.REFUSED, f"group {self.group}: its members agreed on the assignor {joined.protocol_name!r}, which this command does not have")
         subscribers = []
         for member in joined.members:
             try:
@@ -188,7 +189,7 @@ class Member:
         if self._heartbeats is None:
             time.sleep(seconds)
         else:
-            self._heartbeats.changed.wait(seconds)
+            self._heartbeats.ended.wait(seconds)
 
     def stop_heartbeats(self) -> None:
         if self._heartbeats is not None:
@@ -211,7 +212,7 @@ class Member:
         request = LeaveGroupRequest(self.group, [MemberIdentity(self._member_id, self._instance_id, reason)], self._member_id)
         with contextlib.suppress(Failure):
             oldest = 3 if self._instance_id is not None else 0
-            self._cluster.coordinator(self.group, request, oldest=oldest, timeout=min(LEAVE_SECONDS, self._cluster.timeout))
+            self._cluster.send_to_coordinator(self.group, request, oldest=oldest, timeout=min(LEAVE_SECONDS, self._cluster.timeout))
         self.seat = None
 
 
@@ -221,17 +222,17 @@ def check_member(code: int, group: str, instance_id: str | None, assignors: Sequ
         case E.NONE:
             return
         case E.FENCED_INSTANCE_ID:
-            raise Failure(EXIT.REFUSED, f"group {group}: another process has joined as instance {instance_id} and has its seat now; this one is fenced")
+            raise Failure(Exit.REFUSED, f"group {group}: another process has joined as instance {instance_id} and has its seat now; this one is fenced")
         case E.INCONSISTENT_GROUP_PROTOCOL:
             offered = " and ".join(assignors)
             raise Failure(
-                EXIT.REFUSED,
+                Exit.REFUSED,
                 f"group {group}: its members have no assignor in common with this command ({offered}), or are no consumers "
                 f"(tenure group describe {group})",
             )
         case E.INVALID_SESSION_TIMEOUT:
             raise Failure(
-                EXIT.REFUSED,
+                Exit.REFUSED,
                 f"group {group}: the cluster does not allow this --session-timeout (group.min.session.timeout.ms to group.max.session.timeout.ms)",
             )
     raise failure(code, f"group {group}")
@@ -248,5 +249,5 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
     try:
         assignment: Any = read_assignment(data)
     except ProtocolError as error:
-        raise Failure(EXIT.REFUSED, f"the leader of the group sent an assignment that cannot be read: {error}") from error
+        raise Failure(Exit.REFUSED, f"the leader of the group sent an assignment that cannot be read: {error}") from error
     return sorted((topic.topic, partition) for topic in assignment.assigned_partitions for partition in topic.partitions)

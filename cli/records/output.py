@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from cli.client import EXIT, Failure
+from cli.client import Exit, Failure
 from cli.records.batches import Chunk
 from cli.records.layout import LONG, LONG_COLOURED, ConsumedRecord, Layout, as_bytes, as_safe_text, as_text, document
 from cli.shown import Screen
@@ -49,7 +49,7 @@ def formatter_of(options: argparse.Namespace, screen: Screen) -> Callable[[Consu
     try:
         return Layout(template, text).line
     except ValueError as error:
-        raise Failure(EXIT.USAGE, f"--format: {error}") from error
+        raise Failure(Exit.USAGE, f"--format: {error}") from error
 
 
 def json_line(record: ConsumedRecord) -> bytes:

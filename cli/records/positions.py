@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure, TopicPartition, check
+from cli.client import Exit, Failure, TopicPartition, check
 from cli.groups.offset_formats import parse_duration, parse_time, time_text
 from cli.shown import counted
 from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, log_offsets
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 POSITIONS: Final = "earliest, latest, an offset, -N for the last N, a time like 2026-11-21T08:30:00Z, or an age like 15m"
 
 
-class Begin(NamedTuple):
+class StartPosition(NamedTuple):
     kind: str  # earliest, latest, offset, last, time
     number: int = 0  # an offset, a count, or milliseconds
 
@@ -34,29 +34,29 @@ class Begin(NamedTuple):
         return "from the start of the log" if self.kind == "earliest" else "from the end of the log"
 
 
-def parse_begin(text: str) -> Begin:
+def parse_begin(text: str) -> StartPosition:
     """Parse --from. ValueError for an invalid position."""
     if text in ("earliest", "beginning"):
-        return Begin("earliest")
+        return StartPosition("earliest")
     if text in ("latest", "end"):
-        return Begin("latest")
+        return StartPosition("latest")
     if re.fullmatch(r"\d{1,19}", text, re.ASCII) and int(text) < 1 << 63:
-        return Begin("offset", int(text))
+        return StartPosition("offset", int(text))
     if re.fullmatch(r"-\d{1,18}", text, re.ASCII):
-        return Begin("last", -int(text))
+        return StartPosition("last", -int(text))
     try:
-        return Begin("time", max(0, time.time_ns() // 1_000_000 - parse_duration(text)))
+        return StartPosition("time", max(0, time.time_ns() // 1_000_000 - parse_duration(text)))
     except ValueError:
         pass
     try:
-        return Begin("time", parse_time(text))
+        return StartPosition("time", parse_time(text))
     except ValueError as error:
         reason = str(error) if "before 1970" in str(error) else f"{text!r} is not a position: {POSITIONS}"
         raise ValueError(reason) from None
 
 
 def begin_offsets(
-    cluster: Cluster, partitions: Iterable[TopicPartition], begin: Begin, warn: Callable[[str], None], *, committed: bool = False
+    cluster: Cluster, partitions: Iterable[TopicPartition], begin: StartPosition, warn: Callable[[str], None], *, committed: bool = False
 ) -> dict[TopicPartition, int]:
     """The start offset of each partition. `committed`: take the last stable offset, before the first open transaction, as the log end."""
     partitions = list(partitions)
@@ -75,7 +75,7 @@ def begin_offsets(
     for tp in partitions:
         if begin.number > ends[tp]:
             range_text = f"offsets {starts[tp]} to {ends[tp] - 1}" if ends[tp] > starts[tp] else f"no records, and {ends[tp]} is its next offset"
-            raise Failure(EXIT.MISSING, f"{tp[0]}-{tp[1]} has {range_text}, not {begin.number}")
+            raise Failure(Exit.MISSING, f"{tp[0]}-{tp[1]} has {range_text}, not {begin.number}")
         if begin.number < starts[tp]:
             count_deleted = counted(starts[tp] - begin.number, "offset")
             warn(f"{tp[0]}-{tp[1]}: {count_deleted} from {begin.number} on {'is' if count_deleted.startswith('1 ') else 'are'} deleted; starting at {starts[tp]}")

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from cli.client import EXIT, Cluster, Failure, TopicInfo
+from cli.client import Cluster, Exit, Failure, TopicInfo
 from cli.failure import UNKNOWN_PARTITION, UNKNOWN_TOPIC
 from cli.records.arguments import ANY
-from cli.records.drafts import Draft, Parse, header_argument, json_lines, plain_lines
+from cli.records.drafts import Draft, LineParser, header_argument, json_line_parser, plain_line_parser
 from cli.records.lines import line_groups, open_input, unreadable
 from cli.records.partitioning import Partitioner
 from cli.records.sending import Sender, Stopped, too_large
@@ -61,7 +61,7 @@ def topic_of(cluster: Cluster, options: argparse.Namespace, screen: Screen) -> T
     if not options.create:
         raise unknown_topics(cluster, missing, more="; --create creates it")
     if options.dry_run:
-        raise Failure(EXIT.MISSING, f"topic {name} does not exist yet: --create would create it", word=UNKNOWN_TOPIC)
+        raise Failure(Exit.MISSING, f"topic {name} does not exist yet: --create would create it", kind=UNKNOWN_TOPIC)
     options.created = create_if_missing(cluster, name)
     if options.created and not screen.json:
         screen.line(f"{plain(name)} created")
@@ -71,22 +71,22 @@ def topic_of(cluster: Cluster, options: argparse.Namespace, screen: Screen) -> T
 def check_options(options: argparse.Namespace) -> None:
     used = [name for name, value in (("--value", options.value), ("--value-file", options.value_file), ("--file", options.file)) if value is not None]
     if len(used) > 1:
-        raise Failure(EXIT.USAGE, f"{used[0]} and {used[1]} exclude each other")
+        raise Failure(Exit.USAGE, f"{used[0]} and {used[1]} exclude each other")
     lines = not used or used == ["--file"]
     if options.null_value and not lines:
-        raise Failure(EXIT.USAGE, f"--null-value and {used[0]} exclude each other")
+        raise Failure(Exit.USAGE, f"--null-value and {used[0]} exclude each other")
     if options.key_separator is not None and (not lines or options.null_value or options.key is not None):
-        raise Failure(EXIT.USAGE, "--key-separator excludes --value, --value-file, --key and --null-value")
+        raise Failure(Exit.USAGE, "--key-separator excludes --value, --value-file, --key and --null-value")
     if options.key_separator == "":
-        raise Failure(EXIT.USAGE, "--key-separator needs at least one character")
+        raise Failure(Exit.USAGE, "--key-separator needs at least one character")
     if options.json and lines and not options.plain_lines and (options.key_separator is not None or (options.null_value and options.key is None)):
-        raise Failure(EXIT.USAGE, "lines of JSON have their own key and value; use --plain-lines if the lines are not JSON")
+        raise Failure(Exit.USAGE, "lines of JSON have their own key and value; use --plain-lines if the lines are not JSON")
     if options.null_value and options.key is not None and options.file is not None:
-        raise Failure(EXIT.USAGE, "--key with --null-value sends one tombstone, and excludes --file")
+        raise Failure(Exit.USAGE, "--key with --null-value sends one tombstone, and excludes --file")
     try:
         options.headers = [header_argument(text) for text in options.header]
     except ValueError as error:
-        raise Failure(EXIT.USAGE, f"--header {error}") from error
+        raise Failure(Exit.USAGE, f"--header {error}") from error
 
 
 # Input
@@ -106,14 +106,14 @@ def drafts_of(options: argparse.Namespace) -> Iterator[list[Draft]]:
         yield from drafts_from_lines(options, parser_of_lines(options, key, partition))
 
 
-def parser_of_lines(options: argparse.Namespace, key: bytes | None, partition: int | None) -> Parse:
+def parser_of_lines(options: argparse.Namespace, key: bytes | None, partition: int | None) -> LineParser:
     if options.json and not options.plain_lines:
-        return json_lines(key, options.headers, partition, options.partition == ANY)
+        return json_line_parser(key, options.headers, partition, options.partition == ANY)
     separator = None if options.key_separator is None else os.fsencode(options.key_separator)
-    return plain_lines(key, separator, options.null_value, options.headers, partition)
+    return plain_line_parser(key, separator, options.null_value, options.headers, partition)
 
 
-def drafts_from_lines(options: argparse.Namespace, parse: Parse) -> Iterator[list[Draft]]:
+def drafts_from_lines(options: argparse.Namespace, parse: LineParser) -> Iterator[list[Draft]]:
     """Parse lines. Records before a malformed line are still sent."""
     if options.file is None and sys.stdin is not None and sys.stdin.isatty():
         print("one record a line; Ctrl-D ends", file=sys.stderr)
@@ -188,7 +188,7 @@ def check_partition(name: str, topic: TopicInfo, partition: int, source: str) ->
         count = len(topic.partitions)
         partitions = "only partition 0" if count == 1 else f"partitions 0 to {count - 1}"
         more = "" if source == "--partition" else f" (--partition {ANY} chooses another)"
-        raise Failure(EXIT.MISSING, f"{source}: topic {name} has {partitions}, not {partition}{more}", word=UNKNOWN_PARTITION)
+        raise Failure(Exit.MISSING, f"{source}: topic {name} has {partitions}, not {partition}{more}", kind=UNKNOWN_PARTITION)
 
 
 # Output

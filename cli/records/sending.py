@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure, check, failure
+from cli.client import Exit, Failure, check, failure
 from cli.client.cluster import Unanswered
 from cli.client.words import word_of
 from cli.records.drafts import Draft
@@ -102,9 +102,9 @@ class Sender:
         deadline = time.monotonic() + self._cluster.timeout
         while True:
             try:
-                reply = self._cluster.any(InitProducerIdRequest(None, 60_000))
+                reply = self._cluster.send_to_any(InitProducerIdRequest(None, 60_000))
             except Failure as refused:
-                if refused.code != EXIT.UNSUPPORTED:
+                if refused.exit_code != Exit.UNSUPPORTED:
                     raise
                 return
             # A broker that has just started may have no producer ids yet.
@@ -154,7 +154,7 @@ class Sender:
             return None
         drafts = [draft for batch in batches.values() for draft in batch.drafts]
         try:
-            reply = self._cluster.node(leader, request, retry=False)
+            reply = self._cluster.send_to_broker(leader, request, retry=False)
         except Unanswered as lost:
             add_missing(self._in_doubt, drafts)
             if self._producer is not None:
@@ -185,7 +185,7 @@ class Sender:
         if code in TOO_LARGE:
             reason = too_large(self.topic, batch.drafts[0])
         if code == E.INVALID_TOPIC_EXCEPTION:
-            reason = Failure(EXIT.REFUSED, f"topic {self.topic} is internal: clients cannot write to it", word=word_of(code))
+            reason = Failure(Exit.REFUSED, f"topic {self.topic} is internal: clients cannot write to it", kind=word_of(code))
         if code in IN_DOUBT:
             add_missing(self._in_doubt, batch.drafts)
         elif code in NOT_WRITTEN and self._producer is None:
@@ -216,7 +216,7 @@ class Sender:
 
 def unreachable(lost: Failure) -> Failure:
     """Return the failure if the broker is unreachable: it is retriable, as another broker may lead soon. Raise any other failure."""
-    if lost.code != EXIT.UNREACHABLE:
+    if lost.exit_code != Exit.UNREACHABLE:
         raise lost
     return lost
 
@@ -254,7 +254,7 @@ def too_large(topic: str, draft: Draft, limit: int | None = None) -> Failure:
     size = len(draft.key or b"") + len(draft.value or b"")
     limit_text = "" if limit is None else f" of {limit} bytes"
     return Failure(
-        EXIT.REFUSED,
+        Exit.REFUSED,
         f"{draft.source}: {size} bytes are more than topic {topic} accepts in one record: raise its max.message.bytes{limit_text} "
         f"(tenure topic alter {topic} --set max.message.bytes=...), or try --compression zstd",
     )

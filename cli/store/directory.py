@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 
 from broker.settings.descriptors import raise_limit
 from broker.stores.jetstream.store_client import StartMoved
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 from cli.logs.directory import meta_problem
 from cli.logs.files import lock_holder
-from cli.store.logs import CopiedLog
+from cli.store.logs import LogToCopy
 from protocol.batch import BatchHeader
 from storage import DamagedLog, LogId
 from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, TopicPartition, read_offsets
@@ -52,7 +52,7 @@ class DirectorySource:
         self.used_by: str | None = None
         if not os.path.isdir(path):
             problem = "is no directory" if os.path.lexists(path) else "does not exist"
-            raise Failure(EXIT.MISSING, f"--from {path} {problem}; name a data directory")
+            raise Failure(Exit.MISSING, f"--from {path} {problem}; name a data directory")
         self._shared = self._format() == SHARED_FORMAT
         meta = self._meta()
         self.cluster_id = meta["cluster.id"]
@@ -72,17 +72,17 @@ class DirectorySource:
         path = f"{self.path}/{FORMAT_FILE}"
         text = self.disk.read_text(path).strip() if os.path.lexists(path) else str(FORMAT)
         if text == UNFINISHED:
-            raise Failure(EXIT.DAMAGED, f"--from {self}: this export has not finished; repeat the command that made it")
+            raise Failure(Exit.DAMAGED, f"--from {self}: this export has not finished; repeat the command that made it")
         if text not in (str(FORMAT), str(SHARED_FORMAT)):
-            raise Failure(EXIT.DAMAGED, f"--from {self}: it has format {text}, and this version reads up to {SHARED_FORMAT}")
+            raise Failure(Exit.DAMAGED, f"--from {self}: it has format {text}, and this version reads up to {SHARED_FORMAT}")
         return int(text)
 
     def _meta(self) -> dict[str, str]:
         path = f"{self.path}/{META_FILE}"
         if not os.path.lexists(path):
-            raise Failure(EXIT.MISSING, f"--from {self} is no data directory: it has no {META_FILE}")
+            raise Failure(Exit.MISSING, f"--from {self} is no data directory: it has no {META_FILE}")
         if problem := meta_problem(path):
-            raise Failure(EXIT.DAMAGED, f"{path} is damaged: {problem}")
+            raise Failure(Exit.DAMAGED, f"{path} is damaged: {problem}")
         return parse_properties(self.disk.read_text(path))
 
     def _find_users(self) -> None:
@@ -104,12 +104,12 @@ class DirectorySource:
         if self.used_by is None and (self._shared or not os.path.lexists(f"{self.path}/{CLEAN_SHUTDOWN_FILE}")):
             reason = "several nodes have used it" if self._shared else "it was not stopped in order"
             self.close()
-            raise Failure(EXIT.REFUSED, f"--from {self}: {reason}; start one broker on it (tenure serve --data {self}), and stop it")
+            raise Failure(Exit.REFUSED, f"--from {self}: {reason}; start one broker on it (tenure serve --data {self}), and stop it")
 
     def _folder(self, id: LogId) -> str:
         return f"{self.path}/{id}"
 
-    async def _open(self, log: CopiedLog) -> LogFiles | None:
+    async def _open(self, log: LogToCopy) -> LogFiles | None:
         """Open the log's files, or return None if its folder does not exist. Waits while a running broker replaces segments."""
         folder = self._folder(log.id)
         if not os.path.lexists(folder):
@@ -123,10 +123,10 @@ class DirectorySource:
             if files is not None:
                 return files
             if self.used_by is None or time.monotonic() > deadline:
-                raise Failure(EXIT.DAMAGED, f"{folder} has segments of an interrupted compaction; start a broker on it, and stop it")
+                raise Failure(Exit.DAMAGED, f"{folder} has segments of an interrupted compaction; start a broker on it, and stop it")
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def end_of(self, log: CopiedLog) -> LogEnd | None:
+    async def end_of(self, log: LogToCopy) -> LogEnd | None:
         reached = self._recovery_points.get(log.id, 0)
         epoch = max(self._table.read(log.id).epoch, 0) if self._table is not None else 0  # of its last owner, if several nodes use the directory
         files = await self._open(log)
@@ -140,7 +140,7 @@ class DirectorySource:
             raise DamagedLog(self._folder(log.id), 0, f"it ends at offset {end}, and reached {reached}")
         return LogEnd(end, epoch=epoch)
 
-    async def size_of(self, log: CopiedLog) -> int:
+    async def size_of(self, log: LogToCopy) -> int:
         files = await self._open(log)
         if files is None:
             return 0
@@ -152,7 +152,7 @@ class DirectorySource:
             return log_starts(self.disk, self.path, self._table) if self._table is not None else {}
         return read_offsets(self.disk, f"{self.path}/{LOG_STARTS}")
 
-    async def read(self, log: CopiedLog, end: LogEnd) -> FolderReading:
+    async def read(self, log: LogToCopy, end: LogEnd) -> FolderReading:
         files = await self._open(log)
         if files is None:
             if end.next_offset and self.used_by is not None:
@@ -173,7 +173,7 @@ class FolderReading:
     """The `Reading` of one log's folder."""
 
     def __init__(
-        self, disk: OsDisk, folder: str, files: LogFiles, log: CopiedLog, end: LogEnd, start: int, growing: bool
+        self, disk: OsDisk, folder: str, files: LogFiles, log: LogToCopy, end: LogEnd, start: int, growing: bool
     ) -> None:
         self.first_offset = files.first_offset
         self.state = LogState(max(start, files.first_offset), end.next_offset, end.epoch)

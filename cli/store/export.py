@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from broker.stores.jetstream.store_client import StartMoved
 from broker.stores.tokens import fresh_cluster_id
-from cli.failure import EXIT, Failure
-from cli.store.journal import JOURNAL, BatchTotals, Done, Journal, Planned, done
-from cli.store.logs import REGISTRY, CopiedLog, Source, logs_of_groups, logs_of_topics, topics_of
+from cli.failure import Exit, Failure
+from cli.store.journal import JOURNAL, BatchTotals, FinishedLog, Journal, PlannedLog, done
+from cli.store.logs import REGISTRY, LogToCopy, Source, logs_of_groups, logs_of_topics, topics_of
 from cli.store.progress import Progress
 from storage import DamagedLog, DirectoryForeign
 from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, write_offsets
@@ -43,16 +43,16 @@ class Target:
         self._cluster_id = cluster_id
         self._lock: Lock | None = None
         if os.path.lexists(self.path) and not os.path.isdir(self.path):
-            raise Failure(EXIT.REFUSED, f"--to {path} is no directory")
+            raise Failure(Exit.REFUSED, f"--to {path} is no directory")
         try:
             self.journal = Journal(f"{self.path}/{JOURNAL}")
         except NotADirectoryError:
-            raise Failure(EXIT.REFUSED, f"--to {path}: a folder cannot be inside a file") from None
+            raise Failure(Exit.REFUSED, f"--to {path}: a folder cannot be inside a file") from None
         self._check()
         try:
             check_place(self.disk, path)
         except DirectoryForeign as foreign:
-            raise Failure(EXIT.REFUSED, f"--to: {foreign}") from None
+            raise Failure(Exit.REFUSED, f"--to: {foreign}") from None
 
     def _check(self) -> None:
         """Raise Failure unless the folder is missing, empty, or from an interrupted export of the same source."""
@@ -63,11 +63,11 @@ class Target:
         unfinished = not os.path.lexists(format) or self.disk.read_text(format).strip() == UNFINISHED
         if not header:
             if set(os.listdir(self.path)) - EXPORT_FILES or not unfinished:
-                raise Failure(EXIT.REFUSED, f"--to {self.path_given} is not empty; name a folder that does not exist, or is empty")
+                raise Failure(Exit.REFUSED, f"--to {self.path_given} is not empty; name a folder that does not exist, or is empty")
         elif not unfinished:
-            raise Failure(EXIT.REFUSED, f"--to {self.path_given} has the export of {header['began']}; name a folder that does not exist, or is empty")
+            raise Failure(Exit.REFUSED, f"--to {self.path_given} has the export of {header['began']}; name a folder that does not exist, or is empty")
         elif (header["source"], header["cluster_id"]) != (self._source, self._cluster_id):
-            raise Failure(EXIT.REFUSED, f"--to {self.path_given} has the unfinished export of {header['source']}; repeat that one, or name another folder")
+            raise Failure(Exit.REFUSED, f"--to {self.path_given} has the unfinished export of {header['source']}; repeat that one, or name another folder")
 
     @property
     def continues(self) -> bool:
@@ -79,7 +79,7 @@ class Target:
         self.disk.make_folder(self.path)
         lock = self.disk.lock(f"{self.path}/{LOCK_FILE}", f"process {os.getpid()}, tenure store export")
         if isinstance(lock, str):
-            raise Failure(EXIT.AGAIN, f"--to {self.path_given} is in use by {lock or 'another process'}", hint="wait for it")
+            raise Failure(Exit.AGAIN, f"--to {self.path_given} is in use by {lock or 'another process'}", hint="wait for it")
         self._lock = lock
         if not self.continues:
             self.clear()
@@ -97,7 +97,7 @@ class Target:
         elif os.path.lexists(f"{self.path}/{name}"):
             os.unlink(f"{self.path}/{name}")
 
-    def folder(self, log: CopiedLog) -> str:
+    def folder(self, log: LogToCopy) -> str:
         return f"{self.path}/{log}"
 
     def finish(self, node_id: int) -> None:
@@ -151,10 +151,10 @@ class Export:
             self._progress.end()
             listed = await topics_of(self._source)
             problem: DamagedLog | None = None
-            plan: list[Planned] = []
+            plan: list[PlannedLog] = []
             try:
                 for log in logs_of_topics(listed):
-                    plan.append(Planned(log, await self._source.end_of(log) or EMPTY_LOG))  # noqa: PERF401 (the entries before a problem are used)
+                    plan.append(PlannedLog(log, await self._source.end_of(log) or EMPTY_LOG))  # noqa: PERF401 (the entries before a problem are used)
                 await self._copy(REGISTRY)
             except DamagedLog as error:
                 problem = error
@@ -165,9 +165,9 @@ class Export:
                 self._journal.add_plan(plan)
                 return
             self._target.clear()
-        raise Failure(EXIT.AGAIN, "topics were deleted during each attempt; try again when no topic is being deleted", hint="delete no topics during an export")
+        raise Failure(Exit.AGAIN, "topics were deleted during each attempt; try again when no topic is being deleted", hint="delete no topics during an export")
 
-    async def _copy(self, log: CopiedLog, end: LogEnd | None = None) -> None:
+    async def _copy(self, log: LogToCopy, end: LogEnd | None = None) -> None:
         """Copy one log up to `end`, by default its current end."""
         if str(log) in self._journal.done:
             self._progress.add_log()
@@ -185,12 +185,12 @@ class Export:
                 if attempt + 1 < ATTEMPTS_MAX:
                     await asyncio.sleep(PAUSE_SECONDS)
                 elif end is None:
-                    raise Failure(EXIT.AGAIN, f"{log} loses old records faster than they are read; try again with less load on the cluster") from None
+                    raise Failure(Exit.AGAIN, f"{log} loses old records faster than they are read; try again with less load on the cluster") from None
                 else:  # the topic was deleted, or retention is faster than the export: the log's records up to `end` no longer exist
                     self._journal.add_done(self._copy_empty(log, copy_end))
         self._progress.add_log()
 
-    async def _copy_once(self, log: CopiedLog, end: LogEnd) -> Done:
+    async def _copy_once(self, log: LogToCopy, end: LogEnd) -> FinishedLog:
         copied = BatchTotals()
         reading = await self._source.read(log, end)
         try:
@@ -207,7 +207,7 @@ class Export:
             reading.close()
         return done(log, reading.state, copied)
 
-    def _copy_empty(self, log: CopiedLog, end: LogEnd) -> Done:
+    def _copy_empty(self, log: LogToCopy, end: LogEnd) -> FinishedLog:
         """Write an empty log whose next offset is that of `end`, so that no offset is used twice."""
         copy = LogCopy(self._target.disk, self._target.folder(log))
         state = LogState(end.next_offset, end.next_offset, end.epoch)

@@ -18,10 +18,10 @@ from broker.stores.jetstream.store import notes_stream
 from broker.stores.jetstream.store_client import StoreClient
 from broker.stores.jetstream.stream_copy import HEADER_BYTES_MAX, StreamCopy
 from broker.topics.registry import Topics
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 from cli.store.directory import DirectorySource
-from cli.store.journal import JOURNAL, BatchTotals, Done, Journal, done
-from cli.store.logs import REGISTRY, CopiedLog, logs_of_groups, logs_of_topics, topics_of
+from cli.store.journal import JOURNAL, BatchTotals, FinishedLog, Journal, done
+from cli.store.logs import REGISTRY, LogToCopy, logs_of_groups, logs_of_topics, topics_of
 from cli.store.progress import Progress
 from cli.store.streams import reach
 from storage import DamagedLog
@@ -40,7 +40,7 @@ class Import:
         self._warn = warn
         self._exported = Journal(f"{source.path}/{JOURNAL}").done  # the checksums, if the directory is an export
         self._ends: dict[str, LogEnd] = {}
-        self._checked: dict[str, Done] = {}
+        self._checked: dict[str, FinishedLog] = {}
         self._notes: Mapping[str, Any] = {}
 
     async def run(self, dry_run: bool) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Import:
         """The topics of the directory, and access to the cluster. Raises Failure if a broker uses the directory."""
         if self._source.used_by is not None:
             raise Failure(
-                EXIT.REFUSED,
+                Exit.REFUSED,
                 f"--from {self._source} is in use by {self._source.used_by}: stop it, or import an export of it (tenure store export --from {self._source})",
             )
         topics = await topics_of(self._source)
@@ -74,7 +74,7 @@ class Import:
         self._notes = notes_stream(config)
         return topics, StoreClient(config)
 
-    async def check(self, logs: list[CopiedLog], payload_max: int) -> None:
+    async def check(self, logs: list[LogToCopy], payload_max: int) -> None:
         """Read and verify these logs. Raises Failure if any cannot be imported."""
         problems: list[str] = []
         self._progress.begin("verified", len(logs), sum([await self._source.size_of(log) for log in logs]))
@@ -88,9 +88,9 @@ class Import:
             for problem in problems[:PROBLEMS_SHOWN_MAX]:
                 self._warn(problem)
             more = f"; {len(problems) - PROBLEMS_SHOWN_MAX} more are not shown" if len(problems) > PROBLEMS_SHOWN_MAX else ""
-            raise Failure(EXIT.DAMAGED, f"nothing was imported: {len(problems)} logs cannot be{more}" if len(problems) > 1 else "nothing was imported")
+            raise Failure(Exit.DAMAGED, f"nothing was imported: {len(problems)} logs cannot be{more}" if len(problems) > 1 else "nothing was imported")
 
-    async def _check_log(self, log: CopiedLog, batch_bytes_max: int, problems: list[str]) -> None:
+    async def _check_log(self, log: LogToCopy, batch_bytes_max: int, problems: list[str]) -> None:
         end = await self._source.end_of(log)
         exported = self._exported.get(str(log))
         if end is None:
@@ -124,12 +124,12 @@ class Import:
         text = "\n".join(map(str, [self._source.cluster_id, *sorted(self._checked.values())]))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    async def write(self, store_client: StoreClient, stage: str, logs: list[CopiedLog], import_id: str) -> None:
+    async def write(self, store_client: StoreClient, stage: str, logs: list[LogToCopy], import_id: str) -> None:
         copied = [log for log in logs if str(log) in self._checked]
         self._progress.begin(stage, len(copied), sum(self._checked[str(log)].bytes for log in copied))
         room = asyncio.Semaphore(CONCURRENT_LOGS)
 
-        async def write(log: CopiedLog) -> None:
+        async def write(log: LogToCopy) -> None:
             async with room:
                 await self.write_log(store_client, log, import_id)
                 self._progress.add_log()
@@ -139,7 +139,7 @@ class Import:
                 tasks.create_task(write(log))
         self._progress.end()
 
-    async def write_log(self, store_client: StoreClient, log: CopiedLog, import_id: str) -> None:
+    async def write_log(self, store_client: StoreClient, log: LogToCopy, import_id: str) -> None:
         """Write one log into its stream, and then let nodes see it."""
         stream = store_client.stream_of(log.id, None if log.internal else log.topic_id)
         reading = await self._source.read(log, self._ends[str(log)])
@@ -155,7 +155,7 @@ class Import:
         finally:
             reading.close()
 
-    async def complete(self, log: CopiedLog, state: LogState, copy: StreamCopy) -> None:
+    async def complete(self, log: LogToCopy, state: LogState, copy: StreamCopy) -> None:
         """Append batches that must follow the copied ones. An import has none; `Restore` overrides this."""
 
     def document(self, target: str, continued: bool) -> dict[str, Any]:

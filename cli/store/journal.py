@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import google_crc32c
 
-from cli.store.logs import CopiedLog
+from cli.store.logs import LogToCopy
 from protocol.batch import BatchHeader
 from storage import LogId
 from storage.log_copy import LogEnd, LogState
@@ -44,7 +44,7 @@ class BatchTotals:
         return f"{self._crc:08x}"
 
 
-class Done(NamedTuple):
+class FinishedLog(NamedTuple):
     """A log that was copied completely."""
 
     log: str
@@ -57,14 +57,14 @@ class Done(NamedTuple):
     crc32c: str
 
 
-def done(log: CopiedLog, state: LogState, copied: BatchTotals) -> Done:
-    return Done(
+def done(log: LogToCopy, state: LogState, copied: BatchTotals) -> FinishedLog:
+    return FinishedLog(
         str(log), state.start_offset, state.next_offset, state.epoch, copied.batches, copied.bytes, copied.compacted_to, copied.crc32c
     )
 
 
-class Planned(NamedTuple):
-    log: CopiedLog
+class PlannedLog(NamedTuple):
+    log: LogToCopy
     end: LogEnd
 
 
@@ -72,16 +72,16 @@ class Journal:
     def __init__(self, path: str) -> None:
         """Read the journal, if it exists."""
         self.header: dict[str, Any] = {}
-        self.plan: list[Planned] | None = None
-        self.done: dict[str, Done] = {}
+        self.plan: list[PlannedLog] | None = None
+        self.done: dict[str, FinishedLog] = {}
         self._path = path
         for line in self._lines():
             if "export" in line:
                 self.header = line
             elif "plan" in line:
-                self.plan = [Planned(CopiedLog(LogId(name, number), bytes.fromhex(id)), LogEnd(*end)) for name, number, id, end in line["plan"]]
+                self.plan = [PlannedLog(LogToCopy(LogId(name, number), bytes.fromhex(id)), LogEnd(*end)) for name, number, id, end in line["plan"]]
             elif "log" in line:
-                self.done[line["log"]] = Done(**line)
+                self.done[line["log"]] = FinishedLog(**line)
 
     def _lines(self) -> list[dict[str, Any]]:
         parsed: list[dict[str, Any]] = []
@@ -110,11 +110,11 @@ class Journal:
             os.fsync(file.fileno())
         os.replace(new, self._path)
 
-    def add_plan(self, plan: list[Planned]) -> None:
+    def add_plan(self, plan: list[PlannedLog]) -> None:
         self.plan = plan
         self._append({"plan": [[planned.log.id.name, planned.log.id.partition, planned.log.topic_id.hex(), list(planned.end)] for planned in plan]})
 
-    def add_done(self, done: Done) -> None:
+    def add_done(self, done: FinishedLog) -> None:
         self.done[done.log] = done
         self._append(done._asdict())
 

@@ -8,13 +8,13 @@ from typing import NamedTuple, Protocol
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
 from broker.stores.tokens import id_text
 from broker.topics.registry import Topics
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 from protocol.batch import BatchHeader, facts_of
 from storage import LogId
 from storage.log_copy import LogEnd, LogState
 
 
-class CopiedLog(NamedTuple):
+class LogToCopy(NamedTuple):
     """A log to copy. `topic_id`: the id of its topic; b"" for the registry of topics."""
 
     id: LogId
@@ -32,7 +32,7 @@ class CopiedLog(NamedTuple):
         return str(self.id)
 
 
-REGISTRY = CopiedLog(LogId(REGISTRY_LOG, 0))
+REGISTRY = LogToCopy(LogId(REGISTRY_LOG, 0))
 
 
 class Reading(Protocol):
@@ -59,13 +59,13 @@ class Source(Protocol):
     @property
     def cluster_id(self) -> str: ...
 
-    async def end_of(self, log: CopiedLog) -> LogEnd | None:
+    async def end_of(self, log: LogToCopy) -> LogEnd | None:
         """The current end of the log; None: the log does not exist. Every record acknowledged before the source was opened is before this end."""
         ...
 
-    async def read(self, log: CopiedLog, end: LogEnd) -> Reading: ...
+    async def read(self, log: LogToCopy, end: LogEnd) -> Reading: ...
 
-    async def size_of(self, log: CopiedLog) -> int:
+    async def size_of(self, log: LogToCopy) -> int:
         """The log's approximate size in bytes."""
         ...
 
@@ -88,19 +88,19 @@ async def topics_of(source: Source) -> Topics:
         finally:
             reading.close()
     if CONSUMER_OFFSETS not in topics.by_name:
-        raise Failure(EXIT.MISSING, f"{source} has no registry of topics: no broker of Tenure has run on it yet", hint="start a broker on it once")
+        raise Failure(Exit.MISSING, f"{source} has no registry of topics: no broker of Tenure has run on it yet", hint="start a broker on it once")
     return topics
 
 
-def logs_of_groups(topics: Topics) -> list[CopiedLog]:
+def logs_of_groups(topics: Topics) -> list[LogToCopy]:
     """The logs of __consumer_offsets, then those of __coordinator_notes."""
     return [log for name in (CONSUMER_OFFSETS, NOTES_LOG) for log in _partitions(topics, name)]
 
 
-def logs_of_topics(topics: Topics) -> list[CopiedLog]:
+def logs_of_topics(topics: Topics) -> list[LogToCopy]:
     return [log for name, topic in sorted(topics.by_name.items()) if not topic.internal for log in _partitions(topics, name)]
 
 
-def _partitions(topics: Topics, name: str) -> Iterator[CopiedLog]:
+def _partitions(topics: Topics, name: str) -> Iterator[LogToCopy]:
     topic = topics.by_name[name]
-    return (CopiedLog(LogId(name, number), topic.id) for number in range(topic.partitions))
+    return (LogToCopy(LogId(name, number), topic.id) for number in range(topic.partitions))

@@ -14,10 +14,10 @@ from broker.settings.config import Config
 from broker.stores.jetstream.store_client import StoreClient
 from broker.stores.jetstream.stream_copy import StreamCopy
 from broker.topics.registry import Topics
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 from cli.store.directory import DirectorySource
 from cli.store.importing import Import
-from cli.store.logs import CopiedLog, logs_of_groups, logs_of_topics, topics_of
+from cli.store.logs import LogToCopy, logs_of_groups, logs_of_topics, topics_of
 from cli.store.progress import Progress
 from cli.store.streams import StreamSource, reach
 from protocol.batch import Fact, build_facts, facts_of, read_header, stamp
@@ -41,9 +41,9 @@ class Restore(Import):
         try:
             chosen = self._chosen(topics)
             if not await reach(store_client) or not store_client.cluster_id:
-                raise Failure(EXIT.MISSING, f"there is no cluster {store_client}; name it with --cluster NAME")
+                raise Failure(Exit.MISSING, f"there is no cluster {store_client}; name it with --cluster NAME")
             if store_client.cluster_id != self._source.cluster_id:
-                raise Failure(EXIT.REFUSED, f"--from {self._source} is of cluster {self._source.cluster_id}, and {store_client} is {store_client.cluster_id}")
+                raise Failure(Exit.REFUSED, f"--from {self._source} is of cluster {self._source.cluster_id}, and {store_client} is {store_client.cluster_id}")
             await self.check(chosen, store_client.connection.payload_max)
             unfinished = store_client.unfinished_restore(self.import_id)
             current = await topics_of(StreamSource(store_client))
@@ -60,36 +60,36 @@ class Restore(Import):
         finally:
             store_client.close()
 
-    def _chosen(self, topics: Topics) -> list[CopiedLog]:
+    def _chosen(self, topics: Topics) -> list[LogToCopy]:
         known = {str(log): log for log in (*logs_of_groups(topics), *logs_of_topics(topics))}
         for name in self._names:
             if name.rpartition("-")[0] == REGISTRY_LOG:
-                raise Failure(EXIT.REFUSED, f"--only {name}: the registry cannot be restored alone; import the complete export as another cluster")
+                raise Failure(Exit.REFUSED, f"--only {name}: the registry cannot be restored alone; import the complete export as another cluster")
             if name not in known:
-                raise Failure(EXIT.MISSING, f"--only {name}: there is no such log in {self._source}; a log is named TOPIC-PARTITION")
+                raise Failure(Exit.MISSING, f"--only {name}: there is no such log in {self._source}; a log is named TOPIC-PARTITION")
         return [known[name] for name in dict.fromkeys(self._names)]
 
-    async def _ends_of_damaged(self, store_client: StoreClient, chosen: list[CopiedLog]) -> dict[str, tuple[int, int]]:
+    async def _ends_of_damaged(self, store_client: StoreClient, chosen: list[LogToCopy]) -> dict[str, tuple[int, int]]:
         """The ends of the damaged logs. Raises Failure if one of the logs must not be replaced."""
         if nodes := await store_client.live_nodes():
-            raise Failure(EXIT.REFUSED, f"cluster {store_client}: node {', '.join(map(str, nodes))} runs; stop all nodes first")
+            raise Failure(Exit.REFUSED, f"cluster {store_client}: node {', '.join(map(str, nodes))} runs; stop all nodes first")
         lost: dict[str, tuple[int, int]] = {}
         for log in chosen:
             stream = store_client.stream_of(log.id, None if log.internal else log.topic_id)
             if log.id.name in self._deleted_topics:
-                raise Failure(EXIT.REFUSED, f"--only {log}: its topic was deleted since the export")
+                raise Failure(Exit.REFUSED, f"--only {log}: its topic was deleted since the export")
             if not await store_client.damage_of(log.id, stream):
-                raise Failure(EXIT.REFUSED, f"--only {log}: it is not damaged in {store_client}")
+                raise Failure(Exit.REFUSED, f"--only {log}: it is not damaged in {store_client}")
             offset, epoch, certain = await store_client.last_entry_of(log.id, stream)
             if not certain and not log.internal:
                 raise Failure(
-                    EXIT.REFUSED,
+                    Exit.REFUSED,
                     f"--only {log}: its end is lost, so new records could get offsets that consumers have passed; import the complete export as another cluster",
                 )
             lost[str(log)] = offset, epoch
         return lost
 
-    async def complete(self, log: CopiedLog, state: LogState, copy: StreamCopy) -> None:
+    async def complete(self, log: LogToCopy, state: LogState, copy: StreamCopy) -> None:
         offset, epoch = self._damaged_ends[str(log)]
         state.epoch = max(state.epoch, epoch + 1)
         if not log.internal:
@@ -102,7 +102,7 @@ class Restore(Import):
             await copy.append(max(copy.segment_base, 0), header, bytes(batch))
             state.next_offset = header.next_offset
 
-    async def _stale_offsets(self, log: CopiedLog) -> list[Fact]:
+    async def _stale_offsets(self, log: LogToCopy) -> list[Fact]:
         """Tombstones for committed offsets of topics deleted since the export. Without these, a new topic of the same name would have the offsets."""
         keys: dict[bytes, None] = {}
         reading = await self._source.read(log, self._ends[str(log)])

@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.logging import logs
 from broker.stores.jetstream.store_client import NotEmpty, StoreClient, StoreProblem, TooFewServers
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 from cli.shown import Screen, counted
 from cli.store.directory import DirectorySource
 from cli.store.export import Export, Target
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         screen.document(document)
     else:
         show(options, screen, document)
-    return EXIT.DONE
+    return Exit.DONE
 
 
 def first_of(error: BaseException) -> BaseException:
@@ -54,12 +54,12 @@ def describe_failure(error: BaseException, options: argparse.Namespace) -> BaseE
     """Convert an error into a Failure with a text for users of `tenure store`, if it is of a known kind."""
     if isinstance(error, DamagedLog):
         hint = "docs/cluster.md, How do I restore a partition that no node serves?"
-        return Failure(EXIT.DAMAGED, f"{error.path} is damaged at {error.position}: {error.reason}; no damaged record is skipped, so the command ends here", hint=hint)
+        return Failure(Exit.DAMAGED, f"{error.path} is damaged at {error.position}: {error.reason}; no damaged record is skipped, so the command ends here", hint=hint)
     if isinstance(error, NotEmpty | TooFewServers):
-        return Failure(EXIT.REFUSED, str(error))
+        return Failure(Exit.REFUSED, str(error))
     if isinstance(error, StoreProblem):
         repeat = "" if options.dry_run else "; repeat the command to continue"
-        return Failure(EXIT.UNREACHABLE, f"{error}{repeat}", hint="check that nats-server runs")
+        return Failure(Exit.UNREACHABLE, f"{error}{repeat}", hint="check that nats-server runs")
     return error
 
 
@@ -67,17 +67,17 @@ def check(options: argparse.Namespace) -> None:
     """Raise Failure unless an export goes to a folder, and an import from a folder to JetStream."""
     source, target = options.source, options.target
     if options.action == "export" and is_store(target):
-        raise Failure(EXIT.USAGE, f"--to {target}: an export writes a folder; tenure store import copies a folder into JetStream")
+        raise Failure(Exit.USAGE, f"--to {target}: an export writes a folder; tenure store import copies a folder into JetStream")
     if options.action == "import" and is_store(source):
-        raise Failure(EXIT.USAGE, f"--from {source}: an import reads a folder; tenure store export writes one")
+        raise Failure(Exit.USAGE, f"--from {source}: an import reads a folder; tenure store export writes one")
     if options.action == "import" and not is_store(target):
         raise Failure(
-            EXIT.USAGE,
+            Exit.USAGE,
             f"--to {target}: an import writes to JetStream (nats://HOST:PORT); a folder needs no import: tenure serve --data {source}, "
             f"or tenure store export --from {source} --to {target} for a copy",
         )
     if options.action == "export" and not is_store(source) and (options.cluster is not None or options.settings):
-        raise Failure(EXIT.USAGE, f"--from {source}: --cluster and --set are for JetStream, and this is a folder")
+        raise Failure(Exit.USAGE, f"--from {source}: --cluster and --set are for JetStream, and this is a folder")
 
 
 def is_store(text: str) -> bool:

@@ -10,8 +10,8 @@ from broker.settings.servers import parse_servers
 from broker.stores.jetstream.connection import TooOld
 from broker.stores.jetstream.store_client import StoreClient, StreamReading
 from broker.stores.jetstream.wire import NatsError
-from cli.failure import EXIT, Failure
-from cli.store.logs import CopiedLog
+from cli.failure import Exit, Failure
+from cli.store.logs import LogToCopy
 from storage.log_copy import LogEnd
 
 NODE_ID = 1  # node id in a copy, which a single broker may serve
@@ -25,13 +25,13 @@ def config_of(option: str, store: str, cluster: str | None, settings: list[str],
     try:
         parse_servers(store)
     except ValueError as error:
-        raise Failure(EXIT.USAGE, f"{option}: {error}") from None
+        raise Failure(Exit.USAGE, f"{option}: {error}") from None
     more = [f"store={store}", "node.id=1", *([f"cluster.name={cluster}"] if cluster is not None else [])]
     more += [f"offsets.topic.num.partitions={partitions}"] if partitions else []
     try:
         return load_config(settings=[*settings, *more], environ=os.environ)
     except ConfigError as error:
-        raise Failure(EXIT.CONFIG, "; ".join(error.problems)) from None
+        raise Failure(Exit.CONFIG, "; ".join(error.problems)) from None
 
 
 async def reach(store_client: StoreClient) -> bool:
@@ -39,10 +39,10 @@ async def reach(store_client: StoreClient) -> bool:
     try:
         return await store_client.open()
     except TooOld as error:
-        raise Failure(EXIT.UNSUPPORTED, f"store {store_client}: {error}") from None
+        raise Failure(Exit.UNSUPPORTED, f"store {store_client}: {error}") from None
     except (OSError, NatsError, TimeoutError) as error:
         hint = "start nats-server there, or name the address of a running server"
-        raise Failure(EXIT.UNREACHABLE, f"store {store_client}: {reason_text(error)}; {hint}", hint=hint) from None
+        raise Failure(Exit.UNREACHABLE, f"store {store_client}: {reason_text(error)}; {hint}", hint=hint) from None
 
 
 def reason_text(error: Exception) -> str:
@@ -66,16 +66,16 @@ class StreamSource:
 
     async def open(self) -> None:
         if not await reach(self._store_client) or not self.cluster_id:
-            raise Failure(EXIT.MISSING, f"there is no cluster {self._store_client}; name it with --cluster NAME")
+            raise Failure(Exit.MISSING, f"there is no cluster {self._store_client}; name it with --cluster NAME")
         self._store_client.check_finished()
 
-    async def end_of(self, log: CopiedLog) -> LogEnd | None:
+    async def end_of(self, log: LogToCopy) -> LogEnd | None:
         return await self._store_client.end_of(log.id, self._store_client.stream_of(log.id, None if log.internal else log.topic_id))
 
-    async def read(self, log: CopiedLog, end: LogEnd) -> StreamReading:
+    async def read(self, log: LogToCopy, end: LogEnd) -> StreamReading:
         return self._store_client.read(self._store_client.stream_of(log.id, None if log.internal else log.topic_id), end)
 
-    async def size_of(self, log: CopiedLog) -> int:
+    async def size_of(self, log: LogToCopy) -> int:
         return await self._store_client.size_of(self._store_client.stream_of(log.id, None if log.internal else log.topic_id))
 
     def close(self) -> None:

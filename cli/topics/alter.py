@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final, NamedTuple
 
-from cli.client import EXIT, Cluster, Failure, check
+from cli.client import Cluster, Exit, Failure, check
 from cli.shown import Screen, plain
 from cli.topics.finding import await_change, required_topics
 from cli.topics.settings import TOPIC, Setting, similar_names, topic_settings
@@ -71,10 +71,10 @@ def requested_settings(options: argparse.Namespace) -> dict[str, str | None]:
     requested: dict[str, str | None] = dict(options.settings)
     for name in options.unset:
         if name in requested:
-            raise Failure(EXIT.USAGE, f"--set and --unset both name {name}")
+            raise Failure(Exit.USAGE, f"--set and --unset both name {name}")
         requested[name] = None
     if not requested and not options.partitions:
-        raise Failure(EXIT.USAGE, "name a change: --partitions N, --set NAME=VALUE or --unset NAME (see tenure topic alter --help)")
+        raise Failure(Exit.USAGE, "name a change: --partitions N, --set NAME=VALUE or --unset NAME (see tenure topic alter --help)")
     return requested
 
 
@@ -82,7 +82,7 @@ def partition_change(options: argparse.Namespace, before: int) -> Change | None:
     if not options.partitions or options.partitions == before:
         return None
     if options.partitions < before:
-        raise Failure(EXIT.REFUSED, f"topic {options.topic} has {before} partitions; their number cannot be reduced (a new topic can have fewer)")
+        raise Failure(Exit.REFUSED, f"topic {options.topic} has {before} partitions; their number cannot be reduced (a new topic can have fewer)")
     return Change("partitions", before, options.partitions)
 
 
@@ -93,10 +93,10 @@ def setting_changes(requested: dict[str, str | None], current: dict[str, Setting
         before = None if setting is None or setting.sensitive else setting.value
         if value is None:
             if setting is None:  # refuse an unknown name here, since Kafka accepts it without an error
-                raise Failure(EXIT.REFUSED, f"topics have no setting {name}{similar_names([name])}")
-            if setting.own:
+                raise Failure(Exit.REFUSED, f"topics have no setting {name}{similar_names([name])}")
+            if setting.is_own:
                 changes.append(Change(name, before, setting.inherited, DELETE))
-        elif setting is None or not setting.own or before != value:
+        elif setting is None or not setting.is_own or before != value:
             changes.append(Change(name, before, value))
     return changes
 
@@ -105,7 +105,7 @@ def confirm(screen: Screen, options: argparse.Namespace, partitions: Change | No
     warning = f"  {keys_warning()}\n" if partitions else ""
     change_lines = "".join(f"  {change.text()}\n" for change in changes)
     if not screen.confirm(f"{options.topic} will be changed:\n{change_lines}{warning}Continue?", options):
-        raise Failure(EXIT.REFUSED, "nothing was changed")
+        raise Failure(Exit.REFUSED, "nothing was changed")
 
 
 def keys_warning() -> str:
@@ -114,14 +114,14 @@ def keys_warning() -> str:
 
 def send_partitions(cluster: Cluster, options: argparse.Namespace, *, dry_run: bool) -> None:
     topic = CreatePartitionsTopic(options.topic, options.partitions, None)
-    reply = cluster.controller(CreatePartitionsRequest([topic], int(cluster.timeout * 1000), dry_run))
+    reply = cluster.send_to_controller(CreatePartitionsRequest([topic], int(cluster.timeout * 1000), dry_run))
     for result in reply.results:
         check(result.error_code, f"topic {result.name}", result.error_message)
 
 
 def send_settings(cluster: Cluster, options: argparse.Namespace, changes: list[Change], *, dry_run: bool) -> None:
     configs = [AlterableConfig(change.name, change.operation, str(change.after) if change.operation == SET else None) for change in changes]
-    reply = cluster.controller(IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, options.topic, configs)], dry_run))
+    reply = cluster.send_to_controller(IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, options.topic, configs)], dry_run))
     for result in reply.responses:
         suggestion = similar_names(change.name for change in changes) if result.error_code == ErrorCode.INVALID_CONFIG else ""
         check(result.error_code, f"topic {result.resource_name}", f"{result.error_message or ''}{suggestion}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.arguments import add_change, add_cluster, add_command, add_family, too_large
+from cli.arguments import add_change_options, add_cluster_options, add_command, add_family, too_large
 
 PARTITIONS_MAX = 1 << 31
 REPLICAS_MAX = 1 << 15
@@ -35,7 +35,7 @@ def add_list(actions: Any) -> None:
     )
     parser.add_argument("--internal", action="store_true", help="also internal topics, such as __consumer_offsets")
     parser.add_argument("--long", action="store_true", help="also records, bytes, and the number of partitions without leader or in-sync replicas")
-    add_cluster(parser)
+    add_cluster_options(parser)
 
 
 def add_create(actions: Any) -> None:
@@ -55,8 +55,8 @@ def add_create(actions: Any) -> None:
     parser.add_argument("--replication-factor", metavar="N", type=count(REPLICAS_MAX), help="replicas of each partition; default: that of the cluster")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], type=setting, dest="settings", help="a setting; may be repeated")
     parser.add_argument("--if-not-exists", action="store_true", help="do nothing for an existing topic, instead of failing")
-    add_cluster(parser)
-    add_change(parser)
+    add_cluster_options(parser)
+    add_change_options(parser)
 
 
 def add_describe(actions: Any) -> None:
@@ -70,7 +70,7 @@ def add_describe(actions: Any) -> None:
     )
     parser.add_argument("topics", metavar="NAME", nargs="+")
     parser.add_argument("--all-settings", action="store_true", help="all settings, also defaults")
-    add_cluster(parser)
+    add_cluster_options(parser)
 
 
 def add_alter(actions: Any) -> None:
@@ -90,8 +90,8 @@ def add_alter(actions: Any) -> None:
     parser.add_argument("--partitions", metavar="N", type=count(PARTITIONS_MAX), help="the new total number")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], type=setting, dest="settings", help="a setting; may be repeated")
     parser.add_argument("--unset", metavar="NAME", action="append", default=[], help="reset a setting to its default; may be repeated")
-    add_cluster(parser)
-    add_change(parser)
+    add_cluster_options(parser)
+    add_change_options(parser)
 
 
 def add_delete(actions: Any) -> None:
@@ -105,8 +105,8 @@ def add_delete(actions: Any) -> None:
     )
     parser.add_argument("topics", metavar="NAME", nargs="+")
     parser.add_argument("--if-exists", action="store_true", help="do nothing for a missing topic, instead of failing")
-    add_cluster(parser)
-    add_change(parser)
+    add_cluster_options(parser)
+    add_change_options(parser)
 
 
 # Types of arguments

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, Final
 
-from cli.client import EXIT, Cluster, Failure, TopicInfo, check
+from cli.client import Cluster, Exit, Failure, TopicInfo, check
 from cli.client.words import word_of
 from cli.shown import Screen, counted
 from cli.topics.finding import await_change
@@ -23,8 +23,8 @@ def run(options: argparse.Namespace) -> int:
     names = list(dict.fromkeys(options.topics))
     with Cluster.of(options) as cluster:
         if not options.dry_run and not screen.confirm(question(options, names), options):
-            raise Failure(EXIT.REFUSED, "nothing was changed")
-        reply = cluster.controller(request(options, names, cluster.timeout), oldest=4)
+            raise Failure(Exit.REFUSED, "nothing was changed")
+        reply = cluster.send_to_controller(request(options, names, cluster.timeout), oldest=4)
         results = {result.name: result for result in reply.topics}
         entries = [entry(name, results.get(name), options) for name in names]
         created = [topic["name"] for topic in entries if topic["outcome"] == "created"]
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if failure is None:
         return 0
     if len(names) > 1:
-        return failure.code
+        return failure.exit_code
     raise failure
 
 
@@ -67,7 +67,7 @@ def request(options: argparse.Namespace, names: list[str], timeout: float) -> Cr
 def create_if_missing(cluster: Cluster, name: str) -> bool:
     """Create a topic with the cluster's defaults, for `tenure produce`. Returns False if the topic existed."""
     options = argparse.Namespace(topics=[name], partitions=None, replication_factor=None, settings=[], dry_run=False)
-    reply = cluster.controller(request(options, [name], cluster.timeout), oldest=4)
+    reply = cluster.send_to_controller(request(options, [name], cluster.timeout), oldest=4)
     result = next((result for result in reply.topics if result.name == name), None)
     if result is not None and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return False
@@ -119,7 +119,7 @@ def refusal(name: str, result: CreatableTopicResult | None, settings: Iterable[s
     code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else result.error_code
     if code == ErrorCode.TOPIC_ALREADY_EXISTS:
         hint = f"tenure topic describe {name}; --if-not-exists keeps it unchanged"
-        return Failure(EXIT.REFUSED, f"topic {name} exists already ({hint})", word=word_of(code), hint=hint)
+        return Failure(Exit.REFUSED, f"topic {name} exists already ({hint})", kind=word_of(code), hint=hint)
     try:
         hint = similar_names(settings) if code == ErrorCode.INVALID_CONFIG else ""
         check(code, f"topic {repr(name) if code == ErrorCode.INVALID_TOPIC_EXCEPTION else name}", None if result is None else f"{result.error_message or ''}{hint}")

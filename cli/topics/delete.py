@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.client import EXIT, Cluster, Failure, TopicInfo, failure
+from cli.client import Cluster, Exit, Failure, TopicInfo, failure
 from cli.shown import Screen, counted, plain
 from cli.topics.finding import await_change, existing_topics, unknown_topics
 from cli.topics.readers import groups_with_offsets
@@ -85,19 +85,19 @@ def confirm_deletion(screen: Screen, options: argparse.Namespace, entries: list[
     internal = [entry["name"] for entry in entries if entry["internal"]]
     if internal and not options.yes:
         raise Failure(
-            EXIT.REFUSED,
+            Exit.REFUSED,
             f"{' and '.join(internal)}: the cluster keeps its state there, such as all groups' offsets; --yes deletes it nevertheless; "
             "nothing was changed",
         )
     loss_lines = "".join(f"{entry['name']}: {loss_text(entry)}\n" for entry in entries)
     if not screen.confirm(f"{loss_lines}Delete {'it' if len(entries) == 1 else 'them'} for good?", options):
-        raise Failure(EXIT.REFUSED, "nothing was changed")
+        raise Failure(Exit.REFUSED, "nothing was changed")
 
 
 def delete(cluster: Cluster, options: argparse.Namespace, names: list[str]) -> dict[str, Failure]:
     """Delete topics; return the failures. A topic that another client has deleted counts as deleted."""
     request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], names, int(cluster.timeout * 1000))
-    reply = cluster.controller(request)
+    reply = cluster.send_to_controller(request)
     return {
         result.name: failure(result.error_code, f"topic {result.name}", result.error_message)
         for result in reply.responses

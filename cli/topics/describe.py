@@ -6,7 +6,7 @@ import argparse
 import uuid
 from typing import Any, Final
 
-from cli.client import EXIT, Cluster, Failure, TopicInfo, TopicPartition
+from cli.client import Cluster, Exit, Failure, TopicInfo, TopicPartition
 from cli.shown import Column, Painted, Role, Screen, counted, plain
 from cli.topics.finding import existing_topics, unknown_topics
 from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, log_offsets
@@ -59,7 +59,7 @@ def settings_or_none(cluster: Cluster, names: list[str]) -> dict[str, dict[str, 
     try:
         return topic_settings(cluster, names)
     except Failure as failure:
-        if failure.code in (EXIT.UNSUPPORTED, EXIT.FORBIDDEN):
+        if failure.exit_code in (Exit.UNSUPPORTED, Exit.FORBIDDEN):
             return None
         raise
 
@@ -87,7 +87,7 @@ def setting_document(setting: Setting) -> dict[str, Any]:
         "value": None if setting.sensitive else setting.value,
         "source": setting.source_name,
         "sensitive": setting.sensitive,
-        "without_it": setting.inherited if setting.own else None,
+        "without_it": setting.inherited if setting.is_own else None,
     }
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cli.client import EXIT, Failure, check
+from cli.client import Exit, Failure, check
 from cli.client.words import word_of
 from cli.failure import UNKNOWN_TOPIC
 from protocol.errors import ErrorCode
@@ -35,7 +35,7 @@ def existing_topics(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, T
             missing.append(name)
         elif topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
             line = f"topic {name!r} cannot exist: names have 1 to 249 letters, digits, dots, dashes and underscores"
-            raise Failure(EXIT.MISSING, line, word=word_of(topic.error))
+            raise Failure(Exit.MISSING, line, kind=word_of(topic.error))
         else:
             if topic.error != ErrorCode.LEADER_NOT_AVAILABLE:  # answered while a topic is being created; the errors of its partitions tell more
                 check(topic.error, f"topic {name}")
@@ -67,4 +67,4 @@ def unknown_topics(cluster: Cluster, missing: Sequence[str], *, creatable: bool 
     problem = f"topic {missing[0]} does not exist" if len(missing) == 1 else f"topics {', '.join(missing)} do not exist"
     hint = f"; is it {', '.join(similar)}?" if similar else ""
     remedies = "tenure topic list lists all topics" + (f"; tenure topic create {missing[0]} creates it" if creatable else "") + more
-    return Failure(EXIT.MISSING, f"{problem}{hint} ({remedies})", word=UNKNOWN_TOPIC, hint=remedies)
+    return Failure(Exit.MISSING, f"{problem}{hint} ({remedies})", kind=UNKNOWN_TOPIC, hint=remedies)

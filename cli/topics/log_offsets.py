@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import by_topic
-from cli.failure import EXIT, Failure
+from cli.failure import Exit, Failure
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
@@ -77,9 +77,9 @@ def ask_leaders(cluster: Cluster, requested: Mapping[TopicPartition, int], commi
     for leader, partitions in by_leader.items():
         request = ListOffsetsRequest(-1, int(committed), topics_of(partitions, requested), int(cluster.timeout * 1000))
         try:
-            reply = cluster.node(leader, request, retry=False)
+            reply = cluster.send_to_broker(leader, request, retry=False)
         except Failure as failure:
-            if failure.code != EXIT.UNREACHABLE:
+            if failure.exit_code != Exit.UNREACHABLE:
                 raise
             unreachable.append(failure)
             results |= dict.fromkeys(partitions, LogOffset(-1, -1, ErrorCode.NETWORK_EXCEPTION))

@@ -44,7 +44,7 @@ def topics_with_offsets(cluster: Cluster, broker_id: int, groups: Sequence[str],
         groups[0],
         [OffsetFetchRequestTopic(name, list(partitions)) for name, partitions in topics.items()],
     )
-    reply = cluster.node(broker_id, request)
+    reply = cluster.send_to_broker(broker_id, request)
     answers = [(group.group_id, group.topics) for group in reply.groups] or [(groups[0], reply.topics)]
     return [
         (group_id, [topic.name for topic in fetched if any(partition.committed_offset >= 0 for partition in topic.partitions)])

@@ -35,7 +35,7 @@ class Setting(NamedTuple):
         return self.source == DEFAULT
 
     @property
-    def own(self) -> bool:
+    def is_own(self) -> bool:
         return self.source == OWN
 
     @property
@@ -57,7 +57,7 @@ def topic_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[st
     """The settings of each topic, by name, from any broker."""
     request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, topic) for topic in topics], include_synonyms=True)
     settings: dict[str, dict[str, Setting]] = {}
-    for result in cluster.any(request).results:
+    for result in cluster.send_to_any(request).results:
         check(result.error_code, f"settings of topic {result.resource_name}", result.error_message)
         settings[result.resource_name] = {
             config.name: Setting(

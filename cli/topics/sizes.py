@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import EXIT, Failure, TopicPartition, by_topic
+from cli.client import Exit, Failure, TopicPartition, by_topic
 from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
@@ -31,11 +31,11 @@ def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[T
             continue
         try:
             log_dir_topics = [DescribableLogDirTopic(name, numbers) for name, numbers in by_topic(partitions).items()]
-            reply = cluster.node(leader, DescribeLogDirsRequest(log_dir_topics), retry=False)
+            reply = cluster.send_to_broker(leader, DescribeLogDirsRequest(log_dir_topics), retry=False)
         except Failure as failure:
-            if failure.code in (EXIT.UNSUPPORTED, EXIT.FORBIDDEN):
+            if failure.exit_code in (Exit.UNSUPPORTED, Exit.FORBIDDEN):
                 return {}
-            if failure.code == EXIT.UNREACHABLE:  # the leader has just failed, and is still in the metadata
+            if failure.exit_code == Exit.UNREACHABLE:  # the leader has just failed, and is still in the metadata
                 continue
             raise
         for directory in reply.results:

@@ -49,7 +49,7 @@ def member(cluster: Cluster, group: str, *topics: str, **more: Any) -> Member:
 
 
 def described(cluster: Cluster, group: str) -> DescribedGroup:
-    group_reply: DescribedGroup = cluster.coordinator(group, DescribeGroupsRequest([group])).groups[0]
+    group_reply: DescribedGroup = cluster.send_to_coordinator(group, DescribeGroupsRequest([group])).groups[0]
     return group_reply
 
 

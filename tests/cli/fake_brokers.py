@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from struct import pack, unpack
 from typing import Any
 
-from cli.client.releases import since
+from cli.client.releases import first_release_with
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ProtocolError
 from protocol.message import Message
@@ -185,7 +185,7 @@ def versions_of(release: tuple[int, int]) -> Versions:
         return KAFKA_2_4
     ranges = {}
     for key, api in APIS.items():
-        served = [version for version in range(api.served[0], api.served[1] + 1) if since(key, version) <= release]
+        served = [version for version in range(api.served[0], api.served[1] + 1) if first_release_with(key, version) <= release]
         if served:
             ranges[key] = (served[0], served[-1])
     return ranges

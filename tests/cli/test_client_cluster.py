@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.arguments import addresses
-from cli.client import EXIT, Cluster, Failure, Limits, pool
+from cli.client import Cluster, Exit, Failure, Limits, pool
 from cli.client import cluster as cluster_module
 from protocol.message import Message
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
@@ -121,8 +121,8 @@ def test_the_cluster_is_described_from_metadata(broker_pair: tuple[FakeBroker, F
 
 def test_requests_go_to_the_coordinator_the_controller_or_every_broker(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     with cluster_of(broker_pair[1]) as cluster:
-        cluster.coordinator("g", DescribeGroupsRequest(["g"]))
-        cluster.controller(NEW_TOPIC)
+        cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"]))
+        cluster.send_to_controller(NEW_TOPIC)
         assert {id: reply.groups[0].group_id for id, reply in cluster.ask_all_brokers(ListGroupsRequest()).items()} == {0: "of-0", 1: "of-1"}
     assert [count_requests(broker, DescribeGroupsRequest) for broker in broker_pair] == [0, 1]
     assert [count_requests(broker, CreateTopicsRequest) for broker in broker_pair] == [1, 0]
@@ -131,7 +131,7 @@ def test_requests_go_to_the_coordinator_the_controller_or_every_broker(broker_pa
 def test_a_coordinator_is_looked_up_once(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     with cluster_of(broker_pair[0]) as cluster:
         for _ in range(3):
-            cluster.coordinator("g", DescribeGroupsRequest(["g"]))
+            cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"]))
     assert sum(count_requests(broker, FindCoordinatorRequest) for broker in broker_pair) == 1
 
 
@@ -140,7 +140,7 @@ def test_a_moving_or_loading_coordinator_is_retried(broker_pair: tuple[FakeBroke
     broker_pair[1].answers[DESCRIBE] = describes(error, error)
     broker_pair[0].answers[FIND] = coordinator_is(broker_pair[1], 1, 15)
     with cluster_of(broker_pair[0]) as cluster:
-        assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
+        assert cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
     assert count_requests(broker_pair[1], DescribeGroupsRequest) == 3
     assert count_requests(broker_pair[0], FindCoordinatorRequest) == 4
 
@@ -148,16 +148,16 @@ def test_a_moving_or_loading_coordinator_is_retried(broker_pair: tuple[FakeBroke
 def test_a_missing_coordinator_is_a_retriable_failure_within_the_timeout(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1].answers[DESCRIBE] = describes(*[14] * 1000)
     with cluster_of(broker_pair[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
-        cluster.coordinator("g", DescribeGroupsRequest(["g"]))
-    assert raised.value.code == EXIT.AGAIN
+        cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"]))
+    assert raised.value.exit_code == Exit.AGAIN
     assert raised.value.line == "group g: its coordinator is still loading; try again, or wait longer with --timeout"
 
 
 def test_an_unauthorized_group_is_reported_as_forbidden(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[0].answers[FIND] = coordinator_is(broker_pair[1], 1, 30)
     with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
-        cluster.coordinator("g", DescribeGroupsRequest(["g"]))
-    assert (raised.value.code, raised.value.line) == (EXIT.FORBIDDEN, "group g: this user may not use the group")
+        cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"]))
+    assert (raised.value.exit_code, raised.value.line) == (Exit.FORBIDDEN, "group g: this user may not use the group")
 
 
 def test_the_errors_of_other_groups_in_a_reply_are_not_this_groups(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
@@ -165,7 +165,7 @@ def test_the_errors_of_other_groups_in_a_reply_are_not_this_groups(broker_pair: 
         results=[DeletableGroupResult("g", 0), DeletableGroupResult("other", 16)]
     )
     with cluster_of(broker_pair[0]) as cluster:
-        assert len(cluster.coordinator("g", DeleteGroupsRequest(["g", "other"])).results) == 2
+        assert len(cluster.send_to_coordinator("g", DeleteGroupsRequest(["g", "other"])).results) == 2
     assert count_requests(broker_pair[1], DeleteGroupsRequest) == 1
 
 
@@ -186,14 +186,14 @@ def test_a_controller_that_moved_is_looked_up_again(broker_pair: tuple[FakeBroke
     broker_pair[0].answers[CREATE] = creates(*[41] * 100)
     broker_pair[0].answers[METADATA] = once(metadata_of(*broker_pair, controller=0), metadata_of(*broker_pair, controller=1))
     with cluster_of(broker_pair[0]) as cluster:
-        assert cluster.controller(NEW_TOPIC).topics[0].error_code == 0
+        assert cluster.send_to_controller(NEW_TOPIC).topics[0].error_code == 0
     assert [count_requests(broker, CreateTopicsRequest) for broker in broker_pair] == [1, 1]
 
 
 def test_a_cluster_without_a_controller_is_a_retriable_failure(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[0].answers[METADATA] = metadata_of(*broker_pair, controller=-1)
     with cluster_of(broker_pair[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
-        cluster.controller(NEW_TOPIC)
+        cluster.send_to_controller(NEW_TOPIC)
     assert "has no controller at the moment" in raised.value.line
 
 
@@ -225,7 +225,7 @@ def test_a_missing_leader_is_a_retriable_failure(broker_pair: tuple[FakeBroker, 
         broker.answers[METADATA] = metadata_of(*broker_pair, topics=lambda request: [topic(-1)])
     with cluster_of(broker_pair[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
         cluster.leader("t", 0)
-    assert (raised.value.code, raised.value.line) == (EXIT.AGAIN, "topic t partition 0: no leader at the moment; try again")
+    assert (raised.value.exit_code, raised.value.line) == (Exit.AGAIN, "topic t partition 0: no leader at the moment; try again")
 
 
 def test_an_unknown_partition_is_reported_at_once(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
@@ -233,7 +233,7 @@ def test_an_unknown_partition_is_reported_at_once(broker_pair: tuple[FakeBroker,
     begin = time.monotonic()
     with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.leader("t", 7)
-    assert raised.value.code == EXIT.MISSING
+    assert raised.value.exit_code == Exit.MISSING
     assert time.monotonic() - begin < 4
 
 
@@ -257,40 +257,40 @@ def test_the_next_broker_is_asked_when_the_first_is_silent(broker_pair: tuple[Fa
     broker_pair[0].answers[LIST] = silent
     with cluster_of(*broker_pair, timeout=1.5) as cluster:
         assert cluster.id == "fake"
-        assert cluster.any(ListGroupsRequest()).groups[0].group_id == "of-1"
+        assert cluster.send_to_any(ListGroupsRequest()).groups[0].group_id == "of-1"
 
 
 def test_all_unreachable_brokers_are_named_in_one_line() -> None:
     with Listener() as first, Listener() as second_listener:
         names = [first.address, second_listener.address]
     with Cluster(addresses(",".join(names)), 5) as cluster, pytest.raises(Failure) as raised:
-        cluster.any(ListGroupsRequest())
+        cluster.send_to_any(ListGroupsRequest())
     refused = "connection refused (is a broker running there?)"
-    assert raised.value.code == EXIT.UNREACHABLE
+    assert raised.value.exit_code == Exit.UNREACHABLE
     assert raised.value.line == f"no broker answers: {names[0]}: {refused}; {names[1]}: {refused}"
 
 
 def test_a_connection_closed_while_idle_is_reopened(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     with cluster_of(broker_pair[0]) as cluster:
-        cluster.controller(NEW_TOPIC)
+        cluster.send_to_controller(NEW_TOPIC)
         broker_pair[0].hang_up()
         time.sleep(0.02)
-        cluster.controller(NEW_TOPIC)
+        cluster.send_to_controller(NEW_TOPIC)
     assert count_requests(broker_pair[0], CreateTopicsRequest) == 2
 
 
 def test_read_requests_are_retried_after_a_lost_connection(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1].answers[DESCRIBE] = once(cuts, describes())
     with cluster_of(broker_pair[0]) as cluster:
-        assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
+        assert cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
     assert count_requests(broker_pair[1], DescribeGroupsRequest) == 2
 
 
 def test_changing_requests_are_not_retried_after_a_lost_connection(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1].answers[DELETE] = once(cuts, deletes())
     with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
-        cluster.coordinator("g", DeleteGroupsRequest(["g"]))
-    assert raised.value.code == EXIT.UNREACHABLE
+        cluster.send_to_coordinator("g", DeleteGroupsRequest(["g"]))
+    assert raised.value.exit_code == Exit.UNREACHABLE
     assert raised.value.line == (
         f"{broker_pair[1].address} closed the connection before it answered DeleteGroups; it may have taken effect: check before trying again"
     )
@@ -299,22 +299,22 @@ def test_changing_requests_are_not_retried_after_a_lost_connection(broker_pair: 
 
 def test_a_coordinator_that_died_is_looked_up_again(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     with cluster_of(broker_pair[0]) as cluster:
-        cluster.coordinator("g", DescribeGroupsRequest(["g"]))
+        cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"]))
         broker_pair[1].close()
         broker_pair[0].answers[FIND] = coordinator_is(broker_pair[0], 0)
-        assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
+        assert cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
     assert count_requests(broker_pair[0], DescribeGroupsRequest) == 1
 
 
 def test_a_patient_call_goes_on_until_another_broker_has_taken_over(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     with cluster_of(broker_pair[0], timeout=0.2) as cluster:
-        cluster.coordinator("g", DescribeGroupsRequest(["g"]))
+        cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"]))
         broker_pair[1].close()
         cluster.limits = Limits(10, 0.2)
         moved_at = time.monotonic() + 0.6
         before, after = broker_pair[0].answers[FIND], coordinator_is(broker_pair[0], 0)
         broker_pair[0].answers[FIND] = lambda request, version: (before if time.monotonic() < moved_at else after)(request, version)
-        assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
+        assert cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
 
 
 def test_a_patient_call_waits_for_each_broker_only_for_the_timeout(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
@@ -322,7 +322,7 @@ def test_a_patient_call_waits_for_each_broker_only_for_the_timeout(broker_pair: 
     broker_pair[0].answers[FIND] = once(coordinator_is(broker_pair[1], 1), coordinator_is(broker_pair[0], 0))
     with cluster_of(broker_pair[0], timeout=0.2) as cluster:
         cluster.limits = Limits(10, 0.2)
-        assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
+        assert cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
     assert count_requests(broker_pair[1], DescribeGroupsRequest) == 1
 
 
@@ -334,7 +334,7 @@ def test_without_any_broker_a_patient_call_fails_at_once() -> None:
             cluster.limits = Limits(45, 5)
             with pytest.raises(Failure) as raised:
                 cluster.topics(["t"])
-    assert raised.value.code == EXIT.UNREACHABLE
+    assert raised.value.exit_code == Exit.UNREACHABLE
     assert time.monotonic() - began < 4
 
 
@@ -343,14 +343,14 @@ def test_a_separate_client_knows_the_brokers_beyond_its_bootstrap_servers(broker
         cluster.topics(None)
         broker_pair[0].close()
         with cluster.separate_client() as separate:
-            assert separate.any(ListGroupsRequest()).groups[0].group_id == "of-1"
+            assert separate.send_to_any(ListGroupsRequest()).groups[0].group_id == "of-1"
 
 
 def test_an_unreachable_advertised_address_is_named(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1].host = "broker.invalid"
     with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
-        cluster.node(1, ListGroupsRequest())
-    assert raised.value.code == EXIT.UNREACHABLE
+        cluster.send_to_broker(1, ListGroupsRequest())
+    assert raised.value.exit_code == Exit.UNREACHABLE
     assert raised.value.line.startswith("broker 1 cannot be reached at its advertised address: broker.invalid:")
 
 
@@ -363,7 +363,7 @@ def test_a_single_broker_is_contacted_at_its_bootstrap_address() -> None:
         with Cluster(addresses(address), 5) as cluster:
             assert cluster.ask_all_brokers(ListGroupsRequest())[0].groups[0].group_id == "g"
             with pytest.raises(Failure, match=r"broker.invalid:\d+: unknown host name"):
-                cluster.advertised(0)
+                cluster.apis_at_advertised_address(0)
 
 
 def test_unreachable_brokers_are_named_with_the_replies_of_the_others(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
@@ -374,14 +374,14 @@ def test_unreachable_brokers_are_named_with_the_replies_of_the_others(broker_pai
         assert list(missing) == [1]
         with pytest.raises(Failure) as raised:
             cluster.ask_all_brokers(ListGroupsRequest())
-    assert raised.value.code == EXIT.UNREACHABLE
+    assert raised.value.exit_code == Exit.UNREACHABLE
 
 
 def test_a_silent_broker_is_reported_within_the_timeout(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1].answers[LIST] = silent
     begin = time.monotonic()
     with cluster_of(broker_pair[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
-        cluster.node(1, ListGroupsRequest())
+        cluster.send_to_broker(1, ListGroupsRequest())
     assert time.monotonic() - begin < 2
     assert raised.value.line == f"{broker_pair[1].address} does not answer ListGroups within 0.3 s"
 
@@ -390,22 +390,22 @@ def test_a_late_reply_is_not_used_for_the_next_request(broker_pair: tuple[FakeBr
     broker_pair[1].answers[LIST] = once(silent, lists("second"))
     with cluster_of(broker_pair[0], timeout=5) as cluster:
         with pytest.raises(Failure):
-            cluster.node(1, ListGroupsRequest(), timeout=0.1)
-        assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "second"
+            cluster.send_to_broker(1, ListGroupsRequest(), timeout=0.1)
+        assert cluster.send_to_broker(1, ListGroupsRequest()).groups[0].group_id == "second"
 
 
 def test_an_undecodable_reply_is_reported(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1].answers[LIST] = lambda request, version: b"\0\0"
     with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
-        cluster.node(1, ListGroupsRequest())
+        cluster.send_to_broker(1, ListGroupsRequest())
     assert raised.value.line.startswith(f"{broker_pair[1].address}: its reply to ListGroups is invalid (")
 
 
 def test_a_broker_with_only_newer_versions_needs_a_newer_command(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1]._offered_versions = {**broker_pair[1].versions, LIST: (90, 99)}
     with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
-        cluster.node(1, ListGroupsRequest())
-    assert raised.value.code == EXIT.UNSUPPORTED
+        cluster.send_to_broker(1, ListGroupsRequest())
+    assert raised.value.exit_code == Exit.UNSUPPORTED
     assert raised.value.line.endswith("serves ListGroups only in versions 90 to 99, this command knows versions 0 to 5: use a newer tenure")
 
 
@@ -415,24 +415,24 @@ def test_with_a_timeout_of_0_a_dead_broker_is_not_waited_for(broker_pair: tuple[
         broker_pair[1].close()
         begin = time.monotonic()
         with pytest.raises(Failure) as raised:
-            cluster.node(1, ListGroupsRequest(), retry=False)
+            cluster.send_to_broker(1, ListGroupsRequest(), retry=False)
     assert time.monotonic() - begin < 10
-    assert raised.value.code == EXIT.UNREACHABLE
+    assert raised.value.exit_code == Exit.UNREACHABLE
 
 
 def test_a_broker_restarted_at_another_address_is_found(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     with cluster_of(broker_pair[0]) as cluster, FakeBroker({LIST: lists("moved")}) as moved:
-        assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "of-1"
+        assert cluster.send_to_broker(1, ListGroupsRequest()).groups[0].group_id == "of-1"
         broker_pair[1].close()
         broker_pair[0].answers[METADATA] = metadata_of(broker_pair[0], moved)
         moved.answers[METADATA] = metadata_of(broker_pair[0], moved)
-        assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "moved"
+        assert cluster.send_to_broker(1, ListGroupsRequest()).groups[0].group_id == "moved"
 
 
 def test_groups_of_a_lost_coordinator_are_requested_from_the_next(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     def ask(broker_id: int, groups: list[str]) -> dict[str, int]:
         assert cluster.version(DESCRIBE, broker_id) >= 0
-        return {group.group_id: broker_id for group in cluster.node(broker_id, DescribeGroupsRequest(groups)).groups}
+        return {group.group_id: broker_id for group in cluster.send_to_broker(broker_id, DescribeGroupsRequest(groups)).groups}
 
     with cluster_of(broker_pair[0]) as cluster:
         assert cluster.by_coordinator(["g", "h"], ask) == {"g": 1, "h": 1}
@@ -445,7 +445,7 @@ def test_groups_without_a_reachable_coordinator_are_reported_within_the_timeout(
     broker_pair[1].close()
     begin = time.monotonic()
     with cluster_of(broker_pair[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
-        cluster.by_coordinator(["g"], lambda broker_id, groups: {"g": cluster.node(broker_id, DescribeGroupsRequest(groups))})
+        cluster.by_coordinator(["g"], lambda broker_id, groups: {"g": cluster.send_to_broker(broker_id, DescribeGroupsRequest(groups))})
     assert time.monotonic() - begin < 3
     assert raised.value.line.startswith("broker 1 cannot be reached at its advertised address: ")
 

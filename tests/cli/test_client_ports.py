@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli.arguments import addresses
-from cli.client import EXIT, Cluster, Failure
+from cli.client import Cluster, Exit, Failure
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tests.cli.fake_brokers import Close, FakeBroker, exactly, frame_of, read_frame
 from tests.cli.other_servers import (
@@ -39,7 +39,7 @@ def failure(address: str, timeout: float = PATIENT) -> Failure:
     with Cluster(addresses(address), timeout) as cluster, pytest.raises(Failure) as raised:
         cluster.brokers  # noqa: B018 (asks)
     assert time.monotonic() - begin < timeout + 1
-    assert raised.value.code == EXIT.UNREACHABLE
+    assert raised.value.exit_code == Exit.UNREACHABLE
     assert "\n" not in raised.value.line
     return raised.value
 

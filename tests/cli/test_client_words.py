@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.client import EXIT, Failure, check, failure, name_of
+from cli.client import Exit, Failure, check, failure, name_of
 from cli.client.api_names import OTHERS
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
@@ -17,19 +17,19 @@ def test_no_error_is_no_failure() -> None:
 @pytest.mark.parametrize(
     ("code", "message", "exit_code", "line"),
     [
-        (ErrorCode.NON_EMPTY_GROUP, None, EXIT.REFUSED, "has members; stop them first, or remove them (tenure group remove-member)"),
-        (ErrorCode.GROUP_ID_NOT_FOUND, "Group orders not found.", EXIT.MISSING, "there is no such group"),
-        (ErrorCode.GROUP_AUTHORIZATION_FAILED, None, EXIT.FORBIDDEN, "this user may not use the group"),
-        (ErrorCode.POLICY_VIOLATION, "at most 3 partitions\x1b[31m", EXIT.REFUSED, "at most 3 partitions\\x1b[31m"),
-        (ErrorCode.UNKNOWN_SERVER_ERROR, "a stack", EXIT.REFUSED, "the broker failed unexpectedly; its log has the details (a stack)"),
-        (ErrorCode.POLICY_VIOLATION, None, EXIT.REFUSED, "a policy of the broker refuses this (POLICY_VIOLATION)"),
-        (999, None, EXIT.REFUSED, "error 999, which this command does not know"),
+        (ErrorCode.NON_EMPTY_GROUP, None, Exit.REFUSED, "has members; stop them first, or remove them (tenure group remove-member)"),
+        (ErrorCode.GROUP_ID_NOT_FOUND, "Group orders not found.", Exit.MISSING, "there is no such group"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, None, Exit.FORBIDDEN, "this user may not use the group"),
+        (ErrorCode.POLICY_VIOLATION, "at most 3 partitions\x1b[31m", Exit.REFUSED, "at most 3 partitions\\x1b[31m"),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, "a stack", Exit.REFUSED, "the broker failed unexpectedly; its log has the details (a stack)"),
+        (ErrorCode.POLICY_VIOLATION, None, Exit.REFUSED, "a policy of the broker refuses this (POLICY_VIOLATION)"),
+        (999, None, Exit.REFUSED, "error 999, which this command does not know"),
     ],
 )
-def test_an_error_code_is_a_line_that_names_its_subject(code: int, message: str | None, exit_code: EXIT, line: str) -> None:
+def test_an_error_code_is_a_line_that_names_its_subject(code: int, message: str | None, exit_code: Exit, line: str) -> None:
     with pytest.raises(Failure) as raised:
         check(code, "group orders", message)
-    assert (raised.value.code, raised.value.line) == (exit_code, f"group orders: {line}")
+    assert (raised.value.exit_code, raised.value.line) == (exit_code, f"group orders: {line}")
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code])

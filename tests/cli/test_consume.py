@@ -35,7 +35,7 @@ def consume(ask: Tenure, topic: str) -> Tenure:
 
 def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
     request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])], 5000)
-    assert cluster.node(cluster.leader(topic, 0), request).topics[0].partitions[0].error_code == 0
+    assert cluster.send_to_broker(cluster.leader(topic, 0), request).topics[0].partitions[0].error_code == 0
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from cli.client import Cluster, Limits
-from cli.command_line import read
-from cli.failure import EXIT, Failure
+from cli.command_line import parse
+from cli.failure import Exit, Failure
 from cli.records.assignors import ASSIGNORS, Subscriber
 from cli.records.batches import Chunk, chunk_of
 from cli.records.consume import member_limits
-from cli.records.drafts import json_lines
+from cli.records.drafts import json_line_parser
 from cli.records.layout import LONG, ConsumedRecord, Layout, as_bytes, as_safe_text, as_text, document
 from cli.records.membership import Member, Timeouts
-from cli.records.positions import Begin, parse_begin
+from cli.records.positions import StartPosition, parse_begin
 from protocol.batch import Compression, Record, TimestampType, build
 from protocol.messages.fetch import AbortedTransaction
 
@@ -146,9 +146,9 @@ def test_a_record_printed_as_json_can_be_produced_again_unchanged(data: bytes | 
     line = json.dumps(document(record)).encode()
     if timestamp < -1:
         with pytest.raises(Failure, match="line 3 has a timestamp"):
-            json_lines(None, [], None, False)(line, 3)
+            json_line_parser(None, [], None, False)(line, 3)
         return
-    draft = json_lines(None, [], None, False)(line, 3)
+    draft = json_line_parser(None, [], None, False)(line, 3)
     next_record = draft.record(7, -1)
     assert (draft.partition, next_record) == (2, record.record)
 
@@ -159,16 +159,16 @@ def test_a_record_printed_as_json_can_be_produced_again_unchanged(data: bytes | 
 @pytest.mark.parametrize(
     ("text", "begin"),
     [
-        ("earliest", Begin("earliest")),
-        ("latest", Begin("latest")),
-        ("17", Begin("offset", 17)),
-        ("-3", Begin("last", 3)),
-        ("2023-11-14T22:13:20Z", Begin("time", 1_700_000_000_000)),
-        ("2023-11-14T23:13:20+01:00", Begin("time", 1_700_000_000_000)),
-        ("2023-11-14", Begin("time", 1_699_920_000_000)),
+        ("earliest", StartPosition("earliest")),
+        ("latest", StartPosition("latest")),
+        ("17", StartPosition("offset", 17)),
+        ("-3", StartPosition("last", 3)),
+        ("2023-11-14T22:13:20Z", StartPosition("time", 1_700_000_000_000)),
+        ("2023-11-14T23:13:20+01:00", StartPosition("time", 1_700_000_000_000)),
+        ("2023-11-14", StartPosition("time", 1_699_920_000_000)),
     ],
 )
-def test_from_accepts_ends_offsets_and_times(text: str, begin: Begin) -> None:
+def test_from_accepts_ends_offsets_and_times(text: str, begin: StartPosition) -> None:
     assert parse_begin(text) == begin
 
 
@@ -269,7 +269,7 @@ class WithoutCoordinator:
     def coordinator(self, group: str, request: object, *, oldest: int = 0, timeout: float | None = None) -> object:
         self.waits.append(self.timeout if timeout is None else timeout)
         time.sleep(self.timeout)
-        raise Failure(EXIT.AGAIN, f"group {group}: no coordinator")
+        raise Failure(Exit.AGAIN, f"group {group}: no coordinator")
 
     def coordinators(self, groups: object) -> dict[int, list[str]]:
         return {1: ["g"]}
@@ -295,7 +295,7 @@ def test_a_member_does_not_wait_for_a_coordinator_that_does_not_serve_its_group(
     ],
 )
 def test_calls_of_a_member_go_on_for_its_session_unless_a_timeout_is_given(arguments: str, limits: Limits) -> None:
-    options = read(["consume", "t", "--group", "g", *arguments.split()])
+    options = parse(["consume", "t", "--group", "g", *arguments.split()])
     assert options is not None
     with Cluster.of(options) as cluster:
         assert cluster.limits == Limits(cluster.timeout, cluster.timeout)

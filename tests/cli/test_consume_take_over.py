@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.arguments import addresses
-from cli.client import EXIT, Cluster, Failure, Limits
+from cli.client import Cluster, Exit, Failure, Limits
 from cli.records.fetching import Fetcher
 from protocol.batch import Record, build
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -88,4 +88,4 @@ def test_without_patience_a_closed_leader_ends_reading_after_the_timeout(pair: P
     pair.brokers[1].close()
     with pytest.raises(Failure, match="broker 1 cannot be reached") as raised:
         poll_until(fetcher, 1)
-    assert raised.value.code == EXIT.UNREACHABLE
+    assert raised.value.exit_code == Exit.UNREACHABLE

@@ -117,9 +117,9 @@ def test_groups_of_all_types_are_described_together(cluster: FakeBroker) -> None
     modern, cooperative, connect, shared, nope, moving, strange = groups.values()
     assert nope is None
     assert modern is not None
-    assert (modern.type, modern.state, modern.epoch, modern.static, modern.cooperative) == ("consumer", "Reconciling", 8, 1, True)
+    assert (modern.type, modern.state, modern.epoch, modern.static_count, modern.cooperative) == ("consumer", "Reconciling", 8, 1, True)
     (member,) = modern.members
-    assert (member.seat, member.host, member.topics, member.epoch) == ("seat", "10.0.0.4", ("/t-.*/", "t"), 7)
+    assert (member.member_key, member.host, member.topics, member.epoch) == ("seat", "10.0.0.4", ("/t-.*/", "t"), 7)
     assert (member.assigned, member.target) == ((("t", 0),), (("t", 0), ("t", 1)))
     assert cooperative is not None
     assert cooperative.members[0].assigned == (("t", 0), ("t", 1))

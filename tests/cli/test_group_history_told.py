@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from cli.groups import history
-from cli.groups.history import Reading, in_order_of_begin
-from cli.groups.history_reading import Notes
+from cli.groups.history import HistoryReader, in_order_of_begin
+from cli.groups.history_reading import GroupLogReader
 from cli.groups.history_shown import Partitions, detail_lines, document, missing, move_lines, sentence
 from cli.shown import Role
 from coordinator.notes import Cause, ShardChange, StandbyStep
@@ -110,7 +110,7 @@ def stored(generation: int, age_ms: int) -> GroupRecord:
 
 def told(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Entry], bool]:
     monkeypatch.setattr(history, "WRITTEN_SECONDS", 0)
-    reading = Reading(cast(Notes, logs), None)
+    reading = HistoryReader(cast(GroupLogReader, logs), None)
     entries = reading.entries_so_far() + reading.pending_entries()
     return entries, reading.has_young_records
 

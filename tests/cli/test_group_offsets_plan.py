@@ -6,13 +6,13 @@ import pytest
 
 from cli.client import TopicPartition
 from cli.groups import offsets_file, offsets_plan
-from cli.groups.offsets_plan import Bounds, Committed, Move, NotCommitted
+from cli.groups.offsets_plan import Bounds, Committed, NotCommitted, OffsetChange
 
 BOUNDS = {("t", 0): Bounds(10, 100), ("t", 1): Bounds(0, 0)}
 COMMITTED: dict[TopicPartition, Committed] = {("t", 0): Committed(40, 3, "mine")}
 
 
-def goals(plan: list[Move]) -> list[tuple[int | None, int, str | None]]:
+def goals(plan: list[OffsetChange]) -> list[tuple[int | None, int, str | None]]:
     return [(move.before, move.after.offset, move.remark) for move in plan]
 
 

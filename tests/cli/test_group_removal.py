@@ -6,7 +6,7 @@ import pytest
 
 from cli.client import TopicPartition
 from cli.groups.described import Group, GroupMember
-from cli.groups.removal import Removal, predict
+from cli.groups.removal import RemovalPrediction, predict
 
 
 def member(id: str, *assigned: int, instance: str | None = None, topics: tuple[str, ...] = ("t",)) -> GroupMember:
@@ -17,7 +17,7 @@ def group(*members: GroupMember, protocol: str = "range", state: str = "Stable",
     return Group("g", state, type, "consumer", protocol, 1, members)
 
 
-def moves(removal: Removal) -> dict[TopicPartition, str | None]:
+def moves(removal: RemovalPrediction) -> dict[TopicPartition, str | None]:
     return {move.partition: move.after.member_id if move.after else "?" if not move.known else None for move in removal.moves}
 
 
@@ -25,7 +25,7 @@ def test_a_removal_moves_partitions_as_range_does() -> None:
     before = group(member("a", 0, 1), member("b", 2, 3), member("c", 4, 5))
     removal = predict(before, [before.members[0]], {"t": 6})
     assert removal.rebalances
-    assert removal.stops
+    assert removal.stops_staying_members
     # range gives b partitions 0 to 2 and c 3 to 5, so partition 3 moves from b to c
     assert moves(removal) == {("t", 0): "b", ("t", 1): "b", ("t", 3): "c"}
 
@@ -64,14 +64,14 @@ def test_eager_sticky_members_stop_and_cooperative_members_do_not() -> None:
     for protocol, stops in (("sticky", True), ("cooperative-sticky", False)):
         before = group(member("a", 0), member("b", 1), member("c", 2), protocol=protocol)
         removal = predict(before, [before.members[0]], {"t": 3})
-        assert removal.stops is stops
+        assert removal.stops_staying_members is stops
         assert moves(removal) == {("t", 0): "?"}
 
 
 def test_groups_of_kip_848_do_not_stop() -> None:
     before = group(member("a", 0), member("b", 1), protocol="uniform", type="consumer")
     removal = predict(before, [before.members[0]], {"t": 2})
-    assert not removal.stops
+    assert not removal.stops_staying_members
     assert moves(removal) == {("t", 0): "b"}
 
 
@@ -79,7 +79,7 @@ def test_a_group_without_remaining_members_does_not_rebalance() -> None:
     before = group(member("a", 0), member("b", 1))
     removal = predict(before, before.members, {"t": 2})
     assert not removal.rebalances
-    assert not removal.stops
+    assert not removal.stops_staying_members
     assert moves(removal) == {("t", 0): None, ("t", 1): None}
 
 
@@ -92,20 +92,22 @@ def test_moves_of_a_rebalancing_group_are_not_predicted(state: str) -> None:
 # Standbys (policy target.group.size)
 
 
-def seats(removal: Removal) -> list[tuple[str, str]]:
+def seats(removal: RemovalPrediction) -> list[tuple[str, str]]:
     return [(seat.removed.member_id, seat.standby.member_id) for seat in removal.take_overs]
 
 
 def test_the_removal_of_a_standby_causes_no_rebalance() -> None:
     before = group(member("a", 0, 1), member("b", 2, 3), member("s"))
     removal = predict(before, [before.members[2]], {"t": 4}, [before.members[2]])
-    assert (removal.rebalances, removal.stops, removal.moves, removal.take_overs, removal.active) == (False, False, [], [], 2)
+    assert not removal.rebalances
+    assert not removal.stops_staying_members
+    assert (removal.moves, removal.take_overs, removal.active) == ([], [], 2)
 
 
 def test_the_longest_waiting_standby_with_the_same_topics_takes_the_seat() -> None:
     before = group(member("a", 0, 1), member("b", 2, 3), member("s1", topics=("u",)), member("s2"), member("s3"))
     removal = predict(before, [before.members[0]], {"t": 4, "u": 1}, [before.members[2], before.members[4], before.members[3]])
-    assert (removal.rebalances, removal.stops, seats(removal), removal.full) == (False, False, [("a", "s3")], True)
+    assert (removal.rebalances, removal.stops_staying_members, seats(removal), removal.full) == (False, False, [("a", "s3")], True)
     assert moves(removal) == {("t", 0): "s3", ("t", 1): "s3"}
 
 
@@ -119,7 +121,9 @@ def test_seats_go_to_standbys_in_the_order_of_the_removals_without_those_that_ar
 def test_too_few_standbys_are_active_after_a_rebalance() -> None:
     before = group(member("a", 0, 1), member("b", 2, 3), member("c", 4, 5), member("s"))
     removal = predict(before, before.members[:2], {"t": 6}, before.members[3:])
-    assert (removal.rebalances, removal.stops, removal.take_overs, removal.active, removal.full) == (True, True, [], 1, False)
+    assert removal.rebalances
+    assert removal.stops_staying_members
+    assert (removal.take_overs, removal.active, removal.full) == ([], 1, False)
     assert moves(removal) == {("t", 0): "c", ("t", 1): "c", ("t", 2): "c", ("t", 3): "s", ("t", 4): "s", ("t", 5): "s"}
 
 

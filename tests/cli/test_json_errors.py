@@ -12,7 +12,7 @@ import pytest
 
 import cli
 from cli.command_line import build_parser, subcommands
-from cli.failure import WORDS
+from cli.failure import KINDS
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsResponse
 from tests.cli.conftest import Result, Tenure
@@ -223,4 +223,4 @@ def test_the_last_json_line_of_a_failed_consumer_is_the_error(ask: Tenure) -> No
 
 def test_every_json_error_kind_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
-    assert all(f"`{word}`" in page for word in WORDS.values())
+    assert all(f"`{word}`" in page for word in KINDS.values())

@@ -283,8 +283,8 @@ class Breaking(Cluster):
 
     breaks = 1
 
-    def node(self, broker_id: int, request: Any, **more: Any) -> Any:
-        reply = super().node(broker_id, request, **more)
+    def send_to_broker(self, broker_id: int, request: Any, **more: Any) -> Any:
+        reply = super().send_to_broker(broker_id, request, **more)
         if type(request).__name__ == "ProduceRequest" and self.breaks:
             self.breaks -= 1
             raise Unanswered(Failure(69, "the connection broke"))

@@ -14,7 +14,7 @@ from cli.store import export
 from cli.store.directory import DirectorySource
 from cli.store.export import Export
 from cli.store.journal import JOURNAL, Journal
-from cli.store.logs import CopiedLog
+from cli.store.logs import LogToCopy
 from storage import OsDisk
 from storage.log_copy import LogCopy, LogEnd
 from tests.cli.cluster_folders import CLUSTER_ID, ClusterFolder, contents, topic_ids, topic_key
@@ -241,11 +241,11 @@ def test_groups_are_copied_before_the_ends_of_topics_and_the_registry_after_them
     copied: dict[str, int] = {}
     moments = count()
 
-    async def end_of(self: DirectorySource, log: CopiedLog) -> LogEnd | None:
+    async def end_of(self: DirectorySource, log: LogToCopy) -> LogEnd | None:
         ends[str(log)] = next(moments)
         return await ends_of(self, log)
 
-    async def copy_noted(self: Export, log: CopiedLog, end: LogEnd) -> object:
+    async def copy_noted(self: Export, log: LogToCopy, end: LogEnd) -> object:
         copied[str(log)] = next(moments)
         return await copy(self, log, end)
 
@@ -261,18 +261,18 @@ def test_groups_are_copied_before_the_ends_of_topics_and_the_registry_after_them
 def test_a_topic_that_is_deleted_meanwhile_is_not_in_it(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copied logs of groups still have offsets for the deleted topic, which would be wrong for a new topic of its name, so they are copied again."""
     ends_of = DirectorySource.end_of
-    planned: list[CopiedLog] = []
+    planned: list[LogToCopy] = []
     copied: list[str] = []
     copy = Export._copy_once
 
-    async def end_of(self: DirectorySource, log: CopiedLog) -> LogEnd | None:
+    async def end_of(self: DirectorySource, log: LogToCopy) -> LogEnd | None:
         if str(log) == "late-0" and not planned:
             planned.append(log)
             cluster.append("__tenure_topics", 0, [(topic_key("late"), None)])
             shutil.rmtree(cluster.path / "late-0")
         return await ends_of(self, log)
 
-    async def copy_named(self: Export, log: CopiedLog, end: LogEnd) -> object:
+    async def copy_named(self: Export, log: LogToCopy, end: LogEnd) -> object:
         copied.append(str(log))
         return await copy(self, log, end)
 
@@ -288,7 +288,7 @@ def test_a_log_whose_records_are_deleted_meanwhile_continues_at_its_end(
 ) -> None:
     copy = Export._copy_once
 
-    async def copy_after_deletion(self: Export, log: CopiedLog, end: LogEnd) -> object:
+    async def copy_after_deletion(self: Export, log: LogToCopy, end: LogEnd) -> object:
         if str(log) == "orders-0" and (cluster.path / "orders-0").exists():
             shutil.rmtree(cluster.path / "orders-0")
         return await copy(self, log, end)

@@ -42,8 +42,9 @@ def rebalances(entries: Iterable[Entry]) -> list[Rebalance]:
 
 
 def seats(entry: Rebalance | RebalancesMissing) -> list[tuple[object, ...]]:
-    """The moves of partitions by seat, and not by member id, which changes when a static member restarts."""
-    return [(move.partition, move.before and move.before.seat, move.after and move.after.seat) for move in moves_of(entry) or []]
+    """The moves of partitions by instance id, and not by member id, which changes when a static member restarts."""
+    moves = moves_of(entry) or []
+    return [(move.partition, move.before and move.before.member_key, move.after and move.after.member_key) for move in moves]
 
 
 def until(rebalance: Rebalance) -> int:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cli.health import NOT_READY, READY, probe, store_in
+from cli.health import NOT_READY, READY, probe, store_figures_in
 from tests.cli.conftest import Tenure, at, tenure
 from tests.running import broker, wait_until
 from tests.support.nats_engine import NatsEngine
@@ -28,7 +28,7 @@ def test_a_node_is_ready_says_what_it_cannot_know_and_notices_that_the_engine_is
             wait_until(lambda: said()[0] == code and text in said()[1], HEALTH_SECONDS, 0.1, said)
 
         says(READY, "needs `sync_interval: always`")
-        health = store_in(probe("127.0.0.1", node.port, 5)[1])
+        health = store_figures_in(probe("127.0.0.1", node.port, 5)[1])
         assert health is not None
         assert 0 < health["lease_left_ms"] <= 10_000
         assert (health["appends"], health["oldest_append_ms"], health["quarantined"]) == (0, 0, 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.failure import EXIT
+from cli.failure import Exit
 from tests.cli.conftest import Tenure, at, bootstrap, tenure
 from tests.nodes.cluster import Nodes
 from tests.support.restartable import create_topic
@@ -56,7 +56,7 @@ def test_every_node_names_the_controller(tenure: Tenure, nodes: Nodes) -> None:
 
 def test_a_node_is_drained_and_gets_its_share_again(ask: Tenure, nodes: Nodes) -> None:
     before = nodes.status(2)
-    assert ask("node", "drain", "2") == (EXIT.DONE, "node 2 owns nothing and can be stopped\n", "")
+    assert ask("node", "drain", "2") == (Exit.DONE, "node 2 owns nothing and can be stopped\n", "")
     assert nodes.status(2)["status.groups.partitions"] == nodes.status(2)["status.topics.partitions"] == "0"
     assert nodes.controller() != 2
     assert [line.split()[4] for line in ask("cluster").out.splitlines() if "127.0.0.1" in line][1] == "draining"
@@ -75,20 +75,20 @@ def test_a_dry_run_moves_nothing(ask: Tenure, nodes: Nodes) -> None:
 
 
 def test_the_last_node_is_not_drained(ask: Tenure, nodes: Nodes) -> None:
-    assert [ask("node", "drain", str(id)).code for id in (1, 2)] == [EXIT.DONE, EXIT.DONE]
+    assert [ask("node", "drain", str(id)).code for id in (1, 2)] == [Exit.DONE, Exit.DONE]
     result = ask("node", "drain", "3")
-    assert (result.code, result.err) == (EXIT.REFUSED, "tenure: node 3 is the only node that is not drained: no node would own the logs\n")
-    assert [ask("node", "undrain", str(id)).code for id in (1, 2)] == [EXIT.DONE, EXIT.DONE]
+    assert (result.code, result.err) == (Exit.REFUSED, "tenure: node 3 is the only node that is not drained: no node would own the logs\n")
+    assert [ask("node", "undrain", str(id)).code for id in (1, 2)] == [Exit.DONE, Exit.DONE]
     nodes.await_settled()
 
 
 def test_a_node_that_is_not_there_is_not_drained(ask: Tenure) -> None:
-    assert ask("node", "drain", "7") == (EXIT.MISSING, "", "tenure: there is no node 7 at the moment; there is 1, 2, 3\n")
+    assert ask("node", "drain", "7") == (Exit.MISSING, "", "tenure: there is no node 7 at the moment; there is 1, 2, 3\n")
 
 
 def test_a_broker_that_is_alone_is_not_drained(tenure: Tenure, bootstrap: str) -> None:
     result = at(bootstrap, tenure)("node", "drain", "1")
-    assert (result.code, result.err) == (EXIT.UNSUPPORTED, "tenure: broker 1 is not one of several nodes of Tenure (tenure serve --nodes N)\n")
+    assert (result.code, result.err) == (Exit.UNSUPPORTED, "tenure: broker 1 is not one of several nodes of Tenure (tenure serve --nodes N)\n")
 
 
 def test_every_node_is_ready(tenure: Tenure, nodes: Nodes) -> None:

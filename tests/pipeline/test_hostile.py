@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import cli
-from cli.failure import EXIT
+from cli.failure import Exit
 from pipeline import inputs
 from pipeline.inputs import open_for_reading
 from pipeline.report import charts
@@ -69,7 +69,7 @@ class Command:
     def run(self, *sources: object, more: tuple[object, ...] = ()) -> Ended:
         return self("run", "--offsets", *sources, "--master", "none", "--report", self.page, *more)
 
-    def refused(self, *sources: object, code: int = EXIT.DAMAGED) -> str:
+    def refused(self, *sources: object, code: int = Exit.DAMAGED) -> str:
         """Check that the run is refused with one line and writes nothing; returns that line."""
         ended = self.run(*sources)
         assert ended.code == code, ended.errors
@@ -161,7 +161,7 @@ def test_a_path_that_is_no_data_directory_is_reported_in_one_line(command: Comma
 def test_input_errors_are_reported_before_spark_starts(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.analyze.run.open_runner", lambda *_: pytest.fail("Spark is started"))
     ended = command("run", "--offsets", tmp_path / "gone", "--master", "local[2]")
-    assert (ended.code, ended.errors) == (EXIT.DAMAGED, f"tenure: {tmp_path}/gone: No such file or directory\n")
+    assert (ended.code, ended.errors) == (Exit.DAMAGED, f"tenure: {tmp_path}/gone: No such file or directory\n")
 
 
 @pytest.mark.parametrize("hidden", ["data", f"data/{LOG}", f"data/{LOG}/00000000000000000000.log"])
@@ -188,7 +188,7 @@ def test_named_pipes_in_place_of_checkpoints_and_segments_do_not_block(command: 
     for name in ("00000000000000000000.log", "00000000000000000000.index", "00000000000000000000.timeindex"):
         os.mkfifo(data / "t-0" / name)
     ended = command.run(data)
-    assert ended.code == EXIT.DONE
+    assert ended.code == Exit.DONE
     assert ended.numbers["records"] == RECORDS_THERE
 
 
@@ -201,7 +201,7 @@ def test_a_directory_given_twice_is_read_once(command: Command, data: Path, tmp_
     (tmp_path / "link").symlink_to(data)
     shutil.copytree(data, tmp_path / "copy")
     ended = command.run(data, data, tmp_path / "link", tmp_path / "copy", data / LOG)
-    assert (ended.code, ended.numbers["records"], ended.numbers["diverged"]) == (EXIT.DONE, RECORDS_THERE, 0)
+    assert (ended.code, ended.numbers["records"], ended.numbers["diverged"]) == (Exit.DONE, RECORDS_THERE, 0)
 
 
 def test_replicas_that_differ_are_counted_and_reported(command: Command, tmp_path: Path) -> None:
@@ -209,14 +209,14 @@ def test_replicas_that_differ_are_counted_and_reported(command: Command, tmp_pat
         batches = [batch_of(offset, commit("g", "t", 0, offset, EPOCH_MS), at_ms=EPOCH_MS + offset + (seconds if offset == 1 else 0)) for offset in range(3)]
         write_segment(tmp_path / name / LOG, batches)
     ended = command.run(tmp_path / "one", tmp_path / "two")
-    assert (ended.code, ended.numbers["records"], ended.numbers["diverged"]) == (EXIT.DONE, 3, 1)
+    assert (ended.code, ended.numbers["records"], ended.numbers["diverged"]) == (Exit.DONE, 3, 1)
     assert "1 batches differ between the replicas" in ended.errors
 
 
 @pytest.mark.parametrize("source", ["kafka://127.0.0.1:1", "kafka://no.such.host.invalid:9092"])
 def test_an_unreachable_broker_is_reported_soon(command: Command, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     monkeypatch.setattr("pipeline.wire.UNKNOWN_S", 0.3)
-    assert re.search(r"its metadata: .+ \(tried for 0 s\)", command.refused(source, code=EXIT.UNREACHABLE))
+    assert re.search(r"its metadata: .+ \(tried for 0 s\)", command.refused(source, code=Exit.UNREACHABLE))
 
 
 # Where the answers go
@@ -234,7 +234,7 @@ def test_an_output_folder_with_foreign_files_is_refused(command: Command, data: 
 
 
 def test_only_files_of_an_interrupted_run_are_removed(command: Command, data: Path) -> None:
-    assert command.run(data).code == EXIT.DONE
+    assert command.run(data).code == Exit.DONE
     own_files = {path for path in command.out.rglob("*") if path.is_file()}
     before = command.table("rebalances", Episode)
     half = [command.out / "bronze/records/run=7/half.parquet", command.out / "gold/groups/run=1/half.parquet", command.out / ".CURRENT.json.1"]
@@ -243,7 +243,7 @@ def test_only_files_of_an_interrupted_run_are_removed(command: Command, data: Pa
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("PAR1 and no more")
     ended = command.run(data)
-    assert (ended.code, ended.numbers["records"]) == (EXIT.DONE, 0)
+    assert (ended.code, ended.numbers["records"]) == (Exit.DONE, 0)
     assert {path for path in command.out.rglob("*") if path.is_file()} == {*own_files, foreign}
     assert command.table("rebalances", Episode) == before
 
@@ -252,7 +252,7 @@ def test_only_files_of_an_interrupted_run_are_removed(command: Command, data: Pa
 def test_an_unwritable_report_path_is_reported_before_reading(command: Command, data: Path, tmp_path: Path, place: str) -> None:
     page = {"a folder": tmp_path, "in no folder": tmp_path / "gone" / "r.html", "in a file": data / LOG / "00000000000000000000.log" / "r.html"}[place]
     for ended in (command("run", "--offsets", data, "--master", "none", "--report", page), command("report", "--html", page)):
-        assert ended.code == EXIT.OUTPUT
+        assert ended.code == Exit.OUTPUT
         assert re.fullmatch(r"tenure: \S+: (is a directory|there is no such folder).*\n", ended.errors)
     assert not command.out.exists()
 
@@ -275,11 +275,11 @@ def test_a_full_disk_is_reported_in_one_line_that_names_the_file_and_nothing_is_
     for allowed in range(0, 20, 6):
         room = allowed
         ended = command.run(data)
-        assert ended.code == EXIT.OUTPUT
+        assert ended.code == Exit.OUTPUT
         assert re.fullmatch(r"tenure: /\S+/out/\S+\.parquet: No space left on device", ended.errors.splitlines()[-1])
         assert not [path for path in command.out.rglob("*.parquet") if path.read_bytes() == b"PAR1"]
     room = 1_000
-    assert command.run(data).code == EXIT.DONE
+    assert command.run(data).code == Exit.DONE
     assert len(command.table("records", Row)) == RECORDS_THERE
 
 
@@ -291,7 +291,7 @@ def test_a_full_disk_leaves_no_partial_report(command: Command, data: Path, monk
     monkeypatch.setattr(Path, "write_text", full)
     monkeypatch.setattr("pipeline.warehouse._write", lambda path, text: path.write_bytes(text.encode()))
     ended = command.run(data)
-    assert ended.code == EXIT.OUTPUT
+    assert ended.code == Exit.OUTPUT
     assert ended.errors.endswith(f"tenure: {command.page}: No space left on device\n")
     assert not list(command.folder.glob("*report*"))
 
@@ -336,7 +336,7 @@ def test_a_malformed_batch_is_skipped_and_counted(command: Command, tmp_path: Pa
         batches[index] = seal(bytearray(changed_batch)) if sealed else changed_batch
         write_segment(tmp_path / "data" / f"__consumer_offsets-{number}", batches, base=0)
     ended = command.run(tmp_path / "data") if count < 20 else command("ingest", "--offsets", tmp_path / "data", "--master", "none")
-    assert ended.code == EXIT.DONE
+    assert ended.code == Exit.DONE
     read = Counter(row.partition for row in command.table("records", Row))
     segments = {row.partition: row for row in command.table("segments", Segment)}
     waiting = 0
@@ -367,7 +367,7 @@ def test_a_batch_length_past_the_end_of_file_is_a_torn_end(command: Command, tmp
     huge = last[:8] + (0x7FFF_FFFF).to_bytes(4, "big") + last[12:]
     write_segment(tmp_path / "data" / LOG, [*batches, huge])
     ended = command.run(tmp_path / "data")
-    assert (ended.code, ended.numbers["records"], ended.numbers["torn_bytes"]) == (EXIT.DONE, 9, len(last))
+    assert (ended.code, ended.numbers["records"], ended.numbers["torn_bytes"]) == (Exit.DONE, 9, len(last))
 
 
 def test_a_time_beyond_the_calendar_is_shown_as_a_number() -> None:
@@ -423,10 +423,10 @@ class Tags(HTMLParser):
 
 def test_names_are_escaped_in_every_output(command: Command, tmp_path: Path) -> None:
     write_segment(tmp_path / "data" / LOG, list(hostile_log()))
-    assert command.run(tmp_path / "data").code == EXIT.DONE
+    assert command.run(tmp_path / "data").code == Exit.DONE
     pages = tmp_path / "pages"
     pages.mkdir()
-    assert command("report", "--html", pages / "r.html", "--json", pages / "r.json", "--per-group").code == EXIT.DONE
+    assert command("report", "--html", pages / "r.html", "--json", pages / "r.json", "--per-group").code == Exit.DONE
     for page in pages.rglob("*.html"):
         assert re.fullmatch(r"r\.html|\d{4}-[A-Za-z0-9._-]+\.html", page.name)
         text = page.read_text(encoding="utf-8")
@@ -436,14 +436,14 @@ def test_names_are_escaped_in_every_output(command: Command, tmp_path: Path) -> 
         assert not tags.handlers
         assert not set(tags.found) & {"img", "iframe", "object", "embed", "form"}
         assert not ACTIVE.search(text)
-    assert command("reconcile").code == EXIT.DONE
+    assert command("reconcile").code == Exit.DONE
     group_names = {group["group"] for group in json.loads((pages / "r.json").read_text(encoding="utf-8"))["groups"]}
     assert group_names >= set(NAMES)
     for name in (*NAMES[::9], "nobody\x1b[0m\u202e"):
         for words in (("advise",), ("whatif", "--static"), ("status",)):
             for more in ((), ("--json",)):
                 ended = command(*words, *more, f"--group={name}")
-                assert ended.code == (EXIT.DONE if name in group_names else EXIT.MISSING)
+                assert ended.code == (Exit.DONE if name in group_names else Exit.MISSING)
                 if more:
                     json.loads(ended.output)
     assert not [path for path in command.out.rglob("*") if not re.fullmatch(r"[\w.=-]+", path.name)]
@@ -491,11 +491,11 @@ def test_a_log_that_grows_and_is_compacted_while_it_is_read_is_read_whole(
     try:
         for _ in range(4):
             ended = command.run(tmp_path / "data")
-            assert ended.code == EXIT.DONE, ended.errors
+            assert ended.code == Exit.DONE, ended.errors
     finally:
         stopped.set()
         worker.join()
-    assert command.run(tmp_path / "data").code == EXIT.DONE
+    assert command.run(tmp_path / "data").code == Exit.DONE
     read = Counter(row.offset for row in command.table("records", Row))
     assert set(read) >= set(batches_left)
     assert max(read.values()) == 1

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from broker.settings.config import load_config
-from cli.command_line import read
+from cli.command_line import parse
 from tests.kafka_process import free_ports
 from tests.project.listings import PAGES, Listing, anchors, links, listings, named, tenure_commands
 from tests.running import ROOT, Broker, environment
@@ -40,7 +40,7 @@ def test_pages_are_found() -> None:
 def test_every_command_that_a_page_shows_is_understood(listing: Listing) -> None:
     for words in tenure_commands(listing.text):
         try:
-            options = read(words)
+            options = parse(words)
         except SystemExit as end:
             assert end.code == 0, f"{listing}: tenure {' '.join(words)}"  # noqa: PT017 (argparse prints its message itself)
             continue

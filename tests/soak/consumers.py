@@ -123,7 +123,7 @@ class Consumers:
         """Wait until the group is stable; a killed member is in it until its session ends."""
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
-            group = cluster.coordinator(GROUP, DescribeGroupsRequest([GROUP])).groups[0]
+            group = cluster.send_to_coordinator(GROUP, DescribeGroupsRequest([GROUP])).groups[0]
             if group.group_state in ("Stable", "Empty", "Dead") and len(group.members) == len(self._members):
                 return
             time.sleep(0.05)
