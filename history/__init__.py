@@ -24,12 +24,12 @@ from history.episodes import (
 from history.moves import Move, Owner, Owners, list_partitions, moves, moves_of, owners_of
 from history.note_records import GroupRecord, NoteRecord, read_group_record, read_note_record
 from history.order import Order
-from history.restarts import Avoidable, Restart, avoidable
+from history.restarts import AvoidableRebalances, Restart, avoidable
 from history.story import Story, story_of
 
 __all__ = [
     "AbsenceChanged",
-    "Avoidable",
+    "AvoidableRebalances",
     "CommitsRefused",
     "CoordinatorChanged",
     "End",

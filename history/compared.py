@@ -23,18 +23,18 @@ class MemberIdentity(NamedTuple):
         return self.instance_id if self.instance_id is not None else self.member_id
 
     @property
-    def identity(self) -> tuple[str, ...]:
+    def process_key(self) -> tuple[str, ...]:
         """The values that do not change when a restarted process returns under another member id."""
         return (self.instance_id,) if self.instance_id is not None else (self.client_id, self.host)
 
 
 class Difference(NamedTuple):
-    """New and removed members, by member id; `back` pairs the removed and new members that are one restarted process."""
+    """New and removed members, by member id; `returned` pairs the removed and new members that are one restarted process."""
 
     joined: list[MemberIdentity]
     left: list[MemberIdentity]
-    back: list[tuple[MemberIdentity, MemberIdentity]]
-    protocol: bool  # the selected protocol changed
+    returned: list[tuple[MemberIdentity, MemberIdentity]]
+    protocol_changed: bool  # the selected protocol changed
     subscribed: list[str]  # remaining or returned members that subscribe to other topics; if topics cannot be read: with other metadata
     metadata_changed: bool  # metadata of a remaining member changed, perhaps only its owned partitions
     grown: dict[str, tuple[int, int]]  # topics with more partitions than before: old and new number
@@ -48,8 +48,8 @@ def pair_returned(left: Iterable[MemberIdentity], joined: Iterable[MemberIdentit
     """Pair each new member with a removed member of the same identity; among several, with the first one that has no pair yet."""
     removed: dict[tuple[str, ...], deque[MemberIdentity]] = {}
     for member in left:
-        removed.setdefault(member.identity, deque()).append(member)
-    return [(removed[member.identity].popleft(), member) for member in joined if removed.get(member.identity)]
+        removed.setdefault(member.process_key, deque()).append(member)
+    return [(removed[member.process_key].popleft(), member) for member in joined if removed.get(member.process_key)]
 
 
 def compare(before: GroupMetadataValue | None, after: GroupMetadataValue) -> Difference:

@@ -71,10 +71,10 @@ class InferenceCache:
         offsets = before.offset if before is not None else -1, after.offset
         inferred = self._known.get(offsets)
         if inferred is None:
-            inferred = self._known[offsets] = infer(before, after, self.around(after))
+            inferred = self._known[offsets] = infer(before, after, self.nearby_commits(after))
         return inferred
 
-    def around(self, record: GroupRecord) -> NearbyCommits:
+    def nearby_commits(self, record: GroupRecord) -> NearbyCommits:
         return self.commits.get(record.offset, NO_COMMITS)
 
 
@@ -197,8 +197,8 @@ def _expired(before: GroupRecord, difference: Difference, around: NearbyCommits,
     sessions = {member.member_id: member.session_timeout for member in stored.members}
     # Static members send no LeaveGroup: unless commits show that such a member was alive to the end, its session has expired. Exception: the
     # member returned and other members changed too, so it may have rejoined because of them.
-    alone = len(difference.left) == len(difference.joined) == len(difference.back) == 1
-    returned = {old.member_id for old, _ in difference.back}
+    alone = len(difference.left) == len(difference.joined) == len(difference.returned) == 1
+    returned = {old.member_id for old, _ in difference.returned}
     expired = []
     unsure = False
     for member in difference.left:
@@ -214,7 +214,7 @@ def _infer_cause(
     before: GroupRecord | None, stored: GroupMetadataValue, difference: Difference, expired: list[MemberIdentity], unsure: bool, rounds: int
 ) -> tuple[str, bool, MemberIdentity | None, str]:
     """The cause, whether it is almost certain, the member that caused the rebalance, and a sentence with the evidence."""
-    back = difference.back
+    back = difference.returned
     restarted = {member.member_id for pair in back for member in pair}
     joined = [member for member in difference.joined if member.member_id not in restarted]
     left = [member for member in difference.left if member.member_id not in restarted]
@@ -237,7 +237,8 @@ def _infer_cause(
     trigger: MemberIdentity | None = None
     if joined and not left and not back:
         trigger = joined[0] if len(joined) == 1 else None
-        strong = one_round and not (subscribed or difference.protocol or difference.grown or _assigns_unowned(before.stored, stored))
+        explained = subscribed or difference.protocol_changed or difference.grown
+        strong = one_round and not (explained or _assigns_unowned(before.stored, stored))
         return NEW_MEMBER, strong, trigger, f"{_names(joined)} joined and no member went away{rounds_text}"
     if left and not joined and not back:
         trigger = left[0] if len(left) == 1 else None
@@ -253,7 +254,7 @@ def _infer_cause(
     if joined or left or back:
         parts = [(joined, "joined"), (left, "went away"), ([new for _, new in back], "returned")]
         return MIXED, False, None, ", ".join(f"{_names(members)} {verb}" for members, verb in parts if members) + rounds_text
-    if subscribed or difference.protocol:
+    if subscribed or difference.protocol_changed:
         change = f"{list_names(subscribed)} subscribe to other topics" if subscribed else f"the protocol is {stored.protocol} now"
         return METADATA_CHANGED, one_round and bool(subscribed), None, f"the same members, and {change}{rounds_text}"
     if difference.grown and not is_cooperative(stored.protocol):

@@ -18,10 +18,10 @@ UNKNOWN = -1
 
 class KnownState:
     """The known state of one group. `from_start`: reading begins with the oldest note and record; otherwise later, by choice, and earlier events
-    do not count as missing. `recorded`: __consumer_offsets is read from its start, and compaction has removed nothing.
+    do not count as missing. `records_complete`: __consumer_offsets is read from its start, and compaction has removed nothing.
     """
 
-    def __init__(self, group: str, *, from_start: bool = False, recorded: bool = False) -> None:
+    def __init__(self, group: str, *, from_start: bool = False, records_complete: bool = False) -> None:
         self.group = group
         self._open: Rebalance | None = None
         self._phase = (EMPTY, UNKNOWN)  # of the open rebalance: PREPARING or COMPLETING, and the group's generation
@@ -36,7 +36,7 @@ class KnownState:
         self._known_at_ms = UNKNOWN  # time of the last note or record about the group itself
         self._last: Rebalance | None = None  # the last rebalance that ended in STABLE or EMPTY
         self._last_record: GroupRecord | None = None  # the last record
-        self._records_complete = recorded  # no record is missing since `_last_record`
+        self._records_complete = records_complete  # no record is missing since `_last_record`
         # Position in the notes.
         self._from_start = from_start
         self._count: tuple[int, int] | None = None  # of the last note: when its counting began, and its number
@@ -53,10 +53,10 @@ class KnownState:
         self._recreated_in_epoch = UNKNOWN  # the epoch in which a group of that name was created again after the deletion
 
     @property
-    def now_open(self) -> Rebalance | None:
+    def open_rebalance(self) -> Rebalance | None:
         return self._open
 
-    def records_lost(self) -> None:
+    def mark_records_lost(self) -> None:
         """To be called before a record if records right before it are missing for another reason than compaction, which removes the oldest first."""
         self._records_complete = False
 

@@ -20,7 +20,7 @@ NO_EPOCH = -1
 APPENDED_LATE_MS = 1_000  # a record may wait for an earlier append
 
 
-def point_before(note: NoteRecord) -> tuple[State | None, int]:
+def state_before(note: NoteRecord) -> tuple[State | None, int]:
     """State and generation of the group before the note's event.
 
     At the end of a join phase the generation rises before the state changes: notes about standbys in between have the new generation and PREPARING.
@@ -96,7 +96,7 @@ class Order:
 
 def _is_stored_by(note: NoteRecord, record: GroupRecord) -> bool:
     """Whether the operation of this note stored this record, the last group record before the note's offset; policy records may follow it."""
-    state, generation = point_before(note)
+    state, generation = state_before(note)
     if record.stored is None or record.generation < generation or (record.generation == generation and state is EMPTY):
         return False
     return record.at_ms >= note.at_ms and record.epoch in (NO_EPOCH, note.header.coordinator_epoch)
@@ -116,7 +116,7 @@ def _precedes(record: GroupRecord, note: NoteRecord, next_offset: int) -> bool:
         return record.at_ms == note.at_ms  # nothing is stored while it is suspended
     if not note.group or record.stored is None or record.at_ms > note.at_ms + APPENDED_LATE_MS:
         return False
-    state, generation = point_before(note)
+    state, generation = state_before(note)
     # A group record is stored when COMPLETING ends: a note of COMPLETING in the same generation precedes it.
     return 0 < record.generation < generation or (  # 0: the record of a new group with the same name
         record.generation == generation and record.at_ms == note.at_ms and state in (STABLE, EMPTY, PREPARING)

@@ -48,7 +48,7 @@ class Stay(NamedTuple):
         return self.ended[0] if self.successor_after_end and self.ended is not None else self.last_heartbeat[0]
 
     @property
-    def identity(self) -> Hashable:
+    def process_key(self) -> Hashable:
         return self.instance_id if self.instance_id is not None else (self.client_id, self.host)
 
 
@@ -141,7 +141,7 @@ class _Search:
                 waiting.setdefault(keys[new], deque()).append(new)
 
     def pair_by_identity(self) -> None:
-        for new, candidates in self._candidates([stay.identity for stay in self.stays]):
+        for new, candidates in self._candidates([stay.process_key for stay in self.stays]):
             while len(candidates) > 1 and self._is_over(candidates[0], candidates[1]):
                 candidates.popleft()
             unambiguous = len(candidates) == 1

@@ -41,7 +41,7 @@ class Restart(NamedTuple):
     rebalances: int  # caused by the restart: one, or one each for leaving and joining
 
 
-class Avoidable(NamedTuple):
+class AvoidableRebalances(NamedTuple):
     """`rebalances`: the number of rebalances caused only by these restarts. `longest_ms`: the longest time that a member was away."""
 
     restarts: list[Restart]
@@ -57,7 +57,7 @@ class _DynamicStay(NamedTuple):
     left_number: int
 
 
-def avoidable(entries: Iterable[Entry]) -> Avoidable:
+def avoidable(entries: Iterable[Entry]) -> AvoidableRebalances:
     listed = list(entries)
     rebalances = [entry for entry in listed if isinstance(entry, Rebalance)]
     dynamic = list(_stays_of(rebalances))
@@ -71,7 +71,7 @@ def avoidable(entries: Iterable[Entry]) -> Avoidable:
         removed = {removal.member_id for removal in rebalance.removals if removal.session_ms}  # session 0: the client was only given a member id
         of_members = {rebalance.cause, *rebalance.restart_causes} <= MEMBERSHIP_CAUSES
         count += rebalance.complete and of_members and bool(joined or removed) and joined <= new and removed <= old and not rebalance.returns
-    return Avoidable(restarts, count, max((restart.away_ms for restart in restarts), default=0))
+    return AvoidableRebalances(restarts, count, max((restart.away_ms for restart in restarts), default=0))
 
 
 def _restart(old: _DynamicStay, new: _DynamicStay) -> Restart:

@@ -59,11 +59,11 @@ class MemberSpell:
     session_ms: int
     joined_lo_ms: int
     joined_hi_ms: int
-    joined_in: int  # the group's generation at its join
+    joined_generation: int  # the group's generation at its join
     ended_lo_ms: int = -1
     ended_hi_ms: int = -1
     end: str = OPEN
-    ended_in: int = -1
+    ended_generation: int = -1
     from_generation: int = -1  # the first and last generation of the member
     to_generation: int = -1
     partitions: tuple[str, ...] | None = None  # its last assignment
@@ -97,7 +97,7 @@ class Spells:
 
     def __init__(self, between: InferenceCache) -> None:
         self.all: list[MemberSpell] = []
-        self._between = between
+        self._inferences = between
         self._open: dict[str, MemberSpell] = {}
         self._ended: dict[str, MemberSpell] = {}
         self._last_record: GroupRecord | None = None
@@ -158,7 +158,7 @@ class Spells:
         spell.seen_ms = spell.last_heartbeat_ms = header.ts
 
     def _begin(self, identity: MemberIdentity, at_ms: int, generation: int) -> MemberSpell:
-        spell = MemberSpell(*identity, session_ms=-1, joined_lo_ms=self._members_known_ms if self._notes_missing else at_ms, joined_hi_ms=at_ms, joined_in=generation)
+        spell = MemberSpell(*identity, session_ms=-1, joined_lo_ms=self._members_known_ms if self._notes_missing else at_ms, joined_hi_ms=at_ms, joined_generation=generation)
         spell.seen_ms = at_ms
         self._open[identity.member_id] = spell
         self.all.append(spell)
@@ -182,7 +182,7 @@ class Spells:
         self._end(spell, ENDS.get(removal, UNKNOWN) if removal is not None else UNKNOWN, header.ts, header.ts, header.generation)
 
     def _end(self, spell: MemberSpell, end: str, lo_ms: int, hi_ms: int, generation: int, *, guessed: bool = False) -> None:
-        spell.end, spell.ended_lo_ms, spell.ended_hi_ms, spell.ended_in, spell.guessed = end, lo_ms, hi_ms, generation, guessed
+        spell.end, spell.ended_lo_ms, spell.ended_hi_ms, spell.ended_generation, spell.guessed = end, lo_ms, hi_ms, generation, guessed
         self._open.pop(spell.member_id, None)
         self._ended[spell.member_id] = spell
         self._recently_ended.append(spell)
@@ -229,7 +229,7 @@ class Spells:
     def _fold_record(self, record: GroupRecord, linked: bool) -> None:
         before, self._last_record = self._last_record, record
         same_generation, self._generation_records = self._generation_records, [record]
-        around = self._between.around(record)
+        around = self._inferences.nearby_commits(record)
         for spell in (*self._open.values(), *self._recently_ended):
             _note_commits(spell, around)
         self._recently_ended.clear()
@@ -288,7 +288,7 @@ class Spells:
         members = {member.member_id: member for member in stored.members}
         ended_without_note = [spell for spell in self._open.values() if spell.member_id not in members]
         new_members = [member for id, member in members.items() if id not in self._open and (id not in self._ended or self._ended[id].guessed)]
-        inferred = self._between.infer(before, record) if (ended_without_note or new_members or self._seats_kept) and before is not None else None
+        inferred = self._inferences.infer(before, record) if (ended_without_note or new_members or self._seats_kept) and before is not None else None
         aborted_rounds = record.generation - 1 - (before.generation if before is not None else 0)
         offsets = sorted({record_after.offset for _, _, record_after in self._seats_kept if record_after.at_ms < at}, reverse=True)
         for spell, record_before, record_after in self._seats_kept:
@@ -348,6 +348,6 @@ def _outcome(spell: MemberSpell, inferred: Inferred | None) -> Replacement | Non
     """The outcome for a static member that returned in another generation."""
     if inferred is None:
         return None
-    if inferred.difference.protocol or spell.key in inferred.difference.subscribed:
+    if inferred.difference.protocol_changed or spell.key in inferred.difference.subscribed:
         return Replacement.PROTOCOL_CHANGED
     return Replacement.COMPLETING if inferred.rounds > 1 else Replacement.PREPARING

@@ -28,7 +28,7 @@ from history.episodes import (
 )
 from history.known_state import UNKNOWN, KnownState, Waiting, add_event
 from history.note_records import GroupRecord, NoteRecord, known_member
-from history.order import Order, point_before
+from history.order import Order, state_before
 from protocol.messages.coordinator_notes import (
     CommitRefused,
     CoordinatorChange,
@@ -47,7 +47,7 @@ from protocol.messages.coordinator_notes import (
 
 
 class Story(KnownState):
-    """`add` returns the entries that this event completes, `finish` the remaining ones. `now_open` returns the open rebalance."""
+    """`add` returns the entries that this event completes, `finish` the remaining ones. `open_rebalance` returns the open rebalance."""
 
     def add(self, event: NoteRecord | GroupRecord) -> list[Entry]:
         if isinstance(event, GroupRecord):
@@ -55,7 +55,7 @@ class Story(KnownState):
         if event.group == self.group:
             return self._fold_note(event.header, event)
         if not event.group and isinstance(event.body, CoordinatorChange):
-            return self._coordinator(event.header, event.body)
+            return self._coordinator_changed(event.header, event.body)
         return []
 
     def finish(self) -> list[Entry]:
@@ -73,7 +73,7 @@ class Story(KnownState):
     def _fold_note(self, header: NoteHeader, record: NoteRecord) -> list[Entry]:
         body = record.body
         done: list[Entry] = []
-        state, generation = point_before(record)
+        state, generation = state_before(record)
         known_before = self._count is not None
         lost, counter_restarted = self._count_missing(header)
         if self._waiting and (counter_restarted or self._waiting[-1].at_ms != header.ts or (state, generation) != self._waiting_at):
@@ -175,7 +175,7 @@ class Story(KnownState):
                 return [CommitsRefused(at, body.error_code, body.member_id, body.instance_id, body.count, body.since_ms)]
         return []
 
-    def _coordinator(self, header: NoteHeader, body: CoordinatorChange) -> list[Entry]:
+    def _coordinator_changed(self, header: NoteHeader, body: CoordinatorChange) -> list[Entry]:
         """The coordinator was loaded, unloaded, suspended or resumed. A loaded one knows only the stored group: an open rebalance is interrupted."""
         done = self._without_state_change()
         if self._closing:
@@ -289,10 +289,15 @@ def names_member(detail: str | None, member_id: str) -> bool:
 
 
 def story_of(
-    group: str, notes: Iterable[NoteRecord], records: Iterable[GroupRecord] = (), *, from_start: bool = False, recorded: bool = False
+    group: str,
+    notes: Iterable[NoteRecord],
+    records: Iterable[GroupRecord] = (),
+    *,
+    from_start: bool = False,
+    records_complete: bool = False,
 ) -> list[Entry]:
     """The complete story from notes and group records, each in log order."""
-    story = Story(group, from_start=from_start, recorded=recorded)
+    story = Story(group, from_start=from_start, records_complete=records_complete)
     order = Order()
     entries: list[Entry] = []
     for event in order.feed(notes, records):

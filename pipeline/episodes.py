@@ -38,7 +38,8 @@ def fold_group(
         return GroupTables(*group_records, note_rows(cluster, group, events.notes), [], [], [])
     between = InferenceCache({offset: nearby_commits(edge) for offset, edge in edges.items()})
     horizon = horizon_ms(coverage, now_ms)
-    story = Story(group, from_start=True, recorded=not holes.between(-1, events.group_records[0].offset) if events.group_records else True)
+    records_complete = not events.group_records or not holes.between(-1, events.group_records[0].offset)
+    story = Story(group, from_start=True, records_complete=records_complete)
     spells = Spells(between)
     entries: list[Entry] = []
     before = -1
@@ -49,7 +50,7 @@ def fold_group(
             linked = before < 0 or not holes.between(before, event.offset) - {COMPACTED}
             before = event.offset
             if not linked:
-                story.records_lost()
+                story.mark_records_lost()
         entries += story.add(event)
         spells.add(event, linked=linked)
     rebalances = Rebalances(cluster, group, events, between, holes)

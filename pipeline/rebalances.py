@@ -60,7 +60,7 @@ class Rebalances:
         self._same_generation = _generations(events.group_records)
         self._offsets = [record.offset for record in events.group_records]
         self._index_of = {offset: at for at, offset in enumerate(self._offsets)}
-        self._between = between
+        self._inferences = between
         self._holes = holes
         self._last_stable_ms: int | None = None  # when the group was last stable or empty
 
@@ -169,7 +169,7 @@ class Rebalances:
             members_after=known(rebalance.members_after) if rebalance.members_after >= 0 or not after else _size(after),
             laggards=laggards,
             laggard_ms=laggard_ms,
-            protocol_change=difference is not None and difference.protocol,
+            protocol_change=difference is not None and difference.protocol_changed,
             subscription_change=difference is not None and bool(difference.subscribed),
             moved_partitions=len(moves) if moves is not None else None,
             join_ms=known(rebalance.join_ms),
@@ -252,7 +252,7 @@ class Rebalances:
         without_gap = not self._holes.between(before.offset, after.offset) if before is not None else True
         if before is not None:
             before = self._last_stable_record(before, after)
-        inferred = self._between.infer(before, after)
+        inferred = self._inferences.infer(before, after)
         return inferred if without_gap else inferred._replace(strong=False, evidence=f"{inferred.evidence}; records between them are missing")
 
     def _last_stable_record(self, before: GroupRecord, after: GroupRecord | None) -> GroupRecord:
@@ -295,7 +295,7 @@ class Rebalances:
             confidence=STRONG if inferred.strong else WEAK,
             members_before=_size(rebalance.before) if rebalance.before is not None else 0,
             members_after=_size(after),
-            protocol_change=inferred.difference.protocol,
+            protocol_change=inferred.difference.protocol_changed,
             subscription_change=bool(inferred.difference.subscribed),
             moved_partitions=len(moves) if moves is not None else None,
             sync_ms=sync_ms,
@@ -306,7 +306,7 @@ class Rebalances:
 
     def _bounds(self, inferred: Inferred, after: GroupRecord, stalled: Sequence[str]) -> Stall:
         longest = after.at_ms - inferred.start_lo_ms if inferred.bounded else None
-        return stall_bounds(stalled, after.at_ms - join_phase_end_ms(after), longest, self._between.around(after))
+        return stall_bounds(stalled, after.at_ms - join_phase_end_ms(after), longest, self._inferences.nearby_commits(after))
 
     def _summary_row(self, rebalance: RebalancesMissing) -> Episode:
         count = rebalance.count_max if rebalance.count_max > 0 else ANY
@@ -359,13 +359,13 @@ def _owners(entry: Rebalance | RebalancesMissing) -> Owners | None:
 def _changes_between(difference: Difference, expired: Sequence[MemberIdentity]) -> Changes:
     """The changes between two records. A static member whose successor took its seat neither left nor joined."""
     silent = {member.member_id for member in expired}
-    seats = {member.member_id for pair in difference.back for member in pair if member.instance_id is not None}
+    seats = {member.member_id for pair in difference.returned for member in pair if member.instance_id is not None}
     left = [member for member in difference.left if member.member_id not in seats]
     return Changes(
         sorted(member.key for member in difference.joined if member.member_id not in seats),
         sorted(member.key for member in left if member.member_id not in silent),
         sorted(member.key for member in left if member.member_id in silent),
-        sorted(keys([new for _, new in difference.back])),
+        sorted(keys([new for _, new in difference.returned])),
     )
 
 

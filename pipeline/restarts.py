@@ -116,10 +116,10 @@ class Restarts:
         for _, at in joined:
             stay, spell = self.stays[at], self.spells[at]
             assert stay.joined is not None
-            unstored = joining.pop(stay.identity, [])
+            unstored = joining.pop(stay.process_key, [])
             unstored = [earlier for earlier in unstored if stay.joined[1] - earlier[0][1] <= AWAY_MAX_MS]
             if spell.end_kind == "unknown" and spell.from_generation is None:
-                joining[stay.identity] = [*unstored, (stay.joined, at)]
+                joining[stay.process_key] = [*unstored, (stay.joined, at)]
                 self.never_stored.add(spell.member_id)
                 self.stays[at] = stay._replace(joined=None, last_heartbeat=None, ended=None)
             elif unstored:

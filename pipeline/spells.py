@@ -84,7 +84,7 @@ def replacement_rows(cluster: str, group: str, spells: Sequence[MemberSpell]) ->
                 old.member_id,
                 new.member_id,
                 new.joined_hi_ms,
-                max(new.joined_in, 0),
+                max(new.joined_generation, 0),
                 verdict != SAVED,
                 gap_lo,
                 gap_hi,

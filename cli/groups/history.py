@@ -59,7 +59,7 @@ class HistoryReader:
         # Of the records before --since only the newest is needed: it has the group's state at that time.
         old = [record for record in group_records if since_ms is not None and record.at_ms < since_ms]
         complete = notes.records_complete if since_ms is None else bool(group_records)
-        self.story = Story(notes.group, from_start=since_ms is None, recorded=complete)
+        self.story = Story(notes.group, from_start=since_ms is None, records_complete=complete)
         for record in old[-1:]:
             self.story.add(record)
         self._group_records = group_records[len(old) :]
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         notes.begin(since)
         reading = HistoryReader(notes, since)
         entries = reading.entries_so_far()
-        open_rebalance = reading.story.now_open
+        open_rebalance = reading.story.open_rebalance
         if not options.follow:
             entries += reading.pending_entries() + reading.story.finish()
             if reading.has_young_records:
@@ -197,7 +197,7 @@ def follow(screen: Screen, reading: HistoryReader, notes: GroupLogReader) -> Non
             entries += reading.pending_entries()
         for entry in entries:
             print_entry(screen, entry)
-        open_rebalance = reading.story.now_open
+        open_rebalance = reading.story.open_rebalance
         if open_rebalance is not None and open_rebalance is not last_begun:
             last_begun = open_rebalance
             if not screen.json:

@@ -243,7 +243,7 @@ class DamagedHistory(NamedTuple):
     recorded: bool
 
     def story(self) -> list[Entry]:
-        return story_of("g", self.notes, self.records, from_start=True, recorded=self.recorded)
+        return story_of("g", self.notes, self.records, from_start=True, records_complete=self.recorded)
 
 
 def damaged_histories(history: RandomHistory, seed: int) -> Iterator[DamagedHistory]:

@@ -179,7 +179,7 @@ def at_end(entry: Entry) -> int:
 def led(play: NotedPlay, seed: int, kind: type[RandomHistory] = RandomHistory, *, suspended: bool = False) -> tuple[RandomHistory, list[Entry]]:
     history = kind(play, seed, suspended=suspended)
     history.play_steps(40)
-    truth = story_of("g", play.note_records, play.group_records, from_start=True, recorded=True)
+    truth = story_of("g", play.note_records, play.group_records, from_start=True, records_complete=True)
     assert not [entry for entry in truth if isinstance(entry, (RebalancesMissing, NotesMissing))]
     check(truth, truth)
     return history, truth
@@ -278,7 +278,7 @@ def test_moves_are_shown_only_between_consecutive_generations(play: NotedPlay) -
         history.join()
         history.settle()
     notes, group_records = play.note_records, play.group_records
-    settled = [entry.after for entry in rebalances(story_of("g", notes, group_records, from_start=True, recorded=True))]
+    settled = [entry.after for entry in rebalances(story_of("g", notes, group_records, from_start=True, records_complete=True))]
     first, _, last = [group_record for group_record in settled if group_record is not None]
     for records, is_known in (([first, last], False), (group_records, True)):
         entries = rebalances(story_of("g", [note for note in notes if note.header.generation != 2 or note.body.__class__ is not RoundEnd], records))
@@ -302,7 +302,7 @@ def test_a_new_group_in_a_partition_without_records_lacks_no_notes(play: NotedPl
     play.restart()
     assert [note.body.what for note in play.note_records if isinstance(note.body, CoordinatorChange)] == [ShardChange.UNLOADED] * 2
     play.one_static()
-    entries = story_of("g", play.note_records, play.group_records, from_start=True, recorded=recorded)
+    entries = story_of("g", play.note_records, play.group_records, from_start=True, records_complete=recorded)
     (formed,) = rebalances(entries)
     assert formed.complete
     assert not [entry for entry in entries if isinstance(entry, (RebalancesMissing, NotesMissing))]
@@ -313,5 +313,5 @@ def test_a_group_that_was_unloaded_lacks_notes_if_its_load_has_none(play: NotedP
     play.restart()
     play.leave("a")
     notes = [note for note in play.note_records if not (isinstance(note.body, CoordinatorChange) and note.body.what == ShardChange.LOADED)]
-    entries = story_of("g", notes, play.group_records, from_start=True, recorded=True)
+    entries = story_of("g", notes, play.group_records, from_start=True, records_complete=True)
     assert [entry for entry in entries if isinstance(entry, NotesMissing)] or not rebalances(entries)[-1].all_noted

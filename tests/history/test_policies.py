@@ -32,7 +32,7 @@ ReadStory = Callable[[], list[Entry]]
 
 
 def whole_story(play: NotedPlay) -> list[Entry]:
-    return story_of("g", play.note_records, play.group_records, from_start=True, recorded=True)
+    return story_of("g", play.note_records, play.group_records, from_start=True, records_complete=True)
 
 
 def gaps(entries: list[Entry]) -> list[Entry]:
@@ -201,4 +201,4 @@ def test_policies_leave_no_gaps_after_a_compaction(play: NotedPlay, seed: int) -
     play.silent("a", "b", "x", "y", "z").at(60_000)
     kept = play.group_records
     for first in range(len(kept) + 1):
-        assert not gaps(story_of("g", play.note_records, kept[first:], from_start=True, recorded=False)), first
+        assert not gaps(story_of("g", play.note_records, kept[first:], from_start=True, records_complete=False)), first

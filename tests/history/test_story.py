@@ -272,10 +272,10 @@ def test_complete_rebalances_are_printed_at_once_and_open_ones_later() -> None:
     notes = Notes().change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER).change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, generation=2)
     story = Story("g")
     assert story.add(notes.note_records[0]) == []
-    assert story.now_open is not None
+    assert story.open_rebalance is not None
     (done,) = story.add(notes.note_records[1])
     assert isinstance(done, Rebalance)
-    assert story.now_open is None
+    assert story.open_rebalance is None
     assert story.finish() == []
 
 

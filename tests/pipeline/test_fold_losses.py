@@ -28,7 +28,7 @@ def left_by_compaction(records: Sequence[GroupRecord]) -> list[Coverage]:
 def test_rows_are_true_when_records_are_lost(play: NotedPlay, seed: int) -> None:
     history = RandomHistory(play, seed)
     history.play_steps(40)
-    truth = [entry for entry in story_of("g", play.note_records, play.group_records, from_start=True, recorded=True) if isinstance(entry, Rebalance)]
+    truth = [entry for entry in story_of("g", play.note_records, play.group_records, from_start=True, records_complete=True) if isinstance(entry, Rebalance)]
     strong: list[bool] = []
     for number, lost in enumerate(damaged_histories(history, seed)):
         if number % EVERY or not lost.records:
