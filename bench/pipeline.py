@@ -25,7 +25,7 @@ from pipeline.build import build
 from pipeline.demo.commits import EVERY_MS, START_MS, write_commits
 from pipeline.ingest import Inputs, ingest
 from pipeline.progress import Progress
-from pipeline.runner import OnSpark, Runner, Sequential
+from pipeline.runner import Runner, SequentialRunner, SparkRunner
 from pipeline.session import NoSpark, session
 from pipeline.warehouse import Warehouse
 from protocol.batch import CONTROL, Record, iterate_headers, records
@@ -122,10 +122,10 @@ def peak_mib() -> float:
 @contextlib.contextmanager
 def running(master: str | None) -> Iterator[Runner]:
     if master is None:
-        yield Sequential(QUIET)
+        yield SequentialRunner(QUIET)
         return
     with session(master) as spark:
-        yield OnSpark(spark, QUIET)
+        yield SparkRunner(spark, QUIET)
 
 
 def measure(count: int, groups: int, rounds: int, master: str | None) -> dict[str, Any]:

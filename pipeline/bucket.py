@@ -35,7 +35,7 @@ CODED: Final = ("cluster", "group", "topic", "origin")  # columns with few disti
 COORDINATOR: Final = ""  # the group name in notes about a whole partition
 
 
-class BucketTask(NamedTuple):
+class FoldTask(NamedTuple):
     warehouse: str
     run: int
     bucket: str
@@ -43,12 +43,12 @@ class BucketTask(NamedTuple):
     now_ms: int
     before_ms: int  # now_ms of the previous build; -1: fold every group
     groups: tuple[str, ...]  # with new events
-    coordinator: bool  # whether a new event concerns all groups
+    all_groups_changed: bool  # whether a new event concerns all groups
     files: Mapping[str, tuple[File, ...]]  # of this bucket, by table
     records: int
 
 
-def build_bucket(task: BucketTask) -> list[File]:
+def build_bucket(task: FoldTask) -> list[File]:
     warehouse = Warehouse(Path(task.warehouse))
     bucket = BucketTables(warehouse, task.files)
     events = bucket.table("events", like="records")
@@ -93,9 +93,9 @@ def tables_of_group(
     return folded, advise(cluster, group, folded, now_ms, Options())
 
 
-def due_groups(task: BucketTask, events: pa.Table) -> set[str] | None:
+def due_groups(task: FoldTask, events: pa.Table) -> set[str] | None:
     """Groups with new events, and groups whose rows may change as time passes. None: all."""
-    if task.before_ms < 0 or task.coordinator:
+    if task.before_ms < 0 or task.all_groups_changed:
         return None
     recent = events.filter(pc.greater_equal(events["append_ms"], task.before_ms - OPEN_MS))
     return {*task.groups, *recent["group"].unique().drop_null().to_pylist()}

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from pipeline.bucket import BY_GROUP, BucketTask, build_bucket
+from pipeline.bucket import BY_GROUP, FoldTask, build_bucket
 from pipeline.digest import REPLACED, STATE, Digested, DigestTask, digest
 from pipeline.live_ends import with_live_ends
 from pipeline.measurements import FOLDED_TABLES, MEASURED, MeasureTask, measure_bucket
 from pipeline.runner import Runner
 from pipeline.samples import with_samples
-from pipeline.warehouse import Current, File, Warehouse
+from pipeline.warehouse import File, PublishedState, Warehouse
 
 APPENDED = ("commits", "edges", "events", "end_offsets")
 BUILT = (*APPENDED, *REPLACED, *BY_GROUP, *MEASURED)
@@ -26,7 +26,7 @@ BUILT = (*APPENDED, *REPLACED, *BY_GROUP, *MEASURED)
 class GoldTask(NamedTuple):
     """The work on one bucket: fold its groups, then compute commit rates, lag and status. Either part may be None."""
 
-    fold: BucketTask | None
+    fold: FoldTask | None
     measure: MeasureTask | None
 
     @property
@@ -88,12 +88,12 @@ def _records(task: DigestTask) -> int:
     return sum(file.rows for file in task.records)
 
 
-def _digest_task(warehouse: Warehouse, current: Current, run: int, bucket: str, records: list[File]) -> DigestTask:
+def _digest_task(warehouse: Warehouse, current: PublishedState, run: int, bucket: str, records: list[File]) -> DigestTask:
     state = {file.table: file for file in current.files if file.table in STATE and file.bucket == bucket}
     return DigestTask(str(warehouse.folder), run, bucket, tuple(records), state)
 
 
-def _with_digested(current: Current, digested: list[Digested]) -> Current:
+def _with_digested(current: PublishedState, digested: list[Digested]) -> PublishedState:
     for digested_bucket in digested:
         replaced = {file.table for file in digested_bucket.files if file.table in REPLACED}
         outdated = [file for file in current.files if file.bucket == digested_bucket.bucket and file.table in replaced and file.run < current.run]
@@ -101,7 +101,7 @@ def _with_digested(current: Current, digested: list[Digested]) -> Current:
     return current
 
 
-def _replaced(current: Current, files: list[File]) -> Current:
+def _replaced(current: PublishedState, files: list[File]) -> PublishedState:
     """Put these files in the place of all others of the same tables and buckets."""
     keys = {(file.table, file.bucket) for file in files}
     outdated = [file for file in current.files if (file.table, file.bucket) in keys]
@@ -109,13 +109,19 @@ def _replaced(current: Current, files: list[File]) -> Current:
 
 
 def _bucket_task(
-    warehouse: Warehouse, current: Current, run: int, bucket: str, digested: Digested | None, before: dict[str, int], now: dict[str, int]
-) -> BucketTask:
+    warehouse: Warehouse,
+    current: PublishedState,
+    run: int,
+    bucket: str,
+    digested: Digested | None,
+    before: dict[str, int],
+    now: dict[str, int],
+) -> FoldTask:
     cluster = cluster_of(bucket)
     names = {"events", "edges", "edges_open", "coverage", *BY_GROUP}
     files = {name: tuple(current.files_of(name, bucket)) for name in names}
-    groups, coordinator = (digested.groups, digested.coordinator) if digested is not None else ([], False)
-    return BucketTask(
+    groups, all_groups_changed = (digested.groups, digested.all_groups_changed) if digested is not None else ([], False)
+    return FoldTask(
         str(warehouse.folder),
         run,
         bucket,
@@ -123,14 +129,14 @@ def _bucket_task(
         now[cluster],
         before.get(cluster, -1) if files["rebalances"] else -1,
         tuple(groups),
-        coordinator,
+        all_groups_changed,
         files,
         sum(file.rows for file in files["events"]),
     )
 
 
 def _measure_task(
-    warehouse: Warehouse, current: Current, run: int, bucket: str, tails: File | None, before: dict[str, int], now: dict[str, int]
+    warehouse: Warehouse, current: PublishedState, run: int, bucket: str, tails: File | None, before: dict[str, int], now: dict[str, int]
 ) -> MeasureTask:
     cluster = cluster_of(bucket)
     names = {"commits", "coverage", "events", *FOLDED_TABLES, *MEASURED}

@@ -80,7 +80,7 @@ def pair(major: Ints, minor: Ints) -> Ints:
     return major * len(values) + places
 
 
-def firsts(keys: Ints) -> Flags:
+def mark_firsts(keys: Ints) -> Flags:
     """Mark the first row of each key, in rows sorted by key."""
     first = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
@@ -134,7 +134,7 @@ def by_key_and_time(keys: Ints, at: Ints) -> Ints:
     return np.argsort(pair(keys, at), kind="stable")
 
 
-def rising(keys: Ints, values: Ints) -> Ints:
+def running_max(keys: Ints, values: Ints) -> Ints:
     """For each row the largest value so far of the same key, in rows sorted by key."""
     if not len(keys):
         return values

@@ -1,14 +1,14 @@
 """Commits of a bucket, each with its predecessor, and the commits around each group metadata record.
 
 One step processes new records of one partition of __consumer_offsets. The rows do not depend on how the records are divided into steps: a
-step knows earlier records from its `State`, three small Arrow tables stored for each bucket (`State.tables`, `State.of`):
+step knows earlier records from its `CommitState`, three small Arrow tables stored for each bucket (`CommitState.tables`, `CommitState.of`):
 
 - `tails`: for each group and partition the last ten commits, all of about the last hour, and a sample of the hour before
-  (`State.trimmed`), as rows of `commits`. Lag and status are recomputed from these rows, too.
+  (`CommitState.trimmed`), as rows of `commits`. Lag and status are recomputed from these rows, too.
 - `waiting`: group metadata records whose next commit may still arrive; `around`: their partitions.
 
-An edge is a group metadata record with the commits around it. It waits a day of the log's time for the first commit after it. `Step.edges`
-are final rows; `Step.open_edges` still wait, and replace the open edges of the previous step.
+An edge is a group metadata record with the commits around it. It waits a day of the log's time for the first commit after it. `DigestedCommits.edges`
+are final rows; `DigestedCommits.open_edges` still wait, and replace the open edges of the previous step.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.columns import MISSING, Flags, Ints, firsts, flags, ints, optional, pair, ranks, rising
-from pipeline.edges import AROUND, WAITING, Rows, edges_of
+from pipeline.columns import MISSING, Flags, Ints, flags, ints, mark_firsts, optional, pair, ranks, running_max
+from pipeline.edges import AROUND, WAITING, SortedCommits, edges_of
 from pipeline.schema import schema_of
 
 TAIL: Final = 10  # commits: Burrow's window
@@ -32,7 +32,7 @@ BEGINNING: Final = -(1 << 62)
 
 
 @dataclass(frozen=True)
-class State:
+class CommitState:
     """The state between two steps."""
 
     tails: pa.Table  # rows of `commits`
@@ -42,7 +42,7 @@ class State:
     kept_from_ms: int = BEGINNING  # `tails` has every commit since then
 
     @classmethod
-    def new(cls) -> State:
+    def new(cls) -> CommitState:
         return cls(schema_of("commits").empty_table(), WAITING.empty_table(), AROUND.empty_table())
 
     def tables(self) -> dict[str, pa.Table]:
@@ -51,21 +51,21 @@ class State:
         return {"tails": self.tails.replace_schema_metadata(numbers), "waiting": self.waiting, "around": self.around}
 
     @classmethod
-    def of(cls, tables: dict[str, pa.Table]) -> State:
+    def of(cls, tables: dict[str, pa.Table]) -> CommitState:
         numbers = tables["tails"].schema.metadata
         tails = tables["tails"].replace_schema_metadata(None)
         return cls(tails, tables["waiting"], tables["around"], int(numbers[b"log_ms"]), int(numbers[b"kept_from_ms"]))
 
     @classmethod
-    def of_tails(cls, tails: pa.Table) -> State:
+    def of_tails(cls, tails: pa.Table) -> CommitState:
         """A state with only commits."""
         return cls.of({**cls.new().tables(), "tails": tails})
 
-    def trimmed(self, settled_ms: int) -> State:
+    def trimmed(self, settled_ms: int) -> CommitState:
         """The state without commits that rows after `settled_ms` do not need."""
         keys, _ = _keys(self.tails)
         since = settled_ms - KEPT_MS
-        at = rising(np.cumsum(firsts(keys)) - 1, ints(self.tails["append_ms"]))  # as clocks may be set back
+        at = running_max(np.cumsum(mark_firsts(keys)) - 1, ints(self.tails["append_ms"]))  # as clocks may be set back
         from_end = _from_end(keys)
         recent = at >= since
         # Older commits that stay: ten, for windows of ten commits, and a sample of an hour, for windows of time.
@@ -75,15 +75,15 @@ class State:
         return replace(self, tails=self.tails.filter(pa.array(kept)), kept_from_ms=max(self.kept_from_ms, since))
 
 
-class Step(NamedTuple):
+class DigestedCommits(NamedTuple):
     commits: pa.Table  # new rows of `commits`, in table order
     edges: pa.Table  # final rows of `edges`
     open_edges: pa.Table  # rows of `edges` that may still change
     refold: list[str]  # groups with a new record or a changed edge
-    state: State
+    state: CommitState
 
 
-def step(records: pa.Table, state: State) -> Step:
+def digest_commits(records: pa.Table, state: CommitState) -> DigestedCommits:
     """`records`: the new rows of bronze `records` of one bucket and the log `offsets`, of every kind."""
     records = _in_log_order(records)
     log_ms = np.maximum.accumulate(np.concatenate(([state.log_ms], ints(records["append_ms"]))))[1:]
@@ -97,11 +97,11 @@ def step(records: pa.Table, state: State) -> Step:
     all_commits = _with_predecessors(all_commits, keys, is_new)
 
     group_records = records.filter(pc.equal(records["kind"], "group"))
-    rows = Rows(all_commits, keys, key_columns[0][order], key_columns[1], is_new)
+    rows = SortedCommits(all_commits, keys, key_columns[0][order], key_columns[1], is_new)
     edges = edges_of(rows, group_records, ints(records["offset"]), log_ms, state.waiting, state.around)
     newest = int(log_ms[-1]) if len(log_ms) else state.log_ms
     next_state = replace(state, tails=all_commits, waiting=edges.waiting, around=edges.around, log_ms=newest)
-    return Step(all_commits.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, next_state)
+    return DigestedCommits(all_commits.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, next_state)
 
 
 def _in_log_order(records: pa.Table) -> pa.Table:
@@ -135,7 +135,7 @@ def _with_predecessors(commits: pa.Table, keys: Ints, is_new: Flags) -> pa.Table
     committed = ints(commits["committed"])
     at = ints(commits["append_ms"])
     tombstone = flags(commits["tombstone"])
-    has_predecessor = ~firsts(keys)
+    has_predecessor = ~mark_firsts(keys)
     has_predecessor[1:] &= ~tombstone[:-1]
     predecessor = np.where(has_predecessor, np.roll(committed, 1), MISSING)
     gap = np.where(has_predecessor, at - np.roll(at, 1), MISSING)
@@ -156,14 +156,14 @@ def _with_predecessors(commits: pa.Table, keys: Ints, is_new: Flags) -> pa.Table
 
 def _from_end(keys: Ints) -> Ints:
     """For each row of sorted keys the number of later rows with the same key."""
-    first = np.flatnonzero(firsts(keys))
+    first = np.flatnonzero(mark_firsts(keys))
     counts = np.diff(np.append(first, len(keys)))
     return np.repeat(first + counts, counts) - 1 - np.arange(len(keys))
 
 
 def _rows_to_keep(keys: Ints, from_end: Ints, recent: Flags) -> Ints:
     """For each row: how many of the last rows of its key to keep, namely up to ten before the oldest recent one."""
-    first = np.flatnonzero(firsts(keys))
+    first = np.flatnonzero(mark_firsts(keys))
     if not len(first):
         return np.empty(0, np.int64)
     recent_counts = np.maximum.reduceat(np.where(recent, from_end + 1, 0), first)
@@ -172,17 +172,17 @@ def _rows_to_keep(keys: Ints, from_end: Ints, recent: Flags) -> Ints:
 
 def _sampled_hour(keys: Ints, at: Ints, recent: Flags) -> Flags:
     """Mark the last row of each time slot before the recent rows, as far back as a window reaches."""
-    first = np.flatnonzero(firsts(keys))
+    first = np.flatnonzero(mark_firsts(keys))
     if not len(first):
         return np.empty(0, np.bool_)
     newest = np.maximum.reduceat(np.where(recent, BEGINNING, at), first)
-    last_of_slot = np.append(firsts(keys)[1:] | firsts(at // SLOT_MS)[1:], True)
+    last_of_slot = np.append(mark_firsts(keys)[1:] | mark_firsts(at // SLOT_MS)[1:], True)
     return last_of_slot & (at >= np.repeat(newest, np.diff(np.append(first, len(keys)))) - WINDOW_MS_MAX)
 
 
 def _removed_later(keys: Ints, tombstone: Flags) -> Flags:
     """Mark rows at or before a tombstone of the same key."""
-    first = np.flatnonzero(firsts(keys))
+    first = np.flatnonzero(mark_firsts(keys))
     if not len(first):
         return np.empty(0, np.bool_)
     last = np.maximum.reduceat(np.where(tombstone, np.arange(len(keys)), -1), first)

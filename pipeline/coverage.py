@@ -32,7 +32,7 @@ class Hole(NamedTuple):
     why: str
 
 
-class Last(NamedTuple):
+class CoverageState(NamedTuple):
     """The end of the last incomplete range in earlier input, its reason, and the newest time."""
 
     end: int = -2
@@ -40,7 +40,7 @@ class Last(NamedTuple):
     ms: int = -1
 
 
-def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], last: Last) -> tuple[list[Coverage], Last]:
+def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], last: CoverageState) -> tuple[list[Coverage], CoverageState]:
     """The coverage of these batches from offset `start` on; `holes` are in order, and no batch with all its records is in one."""
     rows: list[Coverage] = []
     clocks = np.maximum.accumulate(np.concatenate([[last.ms], batches["max_ms"]]))
@@ -86,7 +86,7 @@ def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], la
         at, gap_end, gap_reason = gap.last + 1, gap.last, gap.why
     end = int(batches["last"][-1]) if len(batches) else at - 1
     add(at, end, True, "")
-    return rows, Last(gap_end, gap_reason, int(clocks[-1]))
+    return rows, CoverageState(gap_end, gap_reason, int(clocks[-1]))
 
 
 def unreadable_coverage(id: LogId, holes: Iterable[Hole], planned_rows: Iterable[Coverage]) -> list[Coverage]:

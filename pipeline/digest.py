@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.commits import State, step
+from pipeline.commits import CommitState, digest_commits
 from pipeline.end_offsets import from_notes
 from pipeline.schema import joined
 from pipeline.warehouse import File, Warehouse
@@ -37,23 +37,23 @@ class Digested(NamedTuple):
     bucket: str
     files: list[File]
     groups: list[str]  # to fold again
-    coordinator: bool  # whether a new event concerns all groups of the partition
+    all_groups_changed: bool  # whether a new event concerns all groups of the partition
     newest_ms: int
 
 
 def digest(task: DigestTask) -> Digested:
     warehouse = Warehouse(Path(task.warehouse))
-    state = State.of({name: warehouse.load(task.state[name]) for name in STATE}) if task.state else State.new()
+    state = CommitState.of({name: warehouse.load(task.state[name]) for name in STATE}) if task.state else CommitState.new()
     result = Digested(task.bucket, [], [], False, -1)
     groups: set[str] = set()
     open_edges: pa.Table | None = None
-    coordinator, newest = False, -1
+    all_groups_changed, newest = False, -1
     write = Writer(warehouse, task.run, task.bucket)
     for log, records in slices(warehouse, task.records):
         newest = max(newest, pc.max(records["append_ms"]).as_py())
         events = records.filter(pc.is_in(records["kind"], EVENT_KINDS))
         if log == "offsets":
-            stepped = step(records, state)
+            stepped = digest_commits(records, state)
             # Later measurements and the next run need these commits.
             state, open_edges = stepped.state.trimmed(stepped.state.log_ms), stepped.open_edges
             write.add("commits", stepped.commits)
@@ -62,7 +62,7 @@ def digest(task: DigestTask) -> Digested:
         else:
             ends, events = from_notes(events)
             write.add("end_offsets", ends)
-            coordinator = coordinator or bool(pc.any(pc.equal(events["group"], "")).as_py())
+            all_groups_changed = all_groups_changed or bool(pc.any(pc.equal(events["group"], "")).as_py())
         groups.update(events["group"].unique().drop_null().to_pylist())
         write.add("events", events)
     if open_edges is not None:
@@ -70,7 +70,7 @@ def digest(task: DigestTask) -> Digested:
         for name, table in state.tables().items():
             write.add(name, table, empty=True)
     groups.discard("")
-    return result._replace(files=write.files, groups=sorted(groups), coordinator=coordinator, newest_ms=newest)
+    return result._replace(files=write.files, groups=sorted(groups), all_groups_changed=all_groups_changed, newest_ms=newest)
 
 
 class Writer:

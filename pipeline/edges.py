@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.columns import MISSING, Flags, Ints, expanded, firsts, flags, ints, last_true, locate, next_true, pair, ranks
+from pipeline.columns import MISSING, Flags, Ints, expanded, flags, ints, last_true, locate, mark_firsts, next_true, pair, ranks
 from pipeline.schema import in_order, schema_of
 
 WAIT_MS: Final = 24 * 3_600_000  # how long an edge waits for its next commits, in the log's time
@@ -35,7 +35,7 @@ AROUND: Final = pa.schema(
 )
 
 
-class Rows(NamedTuple):
+class SortedCommits(NamedTuple):
     """Known and new commits, sorted by key and offset."""
 
     commits: pa.Table
@@ -53,7 +53,7 @@ class Edges(NamedTuple):
     around: pa.Table
 
 
-def edges_of(rows: Rows, group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table, around: pa.Table) -> Edges:
+def edges_of(rows: SortedCommits, group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table, around: pa.Table) -> Edges:
     """`group_records`: new group metadata records. `offsets`, `log_ms`: of each new record of the log; `log_ms` never decreases."""
     edge_records, is_new = _edge_records(group_records, offsets, log_ms, waiting)
     if not len(edge_records):
@@ -89,7 +89,7 @@ def _edge_records(group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting:
     order = np.lexsort((ints(edge_records["offset"]), groups))
     edge_records, groups = edge_records.take(pa.array(order)), groups[order]
     own = ints(edge_records["offset"])
-    following = np.where(np.append(firsts(groups)[1:], True), MISSING, np.roll(own, -1))
+    following = np.where(np.append(mark_firsts(groups)[1:], True), MISSING, np.roll(own, -1))
     known = ints(edge_records["next_offset"])
     following = np.where(known != MISSING, known, following)
     return edge_records.set_column(4, "next_offset", pa.array(following, mask=following == MISSING)), order >= len(waiting)
@@ -101,12 +101,12 @@ def _limits(edge_records: pa.Table, offsets: Ints, log_ms: Ints) -> Ints:
     return np.append(offsets, NEVER)[index]
 
 
-def _commits_around(rows: Rows, edge_records: pa.Table, is_new: Flags, cut: Ints, around: pa.Table) -> pa.Table:
+def _commits_around(rows: SortedCommits, edge_records: pa.Table, is_new: Flags, cut: Ints, around: pa.Table) -> pa.Table:
     """The commits around each edge: of a new edge among all commits, of a known edge only among new commits."""
     commits, keys = rows.commits, rows.keys
-    first_rows = np.flatnonzero(firsts(keys))
+    first_rows = np.flatnonzero(mark_firsts(keys))
     key_groups = rows.groups[first_rows]  # rising
-    dense = np.cumsum(firsts(keys)) - 1
+    dense = np.cumsum(mark_firsts(keys)) - 1
     offsets, at, live = ints(commits["offset"]), ints(commits["append_ms"]), ~flags(commits["tombstone"])
     has_new = np.zeros(len(first_rows), np.bool_)
     has_new[dense[rows.is_new]] = True
@@ -154,7 +154,7 @@ def _commits_around(rows: Rows, edge_records: pa.Table, is_new: Flags, cut: Ints
     )
 
 
-def _usual_gaps(rows: Rows, at: Ints) -> Ints:
+def _usual_gaps(rows: SortedCommits, at: Ints) -> Ints:
     """The median of the last ten gaps up to each of these rows."""
     distinct, back = np.unique(at, return_inverse=True)
     gaps = ints(rows.commits["gap_ms"])
@@ -182,7 +182,7 @@ def _merged(around_rows: pa.Table, around: pa.Table) -> pa.Table:
     merged = merged.take(pa.array(order))
     edge = pair(groups, offset)[order]
     key = pair(topics, partition)[order]
-    first = firsts(edge) | firsts(key)
+    first = mark_firsts(edge) | mark_firsts(key)
     known = ints(merged["first_after_ms"])
     following = np.append(known[1:], NONE)
     has_update = np.append(~first[1:], False)

@@ -1,6 +1,6 @@
 """End offset samples from the broker's notes (kind 8), of which there is one for every topic every few seconds.
 
-Thousands of notes are decoded at once. Unusual ones ("odd": long lengths, unknown fields) are decoded one by one with the message's own
+Thousands of notes are decoded at once. Unusual ones ("irregular": long lengths, unknown fields) are decoded one by one with the message's own
 code, which is the reference.
 """
 
@@ -29,46 +29,46 @@ LONG_BYTES: Final = 8
 LOOKAHEAD: Final = 64
 
 
-class Walked(NamedTuple):
-    """For each note its fields or their positions, and whether it is odd."""
+class NoteFields(NamedTuple):
+    """For each note its fields or their positions, and whether it is irregular."""
 
     is_ends: Flags
-    odd: Flags
+    irregular: Flags
     at_ms: Ints
     topic_at: Ints
     topic_size: Ints
     partitions_at: Ints
-    partitions: Ints  # number of partitions; 0 for an odd note
+    partitions: Ints  # number of partitions; 0 for an irregular note
     unchanged_ms: Ints  # MISSING: not in the note
 
 
-def walk_ends(data: Bytes, at: Ints, size: Ints) -> Walked:
+def walk_ends(data: Bytes, at: Ints, size: Ints) -> NoteFields:
     """Decode notes. Up to LOOKAHEAD bytes after the end of `data` may be read. Values shorter than 3 bytes are not notes."""
     is_ends = size >= TIME_AT
     is_ends[is_ends] = data[at[is_ends] + 2] == NoteKind.END_OFFSETS
     end = at + size
     version = number(data, at, 2)
-    odd = (version < 0) | (version > NOTE_VERSION) | (size < BODY_AT[1] + 4) | ~is_ends
-    body_at = np.where(odd, 0, at + np.where(version == 0, *BODY_AT))
+    irregular = (version < 0) | (version > NOTE_VERSION) | (size < BODY_AT[1] + 4) | ~is_ends
+    body_at = np.where(irregular, 0, at + np.where(version == 0, *BODY_AT))
     topic_size, topic_at = _short(data, body_at)
-    odd |= (topic_size < 0) | (topic_at + topic_size >= end)
-    count, partitions_at = _short(data, np.where(odd, 0, topic_at + topic_size))
+    irregular |= (topic_size < 0) | (topic_at + topic_size >= end)
+    count, partitions_at = _short(data, np.where(irregular, 0, topic_at + topic_size))
     tags_at = partitions_at + np.maximum(count, 0) * PARTITION_BYTES
-    odd |= (count < 0) | (tags_at >= end)
-    tags_at = np.where(odd, 0, tags_at)
+    irregular |= (count < 0) | (tags_at >= end)
+    tags_at = np.where(irregular, 0, tags_at)
     tagged = data[tags_at] == 1
     has_unchanged = tagged & (data[tags_at + 1] == 0) & (data[tags_at + 2] == LONG_BYTES) & (tags_at + 3 + LONG_BYTES <= end)
-    odd |= (data[tags_at] > 1) | (tagged & ~has_unchanged)
+    irregular |= (data[tags_at] > 1) | (tagged & ~has_unchanged)
     unchanged = np.full(len(at), MISSING)
-    with_unchanged = np.flatnonzero(has_unchanged & ~odd)
+    with_unchanged = np.flatnonzero(has_unchanged & ~irregular)
     unchanged[with_unchanged] = number(data, tags_at[with_unchanged] + 3, 8)
     unchanged[unchanged < 0] = MISSING
-    counts = np.where(odd, 0, count)
+    counts = np.where(irregular, 0, count)
     note, place = expanded(counts)
-    odd_partitions = data[partitions_at[note] + (place + 1) * PARTITION_BYTES - 1] != 0  # tagged fields of a partition
-    odd[note[odd_partitions]] = True
-    at_ms = number(data, np.where(odd, 0, at + TIME_AT), 8)
-    return Walked(is_ends, odd, at_ms, topic_at, topic_size, partitions_at, np.where(odd, 0, counts), unchanged)
+    irregular_partitions = data[partitions_at[note] + (place + 1) * PARTITION_BYTES - 1] != 0  # tagged fields of a partition
+    irregular[note[irregular_partitions]] = True
+    at_ms = number(data, np.where(irregular, 0, at + TIME_AT), 8)
+    return NoteFields(is_ends, irregular, at_ms, topic_at, topic_size, partitions_at, np.where(irregular, 0, counts), unchanged)
 
 
 def _short(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
@@ -89,7 +89,7 @@ def from_notes(events: pa.Table) -> tuple[pa.Table, pa.Table]:
     walked = walk_ends(np.frombuffer(raw, np.uint8), cuts[:-1], np.diff(cuts))
     other_notes = walked.partitions == 0
     rows: list[EndOffset] = []
-    for index in np.flatnonzero(walked.is_ends & walked.odd).tolist():
+    for index in np.flatnonzero(walked.is_ends & walked.irregular).tolist():
         samples_of_note = _read(events["cluster"][index].as_py(), values[index].as_py())
         rows += samples_of_note
         other_notes[index] = not samples_of_note
@@ -99,8 +99,8 @@ def from_notes(events: pa.Table) -> tuple[pa.Table, pa.Table]:
     return samples, events.filter(pa.array(other_notes))
 
 
-def _samples(clusters: pa.ChunkedArray, raw: bytes, walked: Walked) -> pa.Table:
-    """The samples of all notes that are not odd, in table order."""
+def _samples(clusters: pa.ChunkedArray, raw: bytes, walked: NoteFields) -> pa.Table:
+    """The samples of all notes that are not irregular, in table order."""
     notes = np.flatnonzero(walked.partitions)
     (cluster,), cluster_names = ranks(clusters)
     (topic,), topic_names = ranks(pa.chunked_array([texts(raw, walked.topic_at[notes], walked.topic_size[notes])]))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pipeline.columns import MISSING, Ints, ints
 from pipeline.rows import Generation, Hygiene, Member, Replaced
 from pipeline.schema import rows_of
-from pipeline.series import Series, last_of
+from pipeline.series import Series, mark_lasts
 
 R = TypeVar("R", Generation, Member, Replaced)
 
@@ -23,7 +23,7 @@ TEXT_MAX: Final = 20  # names in the text of one finding
 
 
 @dataclass(frozen=True)
-class Policy:
+class Thresholds:
     dead_ms: int = 7 * DAY_MS  # the time without members and commits
     recent_ms: int = 3_600_000  # commits newer than this are current
     retention_ms: int = 7 * DAY_MS  # offsets.retention.minutes
@@ -52,10 +52,10 @@ def hygiene(
     series: Series,
     series_totals: pa.Table,
     now_ms: int,
-    policy: Policy | None = None,
+    policy: Thresholds | None = None,
 ) -> list[Hygiene]:
     """The findings of one bucket. `series`: at least the last commit of each partition, as in `State.tails`."""
-    rules = policy or Policy()
+    rules = policy or Thresholds()
     records_by_group: dict[str, list[Generation]] = _grouped(rows_of(Generation, generations))
     members_by_group: dict[str, list[Member]] = _grouped(rows_of(Member, members))
     replaced_by_group: dict[str, list[Replaced]] = _grouped(rows_of(Replaced, replacements))
@@ -75,7 +75,7 @@ class Group:
     """The current state of one group."""
 
     def __init__(
-        self, cluster: str, group: str, records: Sequence[Generation], members: Sequence[Member], offsets: Sequence[Offset], now_ms: int, rules: Policy
+        self, cluster: str, group: str, records: Sequence[Generation], members: Sequence[Member], offsets: Sequence[Offset], now_ms: int, rules: Thresholds
     ) -> None:
         self._cluster = cluster
         self._group = group
@@ -139,7 +139,7 @@ class Group:
 
 
 def instances(
-    cluster: str, group: str, members: Iterable[Member], at_ms: Mapping[int, int], replaced: Iterable[Replaced], rules: Policy
+    cluster: str, group: str, members: Iterable[Member], at_ms: Mapping[int, int], replaced: Iterable[Replaced], rules: Thresholds
 ) -> Iterator[Hygiene]:
     """Findings about instance ids that several processes share: they alternate between hosts, or return too often."""
     hosts: dict[str, list[str]] = defaultdict(list)
@@ -172,7 +172,7 @@ def lost_data(cluster: str, series_totals: pa.Table) -> Iterator[Hygiene]:
 
 def last_offsets(series: Series) -> dict[str, list[Offset]]:
     """The committed offsets of each group, sorted by topic and partition."""
-    last = np.flatnonzero(last_of(series.series) & ~series.removed)
+    last = np.flatnonzero(mark_lasts(series.series) & ~series.removed)
     rows = series.commits.select(["group", "topic", "topic_partition", "append_ms", "metadata"]).take(pa.array(series.rows[last]))
     sizes: Ints = ints(pc.fill_null(pc.binary_length(rows["metadata"]), 0).cast(pa.int64()))
     offsets: dict[str, list[Offset]] = defaultdict(list)

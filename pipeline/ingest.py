@@ -15,13 +15,13 @@ import pyarrow as pa
 from pipeline.coverage import unreadable_coverage
 from pipeline.inputs import FAIL, BadInput, Folder, Inputs, LogId, folders_of, replicas
 from pipeline.progress import Progress
-from pipeline.reading import Changed, Read, read_split
+from pipeline.reading import ReadResult, SegmentReplaced, read_split
 from pipeline.resuming import Cursor
 from pipeline.rows import Coverage, Segment
 from pipeline.runner import Runner
 from pipeline.schema import in_order, table_of
 from pipeline.splits import SPLIT_BYTES, SPLIT_RECORDS, Plan, Split, new_bytes, plan_log
-from pipeline.warehouse import Current, File, Warehouse
+from pipeline.warehouse import File, PublishedState, Warehouse
 from pipeline.wire_reading import WireRead, WireSplit, plan_wire
 
 __all__ = ["BadInput", "Inputs", "ingest"]
@@ -61,11 +61,11 @@ class TaskResult(NamedTuple):
     """Unpublished files, and the results of the reads."""
 
     files: list[File]
-    reads: list[Read]  # of each split
+    reads: list[ReadResult]  # of each split
     segments: Sequence[Segment] = ()
     coverage: Sequence[Coverage] = ()
     cursor: Cursor | None = None
-    bad: str = ""  # an error of the input
+    error: str = ""  # an error of the input
     changed: bool = False  # a cleaner replaced a segment
 
 
@@ -74,7 +74,7 @@ def ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Progr
     for _ in range(ATTEMPTS):
         try:
             return _ingest(warehouse, runner, inputs, progress)
-        except Changed as error:
+        except SegmentReplaced as error:
             changed = error
     raise BadInput(f"{changed}: its segments are replaced faster than they can be read; copy the directory, or stop its broker")
 
@@ -90,10 +90,10 @@ def _ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Prog
     tasks += [ReadTask(folder, run, (), split) for split in wire]
     results = runner.run("reading", write_rows, tasks, lambda task: task.records)
     for result in results:
-        if result.bad:
-            raise BadInput(result.bad)
+        if result.error:
+            raise BadInput(result.error)
         if result.changed:
-            raise Changed(str(warehouse.folder))
+            raise SegmentReplaced(str(warehouse.folder))
     segments, coverage = _with_losses(plan, tasks, results, inputs.on_corrupt)
     for task, result in zip(tasks, results, strict=True):
         segments += result.segments
@@ -113,7 +113,7 @@ def _ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Prog
     return summary
 
 
-def cursors_of(current: Current) -> dict[LogId, Cursor]:
+def cursors_of(current: PublishedState) -> dict[LogId, Cursor]:
     return {LogId.from_text(name): Cursor.from_json(values) for name, values in current.cursors.items()}
 
 
@@ -170,13 +170,13 @@ def write_rows(task: ReadTask) -> TaskResult:
             reading = WireRead(task.wire)
             _write(warehouse, task, task.wire.id, reading.rows(), files)
             return TaskResult(files, [], *reading.finish())
-        reads = [Read() for _ in task.splits]
+        reads = [ReadResult() for _ in task.splits]
         rows = (batch for split, read in zip(task.splits, reads, strict=True) for batch in read_split(split, read))
         _write(warehouse, task, task.splits[0].id, rows, files)
         return TaskResult(files, reads)
     except BadInput as error:
-        return TaskResult([], [], bad=str(error))
-    except Changed:
+        return TaskResult([], [], error=str(error))
+    except SegmentReplaced:
         return TaskResult([], [], changed=True)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, SortedRows, dictionary_column, firsts, optional
+from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, SortedRows, dictionary_column, mark_firsts, optional
 from pipeline.schema import schema_of
 from pipeline.series import LOOKBACK_MS, ORIGINS, Moments, Samples, View
 
@@ -23,10 +23,10 @@ def lag_by_minute(view: View, since_ms: int) -> pa.Table:
     """
     since_ms -= since_ms % MINUTE_MS
     series, samples, moments = view
-    if len(moments.at) and since_ms - LOOKBACK_MS > moments.at.min():
-        moments = Moments(*(column[moments.at >= since_ms - LOOKBACK_MS] for column in moments))
-    minute = moments.at // MINUTE_MS
-    starts = np.flatnonzero(firsts(moments.series) | firsts(minute))
+    if len(moments.at_ms) and since_ms - LOOKBACK_MS > moments.at_ms.min():
+        moments = Moments(*(column[moments.at_ms >= since_ms - LOOKBACK_MS] for column in moments))
+    minute = moments.at_ms // MINUTE_MS
+    starts = np.flatnonzero(mark_firsts(moments.series) | mark_firsts(minute))
     schema = schema_of("lag_1m")
     if not len(starts):
         return schema.empty_table()
@@ -35,7 +35,7 @@ def lag_by_minute(view: View, since_ms: int) -> pa.Table:
     high = np.maximum.reduceat(moments.lag, starts)
     low = np.where(high == MISSING, MISSING, low)
 
-    owner, at, lag, minute = moments.series[last], moments.at[last], moments.lag[last], minute[last]
+    owner, at, lag, minute = moments.series[last], moments.at_ms[last], moments.lag[last], minute[last]
     window = SortedRows(owner, minute)
     slope = Slope(at, lag)
     growth_5, growth_60 = (slope.since(window.find(owner, minute - (minutes - 1), "left")) for minutes in (5, 60))

@@ -18,7 +18,7 @@ from pipeline.inputs import BadInput, Inputs
 from pipeline.progress import Progress
 from pipeline.rows import EndOffset
 from pipeline.schema import joined, rows_of, table_of
-from pipeline.warehouse import Current, Warehouse
+from pipeline.warehouse import PublishedState, Warehouse
 from pipeline.wire import Client
 
 TABLE: Final = "live_ends"  # kept apart from end_offsets, which a full build discards and makes again from this table
@@ -59,7 +59,7 @@ def client_topics(client: Client, inputs: Inputs, topics: Mapping[str, set[str]]
     return sorted(topics.get(inputs.cluster or client.cluster, ()))
 
 
-def committed_topics(warehouse: Warehouse, current: Current) -> dict[str, set[str]]:
+def committed_topics(warehouse: Warehouse, current: PublishedState) -> dict[str, set[str]]:
     """The committed topics of each cluster, with records ingested since the last build."""
     topics_by_cluster: dict[str, set[str]] = defaultdict(set)
     for cluster, names in current.build.get(TOPICS, {}).items():
@@ -70,7 +70,7 @@ def committed_topics(warehouse: Warehouse, current: Current) -> dict[str, set[st
     return topics_by_cluster
 
 
-def with_live_ends(warehouse: Warehouse, current: Current) -> Current:
+def with_live_ends(warehouse: Warehouse, current: PublishedState) -> PublishedState:
     """Add the replies since the last build to `end_offsets`."""
     for file in [file for file in current.files_of(TABLE) if file.run > current.built]:
         rows = joined("end_offsets", [warehouse.load(file)])
@@ -78,7 +78,7 @@ def with_live_ends(warehouse: Warehouse, current: Current) -> Current:
     return current
 
 
-def _last_reply(warehouse: Warehouse, current: Current, bucket: str) -> Ends:
+def _last_reply(warehouse: Warehouse, current: PublishedState, bucket: str) -> Ends:
     last = max(current.files_of(TABLE, bucket), key=lambda file: file.run, default=None)
     rows = rows_of(EndOffset, joined("end_offsets", [warehouse.load(last)])) if last is not None else []
     return {(row.topic, row.topic_partition): (row.log_start, row.end_offset) for row in rows}

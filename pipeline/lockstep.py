@@ -1,6 +1,6 @@
 """Locates keys and values of the records of thousands of batches at once: step k reads record k of each batch.
 
-An unusual batch (with headers, wrong lengths or long varints) is "odd": this module only detects it, and the reference decoder,
+An unusual batch (with headers, wrong lengths or long varints) is "irregular": this module only detects it, and the reference decoder,
 `protocol.batch.records`, reads it and describes errors. When few batches have records left, they are read one by one.
 """
 
@@ -16,7 +16,7 @@ from protocol.batch_record import RECORD_BYTES_MIN
 
 PADDING: Final = 64  # bytes after the last batch that may be read
 STEP_BATCHES_MIN: Final = 24  # from so many batches on, a numpy step is faster than reading them one by one
-SIZE_BYTES_MAX: Final = 4  # of a length varint; longer ones are odd
+SIZE_BYTES_MAX: Final = 4  # of a length varint; longer ones are irregular
 TIME_BYTES_MAX: Final = 8
 TIME_MAX: Final = 1 << 61
 
@@ -31,7 +31,7 @@ class Batches(NamedTuple):
     base_ms: Ints
 
 
-class Walked(NamedTuple):
+class RecordFields(NamedTuple):
     """The fields of each record, in the order of batches. A size of -1 means null."""
 
     batch: NDArray[np.int64]
@@ -41,15 +41,15 @@ class Walked(NamedTuple):
     key_size: Ints
     value_at: Ints
     value_size: Ints
-    odd: NDArray[np.bool_]  # of each batch; records of odd batches are skipped
+    irregular: NDArray[np.bool_]  # of each batch; records of irregular batches are skipped
 
 
-def walk(data: Bytes, batches: Batches) -> Walked:
+def walk(data: Bytes, batches: Batches) -> RecordFields:
     """`data` has PADDING bytes after the last batch."""
     count = batches.records
-    odd = (count < 0) | (count * RECORD_BYTES_MIN > batches.end - batches.begin) | (np.abs(batches.base_ms) > TIME_MAX)
-    odd |= (count == 0) & (batches.begin != batches.end)
-    counts = np.where(odd, 0, count)
+    irregular = (count < 0) | (count * RECORD_BYTES_MIN > batches.end - batches.begin) | (np.abs(batches.base_ms) > TIME_MAX)
+    irregular |= (count == 0) & (batches.begin != batches.end)
+    counts = np.where(irregular, 0, count)
     slots = np.concatenate([[0], np.cumsum(counts)])
     total = int(slots[-1])
     fields = np.empty((6, total), np.int64)
@@ -64,7 +64,7 @@ def walk(data: Bytes, batches: Batches) -> Walked:
         done = counts[active] <= step
         invalid |= done & (at != batches.end[active])
         if invalid.any() or done.any():
-            odd[active[invalid]] = True
+            irregular[active[invalid]] = True
             remaining = ~(invalid | done)
             active, at, delta = active[remaining], at[remaining], delta[remaining]
     if len(active):
@@ -76,14 +76,14 @@ def walk(data: Bytes, batches: Batches) -> Walked:
             except IndexError:
                 places = None
             if places is None:
-                odd[index] = True
+                irregular[index] = True
             else:
                 fields[:, first : first + len(places)] = np.array(places, np.int64).T
     batch = np.repeat(np.arange(len(count)), counts)
-    if odd.any():
-        is_usual = ~odd[batch]
+    if irregular.any():
+        is_usual = ~irregular[batch]
         batch, fields = batch[is_usual], fields[:, is_usual]
-    return Walked(batch, fields[0], fields[1], fields[2], fields[3], fields[4], fields[5], odd)
+    return RecordFields(batch, fields[0], fields[1], fields[2], fields[3], fields[4], fields[5], irregular)
 
 
 def _step(data: Bytes, batches: Batches, active: Ints, at: Ints, before: Ints, fields: Ints, slots: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
@@ -131,7 +131,7 @@ def _varints(data: Bytes, at: Ints, bytes_max: int) -> tuple[Ints, Ints, NDArray
 
 
 def _remaining_records(data: bytes, at: int, end: int, count: int, before: int, last_delta: int) -> list[tuple[int, ...]] | None:
-    """The remaining records of one batch; None, or IndexError, if it is odd."""
+    """The remaining records of one batch; None, or IndexError, if it is irregular."""
     rows: list[tuple[int, ...]] = []
     for _ in range(count):
         size, at = _varint(data, at, SIZE_BYTES_MAX)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pipeline.bucket import BucketTables, dictionary_coded
 from pipeline.columns import MINUTE_MS, MISSING, ints
-from pipeline.commits import KEPT_MS, State
+from pipeline.commits import KEPT_MS, CommitState
 from pipeline.coverage import merged
 from pipeline.grace import excused_intervals
 from pipeline.groups import group_rows
@@ -24,7 +24,7 @@ from pipeline.lag import lag_by_minute
 from pipeline.minutes import commit_rate
 from pipeline.rows import Coverage, Episode, Generation, Replaced
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
-from pipeline.series import LOOKBACK_MS, Samples, Series, affected_since, connect, views_of
+from pipeline.series import LOOKBACK_MS, Samples, Series, affected_since, series_and_samples, views_of
 from pipeline.series_totals import SERIES_TOTALS, updated_totals
 from pipeline.status import QUIET_BACK_MS, recompute_since, status_rows
 from pipeline.warehouse import File, Warehouse
@@ -80,12 +80,12 @@ def measure_bucket(task: MeasureTask) -> list[File]:
     warehouse = Warehouse(Path(task.warehouse))
     loaded = BucketTables(warehouse, task.files)
     fresh = loaded.dictionary_coded("commits", task.run)
-    tails = State.of_tails(warehouse.load(task.tails)) if task.tails is not None else None
+    tails = CommitState.of_tails(warehouse.load(task.tails)) if task.tails is not None else None
     topics = {*fresh["topic"].unique().to_pylist(), *(tails.tails["topic"].unique().to_pylist() if tails is not None else ())}
     fresh_ends, known_ends = loaded.rows_of_topics("end_offsets", topics, task.run)
     since = BEGINNING
     if task.before_ms >= 0:
-        since = since_ms(
+        since = earliest_change_ms(
             task.before_ms,
             fresh,
             fresh_ends,
@@ -99,7 +99,7 @@ def measure_bucket(task: MeasureTask) -> list[File]:
     commits = pa.concat_tables([dictionary_coded(tails.tails), fresh]) if tails is not None and tails_suffice else loaded.dictionary_coded("commits")
     measured_tables = measure(
         task.cluster,
-        *connect(commits, pa.concat_tables([known_ends, fresh_ends])),
+        *series_and_samples(commits, pa.concat_tables([known_ends, fresh_ends])),
         {name: loaded.table(name) for name in FOLDED_TABLES},
         merged(rows_of(Coverage, loaded.table("coverage"))),
         previous,
@@ -129,7 +129,7 @@ def _write(warehouse: Warehouse, task: MeasureTask, made: MeasuredTables) -> lis
     return files + [warehouse.write(name, task.run, task.bucket, in_order(name, table)) for name, table in made.groups.items()]
 
 
-def since_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, known: pa.Table, events: pa.Table, rebalances: pa.Table) -> int:
+def earliest_change_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, known: pa.Table, events: pa.Table, rebalances: pa.Table) -> int:
     """The earliest time whose rows may change. New in this run: `commits`, `events` and the end offsets `fresh`; `known` end offsets are from earlier runs."""
     moments = [before_ms]
     first_affected = affected_since(commits, fresh, known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pipeline.columns import MINUTE_MS, by_key_and_time, firsts, flags, optional
+from pipeline.columns import MINUTE_MS, by_key_and_time, flags, mark_firsts, optional
 from pipeline.schema import schema_of
 from pipeline.series import Series
 
@@ -20,7 +20,7 @@ def commit_rate(series: Series, since_ms: int) -> pa.Table:
     schema = schema_of("commit_rate_1m")
     if not len(key):
         return schema.empty_table()
-    first = np.flatnonzero(firsts(key) | firsts(minute))
+    first = np.flatnonzero(mark_firsts(key) | mark_firsts(minute))
     last = np.append(first[1:], len(key)) - 1
     flags_to_sum = ~series.removed[rows], series.column("delta")[rows] > 0, flags(series.commits["rewind"])[series.rows[rows]]
     sums = [pa.array(np.add.reduceat(part.astype(np.int64), first)) for part in flags_to_sum]

@@ -9,7 +9,7 @@ from pipeline.restarts import Restarts
 from pipeline.rows import TABLES, Episode, Generation, GroupTables, Member, MemberSpell, NoteRow, Replaced
 from pipeline.schema import rows_of
 from pipeline.timeouts import Options
-from pipeline.warehouse import Current, Warehouse
+from pipeline.warehouse import PublishedState, Warehouse
 from pipeline.whatif import Script
 
 
@@ -65,7 +65,7 @@ def advice_for(warehouse: Warehouse, group: str, options: Options, cluster: str 
 
 
 def replay(warehouse: Warehouse, group: str, *, static: bool, session_timeout_ms: int | None, cluster: str | None = None) -> list[Replay]:
-    current: Current = warehouse.current()
+    current: PublishedState = warehouse.current()
     replays = []
     for name in clusters_of(warehouse, group, cluster):
         tables = tables_of(warehouse, name, group)

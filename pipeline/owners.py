@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.columns import Flags, Ints, expanded, flags, ints, locate, rising
+from pipeline.columns import Flags, Ints, expanded, flags, ints, locate, running_max
 from pipeline.series import Series, value_at
 
 UNKNOWN, NO_OWNER = -2, -1
@@ -16,7 +16,7 @@ UNKNOWN, NO_OWNER = -2, -1
 
 class Owners(NamedTuple):
     groups: Ints  # group of each record, sorted by group and time
-    at: Ints
+    at_ms: Ints
     is_known: Flags  # whether the record has a readable assignment: consumer protocol, with members
     owned: Ints  # the record of each owned partition
     names: Ints  # index in `partitions` of each owned partition
@@ -27,7 +27,7 @@ class Owners(NamedTuple):
 
     def owners_at(self, series: Ints, group: Ints, at: Ints) -> Ints:
         """The index of the owner in `keys`, NO_OWNER, or UNKNOWN."""
-        record = locate(self.groups, self.at, group, at, "right") - 1
+        record = locate(self.groups, self.at_ms, group, at, "right") - 1
         in_group = (record >= 0) & (value_at(self.groups, record) == group)
         name = self.name_of[series]
         index = locate(self.owned, self.names, np.maximum(record, 0), name, "left")
@@ -37,8 +37,8 @@ class Owners(NamedTuple):
 
     def moments(self, group_of: Ints, since_ms: int) -> tuple[Ints, Ints]:
         """The times of assignments since `since_ms`: for each assignment, one row for each series of its group."""
-        recent = self.at >= since_ms
-        groups, at = self.groups[recent], self.at[recent]
+        recent = self.at_ms >= since_ms
+        groups, at = self.groups[recent], self.at_ms[recent]
         low, high = np.searchsorted(group_of, groups, "left"), np.searchsorted(group_of, groups, "right")
         record, number = expanded(high - low)
         return low[record] + number, at[record]
@@ -71,12 +71,12 @@ def owners_of(series: Series, names: pa.Array, generations: pa.Table, members: p
 
     has_some = np.zeros(len(groups), np.bool_)
     has_some[owned] = True
-    began = rising(groups, (count > 0).astype(np.int64)) > 0 if len(groups) else np.empty(0, np.bool_)
+    began = running_max(groups, (count > 0).astype(np.int64)) > 0 if len(groups) else np.empty(0, np.bool_)
     consumer = np.asarray(pc.fill_null(pc.equal(generations["protocol_type"], "consumer"), False).to_numpy(zero_copy_only=False), np.bool_)
     is_known = consumer & began & ~flags(generations["tombstone"]) & ((count == 0) | has_some)
     return Owners(
         groups,
-        rising(groups, at),
+        running_max(groups, at),
         is_known,
         owned[by_record],
         names_owned[by_record],

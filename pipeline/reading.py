@@ -30,12 +30,12 @@ DECOMPRESSED_BYTES_MAX: Final = 32 << 20
 UNPACKED_BYTES: Final = 8 << 20  # of decompressed batches that are read together
 
 
-class Changed(Exception):
+class SegmentReplaced(Exception):
     """A cleaner replaced the segment after the split was planned."""
 
 
 @dataclass
-class Read:
+class ReadResult:
     """The result of a read, apart from its rows."""
 
     records: int = 0
@@ -43,13 +43,13 @@ class Read:
     bytes: int = 0  # of these batches
 
 
-def read_split(split: Split, read: Read | None = None) -> Iterator[pa.RecordBatch]:
+def read_split(split: Split, read: ReadResult | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a split, in log order. May raise Changed at any time."""
-    read = Read() if read is None else read
+    read = ReadResult() if read is None else read
     try:
         descriptor = open_for_reading(split.path)
     except FileNotFoundError as error:
-        raise Changed(split.path) from error
+        raise SegmentReplaced(split.path) from error
     with closing(OsFile(descriptor)) as file:
         _check(file, split)
         for span in split.spans:
@@ -60,10 +60,10 @@ def read_split(split: Split, read: Read | None = None) -> Iterator[pa.RecordBatc
                 try:
                     size = read_header(data, 0).size
                 except CorruptBatch as error:
-                    raise Changed(split.path) from error
+                    raise SegmentReplaced(split.path) from error
                 if size > len(data):
                     if size > span.end - at or len(data) < min(read_bytes, span.end - at):
-                        raise Changed(split.path)
+                        raise SegmentReplaced(split.path)
                     read_bytes = size
                     continue
                 read_bytes = CHUNK_BYTES
@@ -77,12 +77,12 @@ def _check(file: OsFile, split: Split) -> None:
         try:
             header = read_header(file.read(position, HEADER_BYTES), 0)
         except CorruptBatch as error:
-            raise Changed(split.path) from error
+            raise SegmentReplaced(split.path) from error
         if header.crc != crc:
-            raise Changed(split.path)
+            raise SegmentReplaced(split.path)
 
 
-def read_batches(id: LogId, segment: str, data: bytes, positions: list[int], at: int | None, read: Read) -> Iterator[pa.RecordBatch]:
+def read_batches(id: LogId, segment: str, data: bytes, positions: list[int], at: int | None, read: ReadResult) -> Iterator[pa.RecordBatch]:
     """Read the complete, sound batches at these positions of `data`, which begins at `at` in its file (None: no file)."""
     headers = headers_at(data, positions)
     begins = np.array(positions, np.int64)
@@ -124,7 +124,7 @@ def _read(
     positions: NDArray[np.int64],
     data: bytes,
     places: NDArray[np.int64],
-    read: Read,
+    read: ReadResult,
 ) -> Iterator[pa.RecordBatch]:
     """`begins`: header positions in `body`; `positions`: in the file; `places`: in `data`."""
     body += bytes(PADDING)
@@ -138,7 +138,7 @@ def _read(
     )
     walked = walk(chunk.data, batches)
     batch_rows = record_batch(chunk, walked)
-    odd = np.flatnonzero(walked.odd).tolist()
+    odd = np.flatnonzero(walked.irregular).tolist()
     if odd:
         rows: list[Any] = []
         for index in odd:

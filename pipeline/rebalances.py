@@ -27,7 +27,7 @@ from history.words import describe_end, reasons, title
 from pipeline.confidence import EXACT, NONE, STRONG, WEAK
 from pipeline.events import Events, Holes, MemberIdentities
 from pipeline.rows import Episode
-from pipeline.spells import known
+from pipeline.spells import none_if_unknown
 
 UNKNOWN: Final = "unknown"
 ANY: Final = -1  # an unknown number of rebalances
@@ -149,13 +149,13 @@ class Rebalances:
         changes = self._changes(rebalance, inferred)
         laggards, laggard_ms = self._laggards(rebalance)
         row = self._blank()._replace(
-            start_lo_ms=known(start_lo),
+            start_lo_ms=none_if_unknown(start_lo),
             start_hi_ms=start_hi,
-            join_done_ms=known(_join_done(rebalance, first_record)),
-            end_ms=known(end_ms),
+            join_done_ms=none_if_unknown(_join_done(rebalance, first_record)),
+            end_ms=none_if_unknown(end_ms),
             end=rebalance.end.value,
-            from_generation=known(rebalance.from_generation),
-            to_generation=known(rebalance.to_generation),
+            from_generation=none_if_unknown(rebalance.from_generation),
+            to_generation=none_if_unknown(rebalance.to_generation),
             rounds=rounds,
             rounds_aborted=rounds - 1,
             cause=cause,
@@ -165,15 +165,15 @@ class Rebalances:
             trigger_client=_client(trigger),
             evidence=_evidence(rebalance, inferred),
             confidence=confidence,
-            members_before=known(rebalance.members_before) if rebalance.members_before >= 0 or not before else _size(before),
-            members_after=known(rebalance.members_after) if rebalance.members_after >= 0 or not after else _size(after),
+            members_before=none_if_unknown(rebalance.members_before) if rebalance.members_before >= 0 or not before else _size(before),
+            members_after=none_if_unknown(rebalance.members_after) if rebalance.members_after >= 0 or not after else _size(after),
             laggards=laggards,
             laggard_ms=laggard_ms,
             protocol_change=difference is not None and difference.protocol_changed,
             subscription_change=difference is not None and bool(difference.subscribed),
             moved_partitions=len(moves) if moves is not None else None,
-            join_ms=known(rebalance.join_ms),
-            sync_ms=known(rebalance.sync_ms),
+            join_ms=none_if_unknown(rebalance.join_ms),
+            sync_ms=none_if_unknown(rebalance.sync_ms),
             cooperative=is_cooperative(protocol),
         )
         return _completed(row, changes, stall)
@@ -218,7 +218,7 @@ class Rebalances:
 
     def _laggards(self, rebalance: Rebalance) -> tuple[list[str], int | None]:
         if rebalance.laggards:
-            return sorted(self._members.identity_of(id).key for id in rebalance.laggards), known(rebalance.join_ms) if rebalance.rounds == 1 else None
+            return sorted(self._members.identity_of(id).key for id in rebalance.laggards), none_if_unknown(rebalance.join_ms) if rebalance.rounds == 1 else None
         last = rebalance.last_joiner
         if last is not None:
             return [self._members.identity_of(last.member_id, last.instance_id).key], last.at_ms - rebalance.began_ms
@@ -263,7 +263,7 @@ class Rebalances:
         first = self._last_stable_record(before, after)
         if after is not None:
             return stable_ms(first, after)
-        return known(first.stored.current_state_timestamp) if first.stored is not None else None
+        return none_if_unknown(first.stored.current_state_timestamp) if first.stored is not None else None
 
     def _is_fresh(self, record: GroupRecord) -> bool:
         """Whether this is certainly the first record of its generation, so that its times are those of the rebalance."""
@@ -279,7 +279,7 @@ class Rebalances:
         sync_ms = after.at_ms - join_phase_end_ms(after)
         reason = "it has no notes" if rebalance.older else "its notes were lost"
         row = self._blank()._replace(
-            start_lo_ms=known(inferred.start_lo_ms),
+            start_lo_ms=none_if_unknown(inferred.start_lo_ms),
             start_hi_ms=inferred.start_hi_ms,
             join_done_ms=join_phase_end_ms(after),
             end_ms=after.at_ms,
@@ -313,11 +313,11 @@ class Rebalances:
         notes = f"{rebalance.notes} notes are missing" if rebalance.notes > 0 else "notes and records are missing"
         count_text = "at least one rebalance" if rebalance.count_min else "perhaps rebalances"
         return self._blank()._replace(
-            start_lo_ms=known(rebalance.after_ms),
-            start_hi_ms=known(rebalance.before_ms),
-            end_ms=known(rebalance.before_ms),
-            from_generation=known(rebalance.from_generation),
-            to_generation=known(rebalance.to_generation),
+            start_lo_ms=none_if_unknown(rebalance.after_ms),
+            start_hi_ms=none_if_unknown(rebalance.before_ms),
+            end_ms=none_if_unknown(rebalance.before_ms),
+            from_generation=none_if_unknown(rebalance.from_generation),
+            to_generation=none_if_unknown(rebalance.to_generation),
             evidence=f"{notes}: {count_text} with too little information",
             members_before=_size(rebalance.before) if rebalance.before is not None else None,
             members_after=_size(rebalance.after) if rebalance.after is not None else None,

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 
 from pipeline.bucket import BY_GROUP, COORDINATOR, fold
 from pipeline.build import by_bucket, cluster_of
-from pipeline.commits import State, step
+from pipeline.commits import CommitState, digest_commits
 from pipeline.coverage import merged
 from pipeline.digest import EVENT_KINDS
 from pipeline.end_offsets import from_notes
 from pipeline.rows import Coverage
 from pipeline.schema import in_order, joined, rows_of
-from pipeline.warehouse import Current, Warehouse
+from pipeline.warehouse import PublishedState, Warehouse
 
 
 class Check(NamedTuple):
@@ -46,7 +46,7 @@ def reconcile(warehouse: Warehouse, sample: int) -> list[Check]:
     return checks
 
 
-def recomputed(warehouse: Warehouse, current: Current, sample: int) -> Iterable[Check]:
+def recomputed(warehouse: Warehouse, current: PublishedState, sample: int) -> Iterable[Check]:
     """A check for each table: the rows of the sampled groups, and how many of them are the same when recomputed."""
     totals = dict.fromkeys(BY_GROUP, (0, 0))
     remaining_groups = sample
@@ -71,14 +71,14 @@ def recomputed(warehouse: Warehouse, current: Current, sample: int) -> Iterable[
 def oracle(cluster: str, records: pa.Table, coverage: list[Coverage], now_ms: int, groups: set[str] | None = None) -> dict[str, pa.Table]:
     """The tables from all records of one bucket, in one step."""
     offsets = records.filter(pc.equal(records["log"], "offsets"))
-    stepped = step(offsets, State.new())
+    stepped = digest_commits(offsets, CommitState.new())
     edges = joined("edges", [stepped.edges, stepped.open_edges])
     _, notes = from_notes(records.filter(pc.and_(pc.equal(records["log"], "notes"), pc.is_in(records["kind"], EVENT_KINDS))))
     events = pa.concat_tables([offsets.filter(pc.is_in(offsets["kind"], EVENT_KINDS)), notes])
     return fold(cluster, events, edges, coverage, now_ms, groups)
 
 
-def _sum(warehouse: Warehouse, current: Current, table: str, column: str) -> int:
+def _sum(warehouse: Warehouse, current: PublishedState, table: str, column: str) -> int:
     return sum(pc.sum(warehouse.load(file)[column]).as_py() or 0 for file in current.files_of(table))
 
 

@@ -16,7 +16,7 @@ from pipeline.decode import CONTROL_KIND, GROUP, KINDS, NOTE, OFFSET, OTHER, UNR
 from pipeline.end_offsets import walk_ends
 from pipeline.gathering import blobs, number, texts
 from pipeline.inputs import LogId
-from pipeline.lockstep import Walked
+from pipeline.lockstep import RecordFields
 from pipeline.schema import schema_of
 from protocol.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
@@ -41,7 +41,7 @@ class Chunk:
         self.positions = positions
 
 
-def record_batch(chunk: Chunk, walked: Walked) -> pa.RecordBatch:
+def record_batch(chunk: Chunk, walked: RecordFields) -> pa.RecordBatch:
     def of(field: str) -> Ints:
         return np.asarray(chunk.headers[field].astype(np.int64)[walked.batch])
 
@@ -84,7 +84,7 @@ def record_batch(chunk: Chunk, walked: Walked) -> pa.RecordBatch:
 class _DecodedColumns:
     """The decoded keys and values: a column for each field, and masks of the records that have it."""
 
-    def __init__(self, chunk: Chunk, walked: Walked, control: Mask) -> None:
+    def __init__(self, chunk: Chunk, walked: RecordFields, control: Mask) -> None:
         self._chunk = chunk
         self._walked = walked
         self._size = len(control)
@@ -119,7 +119,7 @@ class _DecodedColumns:
         self.kind[readable] = _CODE[NOTE]
         with_value = readable[self._walked.value_size[readable] >= 0]
         ends = walk_ends(self._chunk.data, self._walked.value_at[with_value], self._walked.value_size[with_value])
-        self._check(with_value[ends.odd], is_note)
+        self._check(with_value[ends.irregular], is_note)
 
     def _offsets(self, sized: Mask) -> None:
         group_version = GroupMetadataKey.VERSIONS[1]

@@ -43,12 +43,12 @@ class MemberChanges:
 
     pairs: set[int] = field(default_factory=set)  # indexes into Restarts.pairs
     replaced: list[Replaced] = field(default_factory=list)  # static members that returned to their seats during it
-    others: bool = False  # a member joined or left for good
+    has_permanent_change: bool = False  # a member joined or left for good
     unsure: bool = False  # a member joined or left whose history is incomplete
 
     @property
     def changed(self) -> bool:
-        return bool(self.pairs or self.replaced or self.others or self.unsure)
+        return bool(self.pairs or self.replaced or self.has_permanent_change or self.unsure)
 
 
 class Restarts:
@@ -169,7 +169,7 @@ class Restarts:
         elif unsure:
             changes.unsure = True
         else:
-            changes.others = True
+            changes.has_permanent_change = True
 
     def _episode(self, names: set[str], span: Span, *, joined: bool) -> Episode | None:
         """The rebalance in which a member joined or left: one that lists the member, else the latest that had begun."""

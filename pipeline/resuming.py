@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from numpy.typing import NDArray
 
-from pipeline.coverage import Last
+from pipeline.coverage import CoverageState
 from pipeline.inputs import BadInput, LogId, SegmentFile
 from protocol.batch import HEADER_BYTES, CorruptBatch, read_header
 
@@ -21,7 +21,7 @@ class Cursor(NamedTuple):
     crc: int = NOWHERE
     records: int = NOWHERE
     max_ms: int = NOWHERE
-    last: Last = Last()
+    last: CoverageState = CoverageState()
 
     def as_json(self) -> list[Any]:
         return [*self[:-1], list(self.last)]
@@ -29,10 +29,10 @@ class Cursor(NamedTuple):
     @classmethod
     def from_json(cls, values: list[Any]) -> Cursor:
         *numbers, last = values
-        return cls._make((*numbers, Last(*last)))
+        return cls._make((*numbers, CoverageState(*last)))
 
 
-def cursor_after(segment: SegmentFile, batch: Any, last: Last) -> Cursor:
+def cursor_after(segment: SegmentFile, batch: Any, last: CoverageState) -> Cursor:
     position, first, crc, records, max_ms = (int(batch[name]) for name in ("position", "base", "crc", "count", "max_ms"))
     return Cursor(int(batch["last"]) + 1, segment.base, position, first, crc, records, max_ms, last)
 

@@ -24,7 +24,7 @@ class Runner(Protocol):
         """Run the tasks; return results in their order. `what`, `size` (of a task) and `unit` are for the progress display."""
 
 
-class Sequential:
+class SequentialRunner:
     """Runs tasks without Spark."""
 
     def __init__(self, progress: Progress) -> None:
@@ -42,7 +42,7 @@ class Sequential:
         return results
 
 
-class OnSpark:
+class SparkRunner:
     """Runs each task as a task of Spark, which repeats failed ones. `session` is a SparkSession."""
 
     def __init__(self, session: Any, progress: Progress) -> None:

@@ -13,7 +13,7 @@ from pipeline.end_samples import from_directory
 from pipeline.inputs import Inputs, cluster_of
 from pipeline.rows import EndOffset
 from pipeline.schema import joined, rows_of, table_of
-from pipeline.warehouse import Current, Warehouse
+from pipeline.warehouse import PublishedState, Warehouse
 
 DIRECTORIES = "directories"
 BUCKET = "directories"  # in place of a partition
@@ -28,7 +28,7 @@ def record_directories(warehouse: Warehouse, inputs: Inputs) -> None:
         warehouse.publish(replace(current, build={**current.build, DIRECTORIES: sorted((recorded | ingested).values())}))
 
 
-def with_samples(warehouse: Warehouse, current: Current) -> Current:
+def with_samples(warehouse: Warehouse, current: PublishedState) -> PublishedState:
     """Add the new samples of the directories, for topics with committed offsets."""
     directories = current.build.get(DIRECTORIES, [])
     topics = set()

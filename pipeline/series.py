@@ -22,13 +22,13 @@ from pipeline.columns import (
     by_key_and_time,
     distinct,
     expanded,
-    firsts,
     flags,
     ints,
     last_true,
+    mark_firsts,
     pair,
     ranks,
-    rising,
+    running_max,
 )
 
 ORIGINS: Final = ("notes", "live", "segments", "checkpoint")  # in order of precedence
@@ -55,12 +55,12 @@ class Samples:
         self.partition_ids, self.at, self.ends, self.log_start = partition_ids, at, ends, log_start
         self.unchanged_until = unchanged_until  # until then the end offset was that of the previous sample
         self.origin = origin  # index into ORIGINS
-        self.is_last = last_of(partition_ids)
+        self.is_last = mark_lasts(partition_ids)
         # The interval to the next sample. An end offset that falls belongs to a recreated topic: it is not interpolated.
         self._change_start = np.roll(unchanged_until, -1)
         self._change_ms = np.where(self.is_last, 1, np.maximum(np.roll(at, -1) - self._change_start, 1))
         self._rise = np.where(self.is_last, 0, np.maximum(np.roll(ends, -1) - ends, 0))
-        self._highest = rising(partition_ids, ends)
+        self._highest = running_max(partition_ids, ends)
         self._by_time, self._by_highest = SortedRows(partition_ids, at), SortedRows(partition_ids, self._highest)
 
     def begin(self, partition_ids: Ints, at: Ints) -> Ints:
@@ -120,14 +120,14 @@ class Series:
         self.commits = commits
         self.rows = rows  # of `commits`, in this order
         self.series = series  # of each commit
-        self.at = rising(series, ints(commits["append_ms"])[rows])  # monotonic within a series, although clocks are not
+        self.at_ms = running_max(series, ints(commits["append_ms"])[rows])  # monotonic within a series, although clocks are not
         self.removed = flags(commits["tombstone"])[rows]
         self.committed = np.where(self.removed, MISSING, ints(commits["committed"])[rows])
-        self.heads = np.flatnonzero(firsts(series))  # the first commit of each series
+        self.heads = np.flatnonzero(mark_firsts(series))  # the first commit of each series
         self.partition_ids = partition_ids  # of each series; -1: no end offsets
         self.groups = groups  # of each series: index into `names.groups`
         self.names = names
-        self._by_time = SortedRows(series, self.at)
+        self._by_time = SortedRows(series, self.at_ms)
 
     def subset(self, low: int, high: int) -> Series:
         """The series from `low` to before `high`, renumbered from 0."""
@@ -165,9 +165,9 @@ class Moments(NamedTuple):
     """The times of commits and samples of each series, sorted by series and time."""
 
     series: Ints
-    at: Ints
-    commit: Ints  # the last commit up to `at`; -1: none
-    sample: Ints  # the last sample up to `at`; -1: none
+    at_ms: Ints
+    commit: Ints  # the last commit up to `at_ms`; -1: none
+    sample: Ints  # the last sample up to `at_ms`; -1: none
     committed: Ints
     lag: Ints
     end: Ints
@@ -200,7 +200,7 @@ def views_of(series: Series, samples: Samples, since_ms: int) -> Iterator[View]:
         yield view_of(series.subset(low, high), samples, since_ms)
 
 
-def connect(commits: pa.Table, ends: pa.Table) -> tuple[Series, Samples]:
+def series_and_samples(commits: pa.Table, ends: pa.Table) -> tuple[Series, Samples]:
     """Series and samples from silver `commits` and `end_offsets` in any order."""
     (groups,), names = ranks(commits["group"])
     (of_commits, of_ends), _ = ranks(commits["topic"], ends["topic"])
@@ -211,7 +211,7 @@ def connect(commits: pa.Table, ends: pa.Table) -> tuple[Series, Samples]:
     series = groups * max(len(known), 1) + partition_of_commit
     rows = by_key_and_time(series, ints(commits["offset"]))
     series = series[rows]
-    first = firsts(series)
+    first = mark_firsts(series)
     heads = rows[first]
     partition_ids = partition_of_commit[heads]
     with_ends = np.zeros(len(known), np.bool_)
@@ -245,7 +245,7 @@ def _samples(ends: pa.Table, partition_ids: Ints) -> Samples:
         same = has_before & (at[rows][np.maximum(insertion - 1, 0)] == at)
         retained &= ~((origin > place) & has_before & (has_after | same | (place == 0)))
     order, partition_ids, at, origin = order[retained], partition_ids[retained], at[retained], origin[retained]
-    before = np.where(firsts(partition_ids), at, np.roll(at, 1))
+    before = np.where(mark_firsts(partition_ids), at, np.roll(at, 1))
     unchanged = ints(ends["unchanged_ms"])[order]
     unchanged_until = np.where((unchanged != MISSING) & (origin == 0), np.clip(unchanged, before, at), before)
     return Samples(partition_ids, at, unchanged_until, ints(ends["end_offset"])[order], ints(ends["log_start"])[order], origin)
@@ -253,13 +253,13 @@ def _samples(ends: pa.Table, partition_ids: Ints) -> Samples:
 
 def _all_moments(series: Series, samples: Samples, since_ms: int) -> Moments:
     """The moments of all commits and samples while an offset is committed: since the first commit, and after a tombstone since the next one."""
-    low = samples.begin(series.partition_ids, np.maximum(series.at[series.heads], since_ms))
+    low = samples.begin(series.partition_ids, np.maximum(series.at_ms[series.heads], since_ms))
     count = np.where(series.partition_ids >= 0, np.maximum(samples.end(series.partition_ids) - low, 0), 0)
     owner, number = expanded(count)
     sample = low[owner] + number
-    commit = np.flatnonzero(series.at >= since_ms)
+    commit = np.flatnonzero(series.at_ms >= since_ms)
     of_series = np.concatenate((owner, series.series[commit]))
-    at = np.concatenate((samples.at[sample], series.at[commit]))
+    at = np.concatenate((samples.at[sample], series.at_ms[commit]))
     order = by_key_and_time(of_series, at)
     of_series, at = of_series[order], at[order]
     is_commit = order >= len(owner)
@@ -287,9 +287,9 @@ def _moments(series: Series, samples: Samples, of_series: Ints, at: Ints, commit
     return Moments(of_series, at, commit, sample, committed, lag, end)
 
 
-def last_of(keys: Ints) -> Flags:
+def mark_lasts(keys: Ints) -> Flags:
     """Mark the last row of each key, in rows sorted by key."""
-    return np.append(firsts(keys)[1:], True) if len(keys) else np.empty(0, np.bool_)
+    return np.append(mark_firsts(keys)[1:], True) if len(keys) else np.empty(0, np.bool_)
 
 
 def affected_since(new_commits: pa.Table, new_ends: pa.Table, old_ends: pa.Table) -> int | None:

@@ -32,7 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline.inputs import QUARANTINE, WIRE, BadInput, Inputs
-from pipeline.reading import Changed, read_split
+from pipeline.reading import SegmentReplaced, read_split
 from pipeline.resuming import Cursor
 from pipeline.schema import schema_of
 from pipeline.splits import Split, plan, plan_between
@@ -156,7 +156,7 @@ def _read_split(inputs: Inputs, split: Split, attempts: int) -> Iterator[pa.Reco
     rows = read_split(split)
     try:
         first = next(rows, None)
-    except Changed:
+    except SegmentReplaced:
         if not attempts:
             raise
         for new_split in plan_between(inputs, {split.id: Cursor(split.first)}, {split.id: split.last + 1}):

@@ -26,7 +26,7 @@ SAVED_MAX: Final = 2
 SAVED_MIN: Final = 1
 
 
-def known(number: int) -> int | None:
+def none_if_unknown(number: int) -> int | None:
     return number if number >= 0 else None
 
 
@@ -43,19 +43,19 @@ def _spell_row(cluster: str, group: str, spell: MemberSpell, final_ms: int) -> r
         spell.member_id,
         spell.client_id,
         spell.host,
-        known(spell.session_ms),
-        known(spell.joined_lo_ms),
-        known(spell.joined_hi_ms),
-        known(spell.ended_lo_ms),
-        known(spell.ended_hi_ms),
+        none_if_unknown(spell.session_ms),
+        none_if_unknown(spell.joined_lo_ms),
+        none_if_unknown(spell.joined_hi_ms),
+        none_if_unknown(spell.ended_lo_ms),
+        none_if_unknown(spell.ended_hi_ms),
         spell.end,
-        known(spell.from_generation),
-        known(spell.to_generation),
+        none_if_unknown(spell.from_generation),
+        none_if_unknown(spell.to_generation),
         len(spell.partitions) if spell.partitions is not None else None,
-        known(spell.last_commit_ms),
-        known(spell.last_heartbeat_ms),
+        none_if_unknown(spell.last_commit_ms),
+        none_if_unknown(spell.last_heartbeat_ms),
         spell.replaced_by,
-        known(spell.max_gap_ms),
+        none_if_unknown(spell.max_gap_ms),
         WEAK if spell.guessed else EXACT if spell.noted and spell.joined_lo_ms == spell.joined_hi_ms and not spell.unheard else STRONG,
         spell.end != OPEN and spell.ended_hi_ms <= final_ms,
     )
@@ -88,7 +88,7 @@ def replacement_rows(cluster: str, group: str, spells: Sequence[MemberSpell]) ->
                 verdict != SAVED,
                 gap_lo,
                 gap_hi,
-                known(old.session_ms),
+                none_if_unknown(old.session_ms),
                 len(old.partitions) if old.partitions is not None else None,
                 verdict,
                 SAVED_MAX if verdict == SAVED else 0,

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.coverage import COMPACTED, DAMAGED, MISSING_SEGMENT, RETENTION, TORN, Hole, Last, coverage
+from pipeline.coverage import COMPACTED, DAMAGED, MISSING_SEGMENT, RETENTION, TORN, CoverageState, Hole, coverage
 from pipeline.inputs import FAIL, BadInput, Folder, Inputs, LogId, SegmentFile, folders_of, replicas, segments_of
 from pipeline.resuming import Cursor, check_same_log, cursor_after, position_after
 from pipeline.rows import Coverage, Segment
@@ -91,7 +91,7 @@ def plan_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[L
 def plan_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None, on_corrupt: str) -> Plan:
     with ExitStack() as opened:
         files: list[SegmentFile] = []
-        parts: list[_Part] = []
+        parts: list[_SurveyedSegment] = []
         for folder in folders:
             segments = segments_of(folder, opened)
             for number, segment in enumerate(segments):
@@ -99,7 +99,8 @@ def plan_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None, on_cor
                 if cursor is not None and after is not None and after.base <= cursor.next_offset:
                     continue
                 surveyed = _unread(survey(segment, 0 if cursor is None else position_after(segment, cursor)), cursor)
-                parts.append(_Part(folder, segment, number == 0, after is None, len(files), surveyed, _later_copy(surveyed, after)))
+                later_copy = _later_copy(surveyed, after)
+                parts.append(_SurveyedSegment(folder, segment, number == 0, after is None, len(files), surveyed, later_copy))
                 files.append(segment)
         return _plan_log(id, files, parts, cursor, on_corrupt)
 
@@ -113,7 +114,7 @@ def new_bytes(folder: Folder, cursor: Cursor | None) -> int:
         return sum(segment.size - position_after(segment, cursor) for segment in segments if segment.base >= cursor.base)
 
 
-class _Part(NamedTuple):
+class _SurveyedSegment(NamedTuple):
     """One segment of one replica."""
 
     folder: Folder
@@ -144,9 +145,9 @@ def _later_copy(surveyed: Survey, after: SegmentFile | None) -> NDArray[np.bool_
 _COLUMNS_WITH_FILE: Final = np.dtype([*[(name, COLUMNS[name]) for name in COLUMNS.names or ()], ("file", "i4")])
 
 
-def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_Part], cursor: Cursor | None, on_corrupt: str) -> Plan:
+def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_SurveyedSegment], cursor: Cursor | None, on_corrupt: str) -> Plan:
     start = cursor.next_offset if cursor is not None else 0
-    last_gap = cursor.last if cursor is not None else Last()
+    last_gap = cursor.last if cursor is not None else CoverageState()
     batches = _with_file_numbers(parts)
     if cursor is not None:
         check_same_log(id, batches, cursor)
@@ -158,8 +159,8 @@ def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_Part], cursor: C
     transactions = verdicts(batches, last_gap.ms, lambda index: _marker(files[int(batches[index]["file"])], batches[index]))
     aborted = transactions.aborted
     undecided: dict[LogId, int] = {}
-    if transactions.stable >= 0:
-        decided = batches["base"] < transactions.stable
+    if transactions.open_from_offset >= 0:
+        decided = batches["base"] < transactions.open_from_offset
         undecided[id] = int(batches["count"][~decided].sum())
         batches, aborted = batches[decided], aborted[decided]
     _refuse_damage(parts, on_corrupt)
@@ -175,7 +176,7 @@ def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_Part], cursor: C
     return Plan(splits, segments, coverage_rows, {id: cursor_after(files[int(end["file"])], end, last)}, undecided)
 
 
-def _with_file_numbers(parts: list[_Part]) -> NDArray[Any]:
+def _with_file_numbers(parts: list[_SurveyedSegment]) -> NDArray[Any]:
     parts_tagged = []
     for part in parts:
         batches = part.survey.batches[~part.superseded]
@@ -229,7 +230,7 @@ def _marker(segment: SegmentFile, batch: Any) -> int:
     return int.from_bytes(key[2:4], "big") if len(key) >= 4 else -1
 
 
-def _refuse_damage(parts: list[_Part], on_corrupt: str) -> None:
+def _refuse_damage(parts: list[_SurveyedSegment], on_corrupt: str) -> None:
     if on_corrupt != FAIL:
         return
     for part in parts:
@@ -240,14 +241,14 @@ def _refuse_damage(parts: list[_Part], on_corrupt: str) -> None:
                 )
 
 
-def _is_torn_end(part: _Part, damage: Damage) -> bool:
+def _is_torn_end(part: _SurveyedSegment, damage: Damage) -> bool:
     return part.is_last and damage.torn
 
 
 # Missing offsets
 
 
-def _holes(id: LogId, start: int, batches: NDArray[Any], parts: list[_Part]) -> list[Hole]:
+def _holes(id: LogId, start: int, batches: NDArray[Any], parts: list[_SurveyedSegment]) -> list[Hole]:
     by_number = {part.number: part for part in parts}
     expected = np.concatenate([[start], batches["last"][:-1] + 1])
     gaps = np.flatnonzero(batches["base"] > expected)
@@ -270,7 +271,7 @@ def _holes(id: LogId, start: int, batches: NDArray[Any], parts: list[_Part]) -> 
     return sorted(holes)
 
 
-def _between_segments(id: LogId, part: _Part, first: int) -> str:
+def _between_segments(id: LogId, part: _SurveyedSegment, first: int) -> str:
     if part.is_first:
         return RETENTION
     if id.log == "offsets" and not 0 <= part.folder.cleaned <= first:
@@ -278,7 +279,9 @@ def _between_segments(id: LogId, part: _Part, first: int) -> str:
     return MISSING_SEGMENT
 
 
-def _damage_between(before: _Part | None, batch_before: Any, part: _Part, batch: Any, parts: list[_Part]) -> str:
+def _damage_between(
+    before: _SurveyedSegment | None, batch_before: Any, part: _SurveyedSegment, batch: Any, parts: list[_SurveyedSegment]
+) -> str:
     """The reason for a hole before the batch, if there is damage between it and the previous batch; else ""."""
     end = (part.segment.base, int(batch["position"]))
     begin = (-1, 0)
@@ -318,14 +321,14 @@ def _splits(id: LogId, segment: SegmentFile, batches: NDArray[Any]) -> list[Spli
 
 
 def _segment_rows(
-    id: LogId, parts: list[_Part], batches: NDArray[Any], aborted: NDArray[np.bool_], diverged: Mapping[int, int]
+    id: LogId, parts: list[_SurveyedSegment], batches: NDArray[Any], aborted: NDArray[np.bool_], diverged: Mapping[int, int]
 ) -> list[Segment]:
     rows = [_segment_row(id, part, batches, aborted, diverged) for part in parts]
     return [row for row in rows if row is not None]
 
 
 def _segment_row(
-    id: LogId, part: _Part, batches: NDArray[Any], aborted: NDArray[np.bool_], diverged: Mapping[int, int]
+    id: LogId, part: _SurveyedSegment, batches: NDArray[Any], aborted: NDArray[np.bool_], diverged: Mapping[int, int]
 ) -> Segment | None:
     in_segment = batches["file"] == part.number
     read = batches[in_segment & ~aborted]

@@ -14,11 +14,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline import status_rules as rules
-from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, by_key_and_time, dictionary_column, firsts, ints, last_true, optional
+from pipeline.columns import (
+    MINUTE_MS,
+    MISSING,
+    Flags,
+    Floats,
+    Ints,
+    by_key_and_time,
+    dictionary_column,
+    ints,
+    last_true,
+    mark_firsts,
+    optional,
+)
 from pipeline.grace import Clock, Interval, clock_of
 from pipeline.owners import NO_OWNER, Owners, owners_of, unknown_owners
 from pipeline.schema import schema_of
-from pipeline.series import AHEAD_MS, HOLD_MS, Moments, View, flag_at, last_of, value_at
+from pipeline.series import AHEAD_MS, HOLD_MS, Moments, View, flag_at, mark_lasts, value_at
 from pipeline.windows import burrow_windows, sequences, thinned_windows
 
 CODES: Final = {verdict: code for code, verdict in enumerate(rules.VERDICTS)}
@@ -36,7 +48,7 @@ class Points(NamedTuple):
     idle_ms: Ints  # the last time without lag
 
 
-class Burrow:
+class BurrowRules:
     name: Final = "burrow"
 
     def __init__(self, view: View, sequence: Ints) -> None:
@@ -47,7 +59,7 @@ class Burrow:
         """The times at which commits have been missing for longer than their window, in whole seconds."""
         windows = self._windows
         stops = (2 * windows.last_ms - windows.first_ms) // 1_000 * 1_000 + 1_000
-        waits = last_of(windows.sequence) | (stops < np.roll(windows.at, -1))
+        waits = mark_lasts(windows.sequence) | (stops < np.roll(windows.at_ms, -1))
         return windows.series[waits], stops[waits]
 
     def verdicts(self, points: Points) -> Ints:
@@ -55,7 +67,7 @@ class Burrow:
         window = windows.last(moments.commit)
         lag = self._view.samples.sampled(moments.sample) - moments.committed
         last_ms = value_at(windows.last_ms, window)
-        silent = moments.at - moments.at % 1_000 - last_ms > last_ms - value_at(windows.first_ms, window)
+        silent = moments.at_ms - moments.at_ms % 1_000 - last_ms > last_ms - value_at(windows.first_ms, window)
         return first_true(
             ((window < 0) | (moments.committed == MISSING), NO_STATUS),
             (lag <= 0, CODES[rules.NO_LAG]),
@@ -73,7 +85,7 @@ class Burrow:
         return np.where(window >= 0, value_at(self._windows.size, window), 0) / rules.BURROW_WINDOW
 
 
-class Tenure:
+class TenureRules:
     name: Final = "tenure"
 
     def __init__(self, view: View, sequence: Ints, owners: Owners, clock: Clock) -> None:
@@ -90,12 +102,12 @@ class Tenure:
         """For each commit and each moment without lag: when the silence limit is reached, unless the next commit or moment without lag comes first."""
         series, moments = self._view.series, self._view.moments
         idle = moments.lag == 0
-        of_series, at = _concatenated((series.series, series.at), (moments.series[idle], moments.at[idle]))
+        of_series, at = _concatenated((series.series, series.at_ms), (moments.series[idle], moments.at_ms[idle]))
         order = by_key_and_time(of_series, at)
         of_series, at = of_series[order], at[order]
         # Excludes most commits, whose next one follows before any limit.
-        is_candidate = last_of(of_series) | (np.roll(at, -1) - at > rules.WINDOW_MS_MIN)
-        following = np.where(last_of(of_series), MISSING, np.roll(at, -1))[is_candidate]
+        is_candidate = mark_lasts(of_series) | (np.roll(at, -1) - at > rules.WINDOW_MS_MIN)
+        following = np.where(mark_lasts(of_series), MISSING, np.roll(at, -1))[is_candidate]
         of_series, at = of_series[is_candidate], at[is_candidate]
         limit = self._silence_limit(self._windows.last(series.last_commit(of_series, at)))
         group = series.groups[of_series]
@@ -133,16 +145,16 @@ class Tenure:
         lagging = np.flatnonzero(moments.lag > 0)
         series = moments.series[lagging]
         unowned = np.zeros(len(moments.lag), np.bool_)
-        unowned[lagging] = self._owners.owners_at(series, self._view.series.groups[series], moments.at[lagging]) == NO_OWNER
+        unowned[lagging] = self._owners.owners_at(series, self._view.series.groups[series], moments.at_ms[lagging]) == NO_OWNER
         return unowned
 
     def _stopped(self, points: Points, window: Ints) -> Flags:
         moments = points.moments
         limit = self._silence_limit(window)
-        since = np.maximum(np.where(moments.commit >= 0, value_at(self._view.series.at, moments.commit), MISSING), points.idle_ms)
-        candidates = np.flatnonzero((moments.lag > 0) & (moments.at - since > limit))  # an upper bound of the silence: it includes excused time
+        since = np.maximum(np.where(moments.commit >= 0, value_at(self._view.series.at_ms, moments.commit), MISSING), points.idle_ms)
+        candidates = np.flatnonzero((moments.lag > 0) & (moments.at_ms - since > limit))  # an upper bound of the silence: it includes excused time
         group = self._view.series.groups[moments.series[candidates]]
-        silence = self._clock.clock_time(group, moments.at[candidates]) - self._clock.clock_time(group, since[candidates])
+        silence = self._clock.clock_time(group, moments.at_ms[candidates]) - self._clock.clock_time(group, since[candidates])
         stopped = np.zeros(len(moments.lag), np.bool_)
         stopped[candidates] = silence > limit[candidates]
         return stopped
@@ -178,7 +190,7 @@ def status_rows(
     sequence = sequences(series)
     names = series.names.groups
     owners = owners_of(series, names, generations, members) if len(generations) else unknown_owners(series)
-    rulesets = Burrow(view, sequence), Tenure(view, sequence, owners, clock_of(names.to_pylist(), excused))
+    rulesets = BurrowRules(view, sequence), TenureRules(view, sequence, owners, clock_of(names.to_pylist(), excused))
     find_intervals = IntervalFinder(view)
     intervals = []
     for ruleset in rulesets:
@@ -204,14 +216,14 @@ class Intervals(NamedTuple):
 
 
 def _intervals(reaching: Sequence[Ints], moments: Moments, verdict: Ints, now_ms: int) -> Intervals:
-    series, at = moments.series, moments.at
+    series, at = moments.series, moments.at_ms
     if len(reaching[0]):
         series, at, verdict = (np.concatenate(columns) for columns in zip(reaching, (series, at, verdict), strict=True))
         order = by_key_and_time(series, at)
         series, at, verdict = series[order], at[order], verdict[order]
-    is_start = firsts(series) | firsts(verdict)
+    is_start = mark_firsts(series) | mark_firsts(verdict)
     series, at, verdict = series[is_start], at[is_start], verdict[is_start]
-    is_last = last_of(series)
+    is_last = mark_lasts(series)
     until = np.where(is_last, now_ms, np.roll(at, -1))
     has_status = verdict != NO_STATUS
     return Intervals(series[has_status], at[has_status], until[has_status], verdict[has_status], is_last[has_status])
@@ -224,12 +236,13 @@ def _points(view: View, extra: SeriesTimes, since_ms: int, now_ms: int) -> Point
     other_moments = view.at(series[in_range], at[in_range])
     all_moments = Moments(*(np.concatenate(columns) for columns in zip(view.moments, other_moments, strict=True)))
     is_idle = all_moments.lag == 0
-    is_idle[len(view.moments.at) :] = False
-    order = by_key_and_time(all_moments.series, all_moments.at)
+    is_idle[len(view.moments.at_ms) :] = False
+    order = by_key_and_time(all_moments.series, all_moments.at_ms)
     all_moments, is_idle = Moments(*(column[order] for column in all_moments)), is_idle[order]
     idle = last_true(is_idle)
-    idle_ms = np.where((idle >= 0) & (value_at(all_moments.series, idle) == all_moments.series), value_at(all_moments.at, idle), MISSING)
-    has_status = (firsts(all_moments.series) | firsts(all_moments.at)) & (all_moments.at >= since_ms) & (all_moments.at <= now_ms)
+    idle_ms = np.where((idle >= 0) & (value_at(all_moments.series, idle) == all_moments.series), value_at(all_moments.at_ms, idle), MISSING)
+    is_first = mark_firsts(all_moments.series) | mark_firsts(all_moments.at_ms)
+    has_status = is_first & (all_moments.at_ms >= since_ms) & (all_moments.at_ms <= now_ms)
     if has_status.all():
         return Points(all_moments, idle_ms)
     return Points(Moments(*(column[has_status] for column in all_moments)), idle_ms[has_status])
@@ -242,7 +255,7 @@ def _ends(view: View) -> SeriesTimes:
     last = samples.end(series.partition_ids) - 1
     with_samples = every[(series.partition_ids >= 0) & (last >= 0)]
     ended = value_at(samples.at, last[with_samples])
-    return _concatenated((series.series[series.removed], series.at[series.removed]), (with_samples, ended + HOLD_MS + 1), (with_samples, ended + AHEAD_MS + 1))
+    return _concatenated((series.series[series.removed], series.at_ms[series.removed]), (with_samples, ended + HOLD_MS + 1), (with_samples, ended + AHEAD_MS + 1))
 
 
 def _concatenated(*moments: SeriesTimes) -> SeriesTimes:
@@ -264,7 +277,7 @@ class IntervalFinder:
         return series[in_bucket], ints(rows["from_ms"])[in_bucket], np.array(verdicts, np.int64)[in_bucket]
 
 
-def _table(rulesets: Sequence[Burrow | Tenure], view: View, owners: Owners, intervals: Sequence[Intervals]) -> pa.Table:
+def _table(rulesets: Sequence[BurrowRules | TenureRules], view: View, owners: Owners, intervals: Sequence[Intervals]) -> pa.Table:
     series = view.series
     by_rules = np.repeat(np.arange(len(intervals)), [len(part.series) for part in intervals])
     every = [np.concatenate(columns) for columns in zip(*intervals, strict=True)]

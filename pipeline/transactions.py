@@ -21,10 +21,10 @@ COMMIT: Final = 1
 
 class TransactionVerdicts(NamedTuple):
     aborted: NDArray[np.bool_]  # of each batch
-    stable: int  # the first offset of an open transaction; -1: none is open
+    open_from_offset: int  # the first offset of an open transaction; -1: none is open
 
 
-class _Open:
+class _OpenTransaction:
     """A transaction without an end so far."""
 
     def __init__(self, offset: int, clock: int) -> None:
@@ -40,7 +40,7 @@ def verdicts(batches: NDArray[Any], clock: int, marker: Callable[[int], int]) ->
     if not len(transactional):
         return TransactionVerdicts(aborted, -1)
     clocks = np.maximum(np.maximum.accumulate(batches["max_ms"]), clock)
-    open_transactions: dict[int, _Open] = {}
+    open_transactions: dict[int, _OpenTransaction] = {}
     for index in transactional.tolist():
         batch = batches[index]
         producer = int(batch["producer_id"])
@@ -51,7 +51,7 @@ def verdicts(batches: NDArray[Any], clock: int, marker: Callable[[int], int]) ->
             transaction = None
         if not batch["attributes"] & CONTROL:
             if transaction is None:
-                transaction = open_transactions[producer] = _Open(int(batch["base"]), int(clocks[index]))
+                transaction = open_transactions[producer] = _OpenTransaction(int(batch["base"]), int(clocks[index]))
             transaction.batches.append(index)
         elif transaction is not None:
             if marker(index) != COMMIT:

@@ -56,7 +56,7 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Current:
+class PublishedState:
     """The published state."""
 
     run: int = 0
@@ -140,16 +140,16 @@ class Warehouse:
 
     # Published tables
 
-    def current(self) -> Current:
+    def current(self) -> PublishedState:
         try:
             fields = json.loads((self.folder / "CURRENT.json").read_bytes())
-            return replace(Current(**fields), files=tuple(File(*file) for file in fields["files"]))
+            return replace(PublishedState(**fields), files=tuple(File(*file) for file in fields["files"]))
         except FileNotFoundError:
-            return Current()
+            return PublishedState()
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise WarehouseError(f"{self.folder}/CURRENT.json: cannot be read ({error}); remove the folder and run again") from None
 
-    def publish(self, current: Current) -> None:
+    def publish(self, current: PublishedState) -> None:
         """Publish a state durably."""
         for folder in {(self.folder / file.path).parent for file in current.files if file.run == current.run}:
             _sync(folder)

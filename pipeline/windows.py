@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.columns import MISSING, Flags, Ints, SortedRows, firsts, last_true, window_sums
+from pipeline.columns import MISSING, Flags, Ints, SortedRows, last_true, mark_firsts, window_sums
 from pipeline.commits import SLOT_MS
 from pipeline.series import Series, View, value_at
 from pipeline.status_rules import BURROW_WINDOW, COMMITS_MIN, WINDOW_MS_MAX, WINDOW_MS_MIN
@@ -17,7 +17,7 @@ class Windows(NamedTuple):
 
     series: Ints
     sequence: Ints
-    at: Ints
+    at_ms: Ints
     first_ms: Ints
     last_ms: Ints
     size: Ints
@@ -35,7 +35,7 @@ class Windows(NamedTuple):
 
 def sequences(series: Series) -> Ints:
     """The number of each commit's sequence. A sequence is the commits of a series after one tombstone, up to and including the next."""
-    begins = firsts(series.series)
+    begins = mark_firsts(series.series)
     begins[1:] |= series.committed[:-1] == MISSING
     return np.cumsum(begins) - 1
 
@@ -43,7 +43,7 @@ def sequences(series: Series) -> Ints:
 def burrow_windows(view: View, sequence: Ints) -> Windows:
     """Windows of ten commits, without commits for which Burrow knows no end offset, and with the lag at the time of the commit."""
     series, samples, _ = view
-    end = samples.sampled(samples.index_at(series.partition_ids[series.series], series.at))
+    end = samples.sampled(samples.index_at(series.partition_ids[series.series], series.at_ms))
     rows = np.flatnonzero((series.committed != MISSING) & (end != MISSING))
     lag = np.maximum(end[rows] - series.committed[rows], 0)
     since = np.maximum(np.arange(len(rows)) - (BURROW_WINDOW - 1), _first_row_of_sequence(sequence[rows]))
@@ -54,9 +54,9 @@ def thinned_windows(view: View, sequence: Ints) -> Windows:
     """Windows over the last commit of each 15 seconds: ten minutes or ten commits, whichever is longer, up to an hour."""
     series, samples, _ = view
     live = np.flatnonzero(series.committed != MISSING)
-    last_of_slot = np.append(firsts(sequence[live])[1:] | firsts(series.at[live] // SLOT_MS)[1:], True) if len(live) else np.empty(0, np.bool_)
+    last_of_slot = np.append(mark_firsts(sequence[live])[1:] | mark_firsts(series.at_ms[live] // SLOT_MS)[1:], True) if len(live) else np.empty(0, np.bool_)
     rows = live[last_of_slot]
-    own, at = sequence[rows], series.at[rows]
+    own, at = sequence[rows], series.at_ms[rows]
     lag, _ = samples.lag_at(samples.index_at(series.partition_ids[series.series[rows]], at), at, series.committed[rows])
     line = SortedRows(own, at)
     tenth_newest = np.maximum(np.arange(len(rows)) - (COMMITS_MIN - 1), _first_row_of_sequence(own))
@@ -65,12 +65,12 @@ def thinned_windows(view: View, sequence: Ints) -> Windows:
 
 
 def _first_row_of_sequence(sequence: Ints) -> Ints:
-    return last_true(firsts(sequence)) if len(sequence) else np.empty(0, np.int64)
+    return last_true(mark_firsts(sequence)) if len(sequence) else np.empty(0, np.int64)
 
 
 def _windows(series: Series, sequences: Ints, rows: Ints, ms: Ints, lag: Ints, since: Ints) -> Windows:
     """`rows`: the commits with a window; `ms`, `lag`, `since` (the first row of the window): of each of them."""
-    sequence, at, committed = sequences[rows], series.at[rows], series.committed[rows]
+    sequence, at, committed = sequences[rows], series.at_ms[rows], series.committed[rows]
     own = np.arange(len(at))
     later = np.minimum(since + 1, own + 1)  # the first commit is not compared with its predecessor
     both_known = (lag != MISSING) & (np.roll(lag, 1) != MISSING)

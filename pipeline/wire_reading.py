@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.coverage import COMPACTED, DAMAGED, RETENTION, Hole, Last, coverage
+from pipeline.coverage import COMPACTED, DAMAGED, RETENTION, CoverageState, Hole, coverage
 from pipeline.inputs import FAIL, LOGS, OFFSETS_TOPIC, BadInput, Folder, Inputs, LogId, NoSuchLog
-from pipeline.reading import Read, read_batches
+from pipeline.reading import ReadResult, read_batches
 from pipeline.resuming import Cursor
 from pipeline.rows import Coverage, Segment
 from pipeline.survey import EMPTY, columns_of, sound_batches
@@ -32,7 +32,7 @@ class WireSplit(NamedTuple):
     topic: str
     begin: int
     end: int
-    last: Last
+    last: CoverageState
     on_corrupt: str
     whole_batches_only: bool = True  # exclude a batch that extends past the end
 
@@ -92,7 +92,7 @@ class WireRead:
 
     def __init__(self, split: WireSplit) -> None:
         self.split = split
-        self.read = Read()
+        self.read = ReadResult()
         self.position = split.begin
         self._batches: list[NDArray[Any]] = []
         self._lost: list[Hole] = []  # retention and damage

@@ -117,10 +117,10 @@ def show(screen: Screen, summary: dict[str, object], *, line: bool = False) -> N
 
 @contextmanager
 def open_runner(options: argparse.Namespace, progress: Progress) -> Iterator[Runner]:
-    from pipeline.runner import OnSpark, Sequential
+    from pipeline.runner import SequentialRunner, SparkRunner
 
     if options.master == WITHOUT_SPARK:
-        yield Sequential(progress)
+        yield SequentialRunner(progress)
         return
     from pipeline.session import session
 
@@ -128,7 +128,7 @@ def open_runner(options: argparse.Namespace, progress: Progress) -> Iterator[Run
     if malformed:
         raise Failure(Exit.USAGE, f"--conf {malformed[0]!r}: write NAME=VALUE")
     with session(options.master, dict(text.split("=", 1) for text in options.conf)) as spark:
-        yield OnSpark(spark, progress)
+        yield SparkRunner(spark, progress)
 
 
 def inputs_of(options: argparse.Namespace) -> Inputs:

@@ -49,7 +49,7 @@ def payments(cluster: Cluster) -> None:
     service = cluster.service("payments", {"payments": 12}, 12, static=True, session_ms=60_000, commit_ms=60_000)
     service.deploy(cluster.moment(TUESDAY, 9, 5), "payments 2.0", away_ms=(12_000, 30_000))
     service.deploy(cluster.moment(THURSDAY, 9, 0), "payments 2.1", away_ms=(12_000, 30_000))
-    service.get_stuck(cluster.moment(THURSDAY, 11, 17), "payments", 3)
+    service.block_partition(cluster.moment(THURSDAY, 11, 17), "payments", 3)
     death(cluster, service.pods[2], cluster.moment(SATURDAY, 3, 12), 42 * MINUTE_MS)
 
 
@@ -91,7 +91,7 @@ def clickstream(cluster: Cluster) -> None:
     begin, end = cluster.moment(SATURDAY, 9, 0), cluster.moment(SATURDAY, 9, 40)
     canary = service.add(6, "clickstream-canary")
     canary.rebalance_ms = 10_000  # max.poll.interval.ms
-    canary.assigned = lambda pod: pod.busy(16_000)
+    canary.on_assigned = lambda pod: pod.busy(16_000)
     cluster.at(begin, canary.start)
     cluster.at(end, canary.stop)
     cluster.remark("storm", "clickstream", begin, end, client="clickstream-canary")
@@ -133,7 +133,7 @@ def fraud(cluster: Cluster) -> None:
             cluster.at(moment, lambda: None if pod.alive else pod.start())
 
     for pod in (first, twin):
-        pod.gave_up = restart_later
+        pod.on_gave_up = restart_later
     cluster.at(begin, twin.start)
     cluster.at(end, twin.crash)
     cluster.at(end + MINUTE_MS, lambda: None if first.alive else first.start())

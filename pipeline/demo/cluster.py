@@ -43,12 +43,12 @@ class Stuck:
 
 @dataclass(slots=True)
 class Cluster:
-    """`every` overrides the membership of all members: "static", "dynamic", or "" for no override. `commits` False: simulate only rebalances."""
+    """`membership` overrides the membership of all members: "static", "dynamic", or "" for no override. `commits` False: simulate only rebalances."""
 
     world: World
     days: float
     commits: bool = True
-    every: str = ""
+    membership: str = ""
     topics: dict[str, Topic] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
     deploys: list[Deploy] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Service:
         self.group = group
         self.name = name or group
         self.topics = dict(topics)
-        self.static = {"static": True, "dynamic": False, "": static}[cluster.every]
+        self.static = {"static": True, "dynamic": False, "": static}[cluster.membership]
         self.pods: list[Client] = []
         self.stuck: set[tuple[str, int]] = set()
         self._per_ms = per_s / 1000
@@ -159,7 +159,7 @@ class Service:
             deploy.restarted += 1
             deploy.end_ms = self.cluster.world.now + away
 
-    def get_stuck(self, moment: int, topic: str, partition: int) -> None:
+    def block_partition(self, moment: int, topic: str, partition: int) -> None:
         """Block a partition from that moment on, as by a record that cannot be processed: its consumer commits the same offset again and again."""
 
         def stick() -> None:
@@ -183,7 +183,7 @@ class Service:
             **self._settings,
         )
         if self.cluster.commits:
-            pod.revoked = self.commit
+            pod.on_revoked = self.commit
             self.cluster.world.at(self.cluster.world.now + (number + 1) * self._commit_ms // 40, self._commit_periodically, pod)
         return pod
 

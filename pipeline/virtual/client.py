@@ -14,7 +14,7 @@ from coordinator.deadlines import NEVER
 from pipeline.virtual.assigning import (
     ASSIGNORS,
     TopicPartition,
-    assigned_places,
+    assigned_partitions,
     assignment_bytes,
     subscriber,
     subscription_bytes,
@@ -107,9 +107,9 @@ class Client:
         self.waits_for: PendingRequest | None = None
         self.restart_number: int | None = None  # the number of its current restart, until the client has an assignment again
         self.revoking = False  # whether it rejoins so that its revoked partitions can be assigned (cooperative)
-        self.assigned: Callable[[Client], None] | None = None  # called after an assignment
-        self.revoked: Callable[[Client], None] | None = None  # called before it rejoins, if it has partitions
-        self.gave_up: Callable[[Client], None] | None = None  # called when it ends with an error
+        self.on_assigned: Callable[[Client], None] | None = None  # called after an assignment
+        self.on_revoked: Callable[[Client], None] | None = None  # called before it rejoins, if it has partitions
+        self.on_gave_up: Callable[[Client], None] | None = None  # called when it ends with an error
         self._reason: str | None = None  # of the next JoinGroup
         self._frozen_until = 0
         self._busy_until = 0
@@ -207,8 +207,8 @@ class Client:
     def _join(self) -> None:
         self._rejoin_at = -1
         self.settled = False
-        if self.owned and self.revoked is not None and not self._cooperates:
-            self.revoked(self)
+        if self.owned and self.on_revoked is not None and not self._cooperates:
+            self.on_revoked(self)
         metadata = subscription_bytes(sorted(self.topics), [] if self.assignors == ("range",) else self.owned)
         if not self._cooperates:
             self.owned = []
@@ -281,12 +281,12 @@ class Client:
         if reply.error:
             self._refused(reply.error)
             return
-        before, self.owned = self.owned, assigned_places(request_sent.assignment)
+        before, self.owned = self.owned, assigned_partitions(request_sent.assignment)
         self.settled = True
         self.restart_number = None
         self.keep_session()
-        if self.assigned is not None:
-            self.assigned(self)
+        if self.on_assigned is not None:
+            self.on_assigned(self)
         if self._cooperates and not set(before) <= set(self.owned):
             self._reason = f"need to revoke partitions {sorted(set(before) - set(self.owned))[:3]} and re-join"
             self.revoking = True
@@ -309,8 +309,8 @@ class Client:
             self._rejoin_in(self.world.retry_ms)
         else:
             self._end(silent=False)
-            if self.gave_up is not None:
-                self.gave_up(self)
+            if self.on_gave_up is not None:
+                self.on_gave_up(self)
 
     def _rejoin_in(self, ms: int) -> None:
         """Rejoin once, at the next poll."""

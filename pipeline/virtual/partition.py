@@ -25,7 +25,7 @@ GATHER_MS: Final = 200  # the broker collects notes for so long before it writes
 LOAD_MS: Final = 5
 
 
-class Partition:
+class VirtualCoordinator:
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.number = number
@@ -87,13 +87,13 @@ class Partition:
             if group is None or self.history(id).differs(group):
                 state = overdue.get(id)
                 if state is None:
-                    self._watch(id, "session_expired", None, "expired")
+                    self._update_history(id, "session_expired", None, "expired")
                 else:
-                    self._watch(id, "sync_timeout" if state is not State.PREPARING else "join_timeout", None, "evicted")
+                    self._update_history(id, "sync_timeout" if state is not State.PREPARING else "join_timeout", None, "evicted")
 
     def end_step(self, group: str, cause: str, client: Client | None, removal: str = "expired") -> None:
         self.append()
-        self._watch(group, cause, client, removal)
+        self._update_history(group, cause, client, removal)
 
     def append(self, commit: Hashable = None) -> None:
         """Write the facts of the step to the log. `commit`: if all are offset commits, a name for their partitions; later commits of that name replace them."""
@@ -114,7 +114,7 @@ class Partition:
 
     # History
 
-    def _watch(self, group_id: str, cause: str, client: Client | None, removal: str) -> None:
+    def _update_history(self, group_id: str, cause: str, client: Client | None, removal: str) -> None:
         history = self.history(group_id)
         assert self.shard is not None
         group = self.shard.groups.get(group_id)

@@ -12,7 +12,7 @@ from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import ShardChange
 from pipeline.virtual.client import Client, PendingRequest
-from pipeline.virtual.partition import Partition
+from pipeline.virtual.partition import VirtualCoordinator
 from pipeline.virtual.recorder import MemoryRecorder, Recorder
 from pipeline.virtual.truth import Change, Restart, TrueRebalance
 
@@ -40,8 +40,8 @@ class World:
         self.clients: dict[str, list[Client]] = {}
         self.restarts: list[Restart] = []
         self.why = ""  # the current scripted action, recorded with rebalances that begin now
-        self.partitions = [Partition(self, number) for number in range(partitions)]
-        self._of: dict[str, Partition] = {}
+        self.partitions = [VirtualCoordinator(self, number) for number in range(partitions)]
+        self._of: dict[str, VirtualCoordinator] = {}
         self._agenda: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = 0
 
@@ -87,7 +87,7 @@ class World:
 
     # Results
 
-    def partition(self, group: str) -> Partition:
+    def partition(self, group: str) -> VirtualCoordinator:
         assigned = self._of.get(group)
         if assigned is None:
             assigned = self._of[group] = self.partitions[partition_of(group, len(self.partitions))]

@@ -11,11 +11,11 @@ from pipeline.build import build
 from pipeline.ingest import Inputs, ingest
 from pipeline.progress import Progress
 from pipeline.rows import TABLES
-from pipeline.runner import Sequential
+from pipeline.runner import SequentialRunner
 from pipeline.warehouse import Warehouse
 
 QUIET = Progress()
-RUNNER = Sequential(QUIET)
+RUNNER = SequentialRunner(QUIET)
 # The slicing of the logs shows only in the rows about files; everything else is equal.
 SLICED = ("segments", "coverage")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline import ingest as ingesting
 from pipeline.progress import Progress
-from pipeline.runner import OnSpark
+from pipeline.runner import SparkRunner
 from pipeline.warehouse import Warehouse
 from tests.spark.session import session
 
@@ -34,7 +34,7 @@ def main() -> None:
     with session([], marks.parent) as spark:
         warehouse = Warehouse.open(out, create=True)
         with warehouse.locked():
-            ingesting.ingest(warehouse, OnSpark(spark, quiet), ingesting.Inputs.of([str(data)]), quiet)
+            ingesting.ingest(warehouse, SparkRunner(spark, quiet), ingesting.Inputs.of([str(data)]), quiet)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipeline.commits import State, step
+from pipeline.commits import CommitState, digest_commits
 from pipeline.rows import EndOffset, Record
 from pipeline.schema import table_of
 
@@ -91,7 +91,7 @@ def cuts(seed: int, count: int, most: int = 5) -> list[tuple[int, int]]:
 
 
 def commits_of(log: list[DecodedRecord]) -> pa.Table:
-    return step(records(log), State.new()).commits
+    return digest_commits(records(log), CommitState.new()).commits
 
 
 def ends_table(ends: list[EndOffset]) -> pa.Table:

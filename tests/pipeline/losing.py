@@ -12,7 +12,7 @@ from pipeline import ingest as ingesting
 from pipeline.build import build
 from pipeline.inputs import Inputs
 from pipeline.progress import Progress
-from pipeline.runner import OnSpark
+from pipeline.runner import SparkRunner
 from pipeline.samples import record_directories
 from pipeline.session import session
 from pipeline.warehouse import Warehouse
@@ -41,7 +41,7 @@ def main() -> None:
     quiet = Progress()
     settings = {"spark.pyspark.python": python, "spark.executor.memory": "500m"}
     with Warehouse.open(out, create=True).locked(), session(master, settings) as spark:
-        warehouse, runner = Warehouse(out), OnSpark(spark, quiet)
+        warehouse, runner = Warehouse(out), SparkRunner(spark, quiet)
         inputs = Inputs.of([str(data)])
         ingesting.ingest(warehouse, runner, inputs, quiet)
         record_directories(warehouse, inputs)

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.commits import BEGINNING, State, Step, step
+from pipeline.commits import BEGINNING, CommitState, DigestedCommits, digest_commits
 from pipeline.edges import WAIT_MS
 from pipeline.minutes import commit_rate
 from pipeline.rows import Commit, CommitMinute, CommitsAround
 from pipeline.schema import in_order, joined, rows_of, schema_of
-from pipeline.series import connect
+from pipeline.series import series_and_samples
 from tests.pipeline.logs import DecodedRecord, cuts, random_log, records
 
 pytestmark = pytest.mark.once
@@ -21,21 +21,21 @@ pytestmark = pytest.mark.once
 Key = tuple[str, str, int]
 
 
-def all_at_once(log: list[DecodedRecord]) -> Step:
-    return step(records(log), State.new())
+def all_at_once(log: list[DecodedRecord]) -> DigestedCommits:
+    return digest_commits(records(log), CommitState.new())
 
 
 def in_slices(log: list[DecodedRecord], seed: int) -> tuple[pa.Table, pa.Table]:
     """The commits and edges of a log that is read in slices; between slices the state is saved to tables, loaded again, and pruned."""
-    state = State.new()
+    state = CommitState.new()
     commits, settled, open_edges = [], [], joined("edges", [])
     for low, high in cuts(seed, len(log)):
-        done = step(records(log[low:high], low), state)
+        done = digest_commits(records(log[low:high], low), state)
         commits.append(done.commits)
         settled.append(done.edges)
         open_edges = done.open_edges
         newest = max((line.at for line in log[:high]), default=0)
-        state = State.of(done.state.trimmed(newest).tables())
+        state = CommitState.of(done.state.trimmed(newest).tables())
     return in_order("commits", joined("commits", commits)), in_order("edges", joined("edges", [*settled, open_edges]))
 
 
@@ -118,9 +118,9 @@ def test_any_slicing_gives_the_same_result(seed: int) -> None:
 
 def test_a_settled_edge_is_emitted_once() -> None:
     log = random_log(5, 500)
-    state, settled = State.new(), []
+    state, settled = CommitState.new(), []
     for low in range(0, len(log), 50):
-        done = step(records(log[low : low + 50], low), state)
+        done = digest_commits(records(log[low : low + 50], low), state)
         settled += [(row.group, row.offset) for row in rows_of(CommitsAround, done.edges)]
         state = done.state
     assert settled
@@ -128,12 +128,13 @@ def test_a_settled_edge_is_emitted_once() -> None:
 
 
 def test_a_group_is_folded_again_when_an_edge_of_its_changes() -> None:
-    first = step(records([DecodedRecord(1_000, "a", "t", 0, 5), DecodedRecord(2_000, "a"), DecodedRecord(2_500, "b")]), State.new())
+    decoded = [DecodedRecord(1_000, "a", "t", 0, 5), DecodedRecord(2_000, "a"), DecodedRecord(2_500, "b")]
+    first = digest_commits(records(decoded), CommitState.new())
     assert first.refold == ["a", "b"]
-    second = step(records([DecodedRecord(9_000, "a", "t", 0, 6)], 3), first.state)
+    second = digest_commits(records([DecodedRecord(9_000, "a", "t", 0, 6)], 3), first.state)
     assert second.refold == ["a"]
     assert rows_of(CommitsAround, second.open_edges)[0] == CommitsAround("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
-    third = step(records([DecodedRecord(12_000, "a", "t", 0, 7)], 4), second.state)
+    third = digest_commits(records([DecodedRecord(12_000, "a", "t", 0, 7)], 4), second.state)
     assert third.refold == []
     assert rows_of(CommitsAround, third.open_edges)[0] == CommitsAround("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
 
@@ -141,7 +142,7 @@ def test_a_group_is_folded_again_when_an_edge_of_its_changes() -> None:
 def test_tails_keep_ten_commits_and_the_last_hour() -> None:
     hour = 3_600_000
     old = [DecodedRecord(minute * 60_000, "g", "t", 0, minute) for minute in range(600)]
-    state = step(records(old), State.new()).state
+    state = digest_commits(records(old), CommitState.new()).state
     assert len(state.tails) == 600
     assert state.kept_from_ms == BEGINNING
     trimmed = state.trimmed(600 * 60_000)
@@ -149,7 +150,7 @@ def test_tails_keep_ten_commits_and_the_last_hour() -> None:
     much_later = state.trimmed(600 * 60_000 + 5 * hour)
     # With one commit a minute, thinning removes none of the last hour.
     assert [row.committed for row in rows_of(Commit, much_later.tails)] == list(range(539, 600))
-    removed = step(records([DecodedRecord(601 * 60_000, "g", "t", 0, None)], 600), much_later).state
+    removed = digest_commits(records([DecodedRecord(601 * 60_000, "g", "t", 0, None)], 600), much_later).state
     assert len(removed.trimmed(610 * 60_000).tails) == 62
     assert len(removed.trimmed(610 * 60_000 + 5 * hour).tails) == 0
 
@@ -165,7 +166,7 @@ def test_minutes_count_commits(seed: int) -> None:
         line[2] += row.rewind
         line[3] = row.committed
     expected = [CommitMinute("c", *key, *line) for key, line in sorted(counted.items())]
-    series, _ = connect(all_at_once(log).commits, schema_of("end_offsets").empty_table())
+    series, _ = series_and_samples(all_at_once(log).commits, schema_of("end_offsets").empty_table())
     assert rows_of(CommitMinute, commit_rate(series, BEGINNING)) == expected
     middle = log[150].at
     later_minutes = [row for row in expected if row.minute_ms >= middle - middle % 60_000]
@@ -173,8 +174,8 @@ def test_minutes_count_commits(seed: int) -> None:
 
 
 def test_a_step_without_records_changes_nothing() -> None:
-    done = step(records([DecodedRecord(1_000, "a", "t", 0, 5), DecodedRecord(2_000, "a")]), State.new())
-    empty_step = step(records([]), done.state)
+    done = digest_commits(records([DecodedRecord(1_000, "a", "t", 0, 5), DecodedRecord(2_000, "a")]), CommitState.new())
+    empty_step = digest_commits(records([]), done.state)
     assert (len(empty_step.commits), len(empty_step.edges), empty_step.refold) == (0, 0, [])
     assert empty_step.open_edges.equals(done.open_edges)
     assert empty_step.state.tails.equals(done.state.tails)

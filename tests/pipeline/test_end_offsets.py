@@ -79,8 +79,8 @@ def test_notes_accepted_by_the_vectorised_reader_are_decodable(seed: int) -> Non
     sizes = np.array([len(value) for value in values])
     data = np.frombuffer(b"".join(values) + bytes(LOOKAHEAD), np.uint8)
     walked = walk_ends(data, np.cumsum(sizes) - sizes, sizes)
-    assert all(odd or is_note(value) for odd, value in zip(walked.odd, values, strict=True))
-    assert not walked.odd.all()
+    assert all(odd or is_note(value) for odd, value in zip(walked.irregular, values, strict=True))
+    assert not walked.irregular.all()
 
 
 def test_no_notes_give_no_samples() -> None:

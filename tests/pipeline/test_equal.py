@@ -19,7 +19,7 @@ from pipeline.inputs import Inputs
 from pipeline.progress import Progress
 from pipeline.rows import TABLES
 from pipeline.rows import Record as Row
-from pipeline.runner import OnSpark, Runner, Sequential, SparkFailed
+from pipeline.runner import Runner, SequentialRunner, SparkFailed, SparkRunner
 from pipeline.samples import record_directories
 from pipeline.schema import rows_of
 from pipeline.session import session
@@ -61,7 +61,7 @@ def ends_of(world: Path) -> dict[int, int]:
 
 @pytest.fixture(scope="module")
 def reference_tables(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
-    warehouse = analyzed(tmp_path_factory.mktemp("none") / "out", world, Sequential(QUIET))
+    warehouse = analyzed(tmp_path_factory.mktemp("none") / "out", world, SequentialRunner(QUIET))
     tables = {name: warehouse.read(name) for name in TABLES}
     assert all(len(tables[name]) for name in ("commits", "rebalances", "lag_1m", "status"))
     return tables
@@ -86,7 +86,7 @@ def test_tables_are_those_of_a_run_without_spark(
 ) -> None:
     cuts = sorted(random.Random(SEED).uniform(0.05, 0.95) for _ in range(slices))
     with on_spark(master, partitions) as spark:
-        compare(analyzed(tmp_path / "out", world, OnSpark(spark, QUIET), cuts), reference_tables, bool(cuts))
+        compare(analyzed(tmp_path / "out", world, SparkRunner(spark, QUIET), cuts), reference_tables, bool(cuts))
 
 
 def test_a_stream_and_queries_have_the_records_of_the_tables(world: Path, reference_tables: dict[str, pa.Table], tmp_path: Path) -> None:
@@ -111,5 +111,5 @@ def test_a_stream_and_queries_have_the_records_of_the_tables(world: Path, refere
 
 def test_a_task_that_fails_is_reported_in_one_line() -> None:
     with on_spark("local[1]", 1) as spark, pytest.raises(SparkFailed) as failed:
-        OnSpark(spark, QUIET).run("dividing", lambda task: 1 // task, [1, 0], lambda task: 1)
+        SparkRunner(spark, QUIET).run("dividing", lambda task: 1 // task, [1, 0], lambda task: 1)
     assert str(failed.value) == "Spark gave up dividing: ZeroDivisionError: integer division or modulo by zero"

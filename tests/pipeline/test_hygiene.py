@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from pipeline.hygiene import DAY_MS, Policy, hygiene
+from pipeline.hygiene import DAY_MS, Thresholds, hygiene
 from pipeline.rows import EndOffset, Generation, Hygiene, Member, Replaced
 from pipeline.schema import in_order, schema_of, table_of
-from pipeline.series import Series, connect
+from pipeline.series import Series, series_and_samples
 from pipeline.series_totals import SERIES_TOTALS, updated_totals
 from tests.pipeline.logs import DecodedRecord, commits_of
 from tests.pipeline.statuses import no_rows, statuses
@@ -49,7 +49,7 @@ def findings(
 
 
 def series_of(commits: pa.Table) -> Series:
-    return connect(commits, no_rows("end_offsets"))[0]
+    return series_and_samples(commits, no_rows("end_offsets"))[0]
 
 
 def totals_of(status: pa.Table) -> pa.Table:
@@ -122,7 +122,7 @@ def test_lost_data_is_reported_once_a_partition() -> None:
 
 
 def test_too_large_metadata_is_reported() -> None:
-    limit = Policy().metadata_bytes
+    limit = Thresholds().metadata_bytes
     commits = commits_of([DecodedRecord(NOW, "g", "t", 0, 5), DecodedRecord(NOW, "g", "t", 1, 5)])
     commits = commits.set_column(commits.schema.get_field_index("metadata"), "metadata", pa.array(["é" * (limit // 2 + 1), "x" * limit]))
     assert [(row.kind, row.topic_partition) for row in findings(commits=commits) if row.kind == "metadata_bloat"] == [("metadata_bloat", 0)]

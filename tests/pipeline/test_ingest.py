@@ -16,7 +16,7 @@ from pipeline.inputs import LogId
 from pipeline.progress import Progress
 from pipeline.rows import Coverage, Segment
 from pipeline.rows import Record as Row
-from pipeline.runner import Sequential
+from pipeline.runner import SequentialRunner
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from tests.pipeline.segments import batch_of, commit, mutated, note, random_batches, reference, write_segment
@@ -29,7 +29,7 @@ QUIET = Progress()
 def run(out: Path, *folders: Path, **options: Any) -> dict[str, object]:
     warehouse = Warehouse.open(out, create=True)
     with warehouse.locked():
-        return ingest(warehouse, Sequential(QUIET), Inputs.of(list(map(str, folders)), **options), QUIET)
+        return ingest(warehouse, SequentialRunner(QUIET), Inputs.of(list(map(str, folders)), **options), QUIET)
 
 
 def table(out: Path, name: str = "records", row: Any = Row) -> list[Any]:

@@ -15,7 +15,7 @@ import pytest
 from pipeline.ingest import Inputs, ingest
 from pipeline.progress import Progress
 from pipeline.rows import Record as Row
-from pipeline.runner import Sequential
+from pipeline.runner import SequentialRunner
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from tests.pipeline.segments import random_batches, reference, write_segment
@@ -81,7 +81,7 @@ def read(data: Path, out: Path) -> list[Row]:
     quiet = Progress()
     warehouse = Warehouse.open(out)
     with warehouse.locked():
-        ingest(warehouse, Sequential(quiet), Inputs.of([str(data)]), quiet)
+        ingest(warehouse, SequentialRunner(quiet), Inputs.of([str(data)]), quiet)
     return rows_of(Row, warehouse.read("records"))
 
 

@@ -6,11 +6,11 @@ from collections import defaultdict
 import pyarrow as pa
 import pytest
 
-from pipeline.commits import BEGINNING, State, step
+from pipeline.commits import BEGINNING, CommitState, digest_commits
 from pipeline.lag import lag_by_minute
 from pipeline.rows import EndOffset, LagMinute
 from pipeline.schema import in_order, joined, rows_of, table_of
-from pipeline.series import LOOKBACK_MS, affected_since, connect, view_of
+from pipeline.series import LOOKBACK_MS, affected_since, series_and_samples, view_of
 from tests.pipeline.ends import PartitionSamples, ends_of
 from tests.pipeline.logs import DecodedRecord, commits_of, cuts, ends_table, random_log, records, spread
 
@@ -25,7 +25,7 @@ def sample(at: int, end: int, origin: str = "live", unchanged: int | None = None
 
 
 def by_minute(commits: pa.Table, ends: pa.Table, since_ms: int) -> pa.Table:
-    rows = lag_by_minute(view_of(*connect(commits, ends), since_ms - LOOKBACK_MS - MINUTE), since_ms)
+    rows = lag_by_minute(view_of(*series_and_samples(commits, ends), since_ms - LOOKBACK_MS - MINUTE), since_ms)
     return in_order("lag_1m", rows)
 
 
@@ -160,11 +160,11 @@ def test_any_slicing_gives_the_same_result(seed: int) -> None:
     ends = ends_of(log, seed)
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
     at_once = by_minute(commits_of(log), ends_table(ends), BEGINNING)
-    state, commits, table, ends_read = State.new(), joined("commits", []), joined("lag_1m", []), 0
+    state, commits, table, ends_read = CommitState.new(), joined("commits", []), joined("lag_1m", []), 0
     for (low, high), (_, until) in zip(cuts(seed, len(log), 6), spread(seed, len(ends), 6), strict=False):
         high = len(log) if until is None else high
         until = len(ends) if until is None else until
-        done = step(records(log[low:high], low), state)
+        done = digest_commits(records(log[low:high], low), state)
         commits = joined("commits", [commits, done.commits])
         new, old = ends_table(arriving[ends_read:until]), ends_table(arriving[:ends_read])
         since = affected_since(done.commits, new, old)

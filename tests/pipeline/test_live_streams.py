@@ -13,7 +13,7 @@ from pipeline.ingest import ingest
 from pipeline.inputs import Inputs
 from pipeline.progress import Progress
 from pipeline.rows import Record as Row
-from pipeline.runner import Sequential
+from pipeline.runner import SequentialRunner
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from tests.kafka_process import free_ports, kafka_folder, running_kafka
@@ -91,7 +91,7 @@ def ingested(out: Path, source: str) -> list[Row]:
     """All records that are stored now, read without Spark."""
     warehouse = Warehouse.open(out, create=True)
     with warehouse.locked():
-        ingest(warehouse, Sequential(QUIET), Inputs.of([source]), QUIET)
+        ingest(warehouse, SequentialRunner(QUIET), Inputs.of([source]), QUIET)
     return sorted(rows_of(Row, warehouse.read("records")), key=key)
 
 

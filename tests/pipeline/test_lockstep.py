@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.inputs import Inputs
-from pipeline.reading import Read, read_split
+from pipeline.reading import ReadResult, read_split
 from pipeline.rows import Record as Row
 from pipeline.schema import rows_of, table_of
 from pipeline.splits import Plan, plan
@@ -20,10 +20,10 @@ from tests.pipeline.segments import commit, random_batches, reference, seal, wri
 pytestmark = pytest.mark.once  # tests numpy code
 
 
-def read(folder: Path, **options: object) -> tuple[list[Row], Plan, Read]:
+def read(folder: Path, **options: object) -> tuple[list[Row], Plan, ReadResult]:
     planned = plan(Inputs((str(folder),), **options), {})  # type: ignore[arg-type]
     rows: list[Row] = []
-    reading = Read()
+    reading = ReadResult()
     for split in planned.splits:
         for batch in read_split(split, reading):
             batch.validate(full=True)

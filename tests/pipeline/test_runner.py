@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.progress import Progress
-from pipeline.runner import OnSpark, SparkFailed
+from pipeline.runner import SparkFailed, SparkRunner
 
 CRASHED = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: \
@@ -49,5 +49,5 @@ class Broken:
 )
 def test_a_job_that_fails_is_reported_in_one_line(text: str, message: str) -> None:
     with pytest.raises(SparkFailed) as failed:
-        OnSpark(Broken(text), Progress()).run("reading", str, [1], lambda task: 1)
+        SparkRunner(Broken(text), Progress()).run("reading", str, [1], lambda task: 1)
     assert str(failed.value) == message

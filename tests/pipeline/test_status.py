@@ -9,7 +9,7 @@ import pyarrow.compute
 import pytest
 
 from pipeline.columns import Ints
-from pipeline.commits import BEGINNING, State, step
+from pipeline.commits import BEGINNING, CommitState, digest_commits
 from pipeline.grace import clock_of, excused_intervals
 from pipeline.rows import TABLES, EndOffset, Generation, Member, Status
 from pipeline.schema import joined, schema_of, table_of
@@ -259,10 +259,10 @@ def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.Monkey
     now = max(line.at for line in log)
     at_once = updated(commits_of(log), ends_table(ends), *none, {}, no_rows("status"), BEGINNING, now)
     monkeypatch.setattr("pipeline.series.MOMENTS_PER_VIEW", 100)
-    state, commits, rows, ends_read = State.new(), joined("commits", []), no_rows("status"), 0
+    state, commits, rows, ends_read = CommitState.new(), joined("commits", []), no_rows("status"), 0
     for (low, high), (_, until) in zip(cuts(seed, len(log), 6), spread(seed, len(ends), 6), strict=False):
         high, until = (len(log), len(ends)) if until is None else (high, until)
-        done = step(records(log[low:high], low), state)
+        done = digest_commits(records(log[low:high], low), state)
         commits = joined("commits", [commits, done.commits])
         new, old = ends_table(arriving[ends_read:until]), ends_table(arriving[:ends_read])
         since = affected_since(done.commits, new, old)

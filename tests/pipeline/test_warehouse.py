@@ -14,13 +14,13 @@ import pytest
 
 from pipeline.rows import TABLES, Deploy, Hygiene
 from pipeline.schema import in_order, rows_of, schema_of, table_of
-from pipeline.warehouse import Current, File, Warehouse, WarehouseError
+from pipeline.warehouse import File, PublishedState, Warehouse, WarehouseError
 from tests.running import ROOT
 
 ROWS = [Hygiene("c", "g", None, None, "idle_member", "m", 5), Hygiene("c", "a", "t", 1, "data_lost", "3 records", 6)]
 
 
-def publish(warehouse: Warehouse, run: int, rows: list[Hygiene]) -> Current:
+def publish(warehouse: Warehouse, run: int, rows: list[Hygiene]) -> PublishedState:
     current = warehouse.current()
     file = warehouse.write("hygiene", run, "c/0", table_of("hygiene", rows))
     after = replace(current, run=run, files=current.replacing((), [file]))
@@ -114,7 +114,7 @@ def test_a_folder_that_is_no_warehouse_is_refused_in_one_line(tmp_path: Path, ma
 def test_a_first_run_killed_at_its_start_is_started_again(tmp_path: Path) -> None:
     (tmp_path / ".FORMAT.123").touch()
     (tmp_path / "LOCK").touch()
-    assert Warehouse.open(tmp_path, create=True).current() == Current()
+    assert Warehouse.open(tmp_path, create=True).current() == PublishedState()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"run": 1}', '{"run":1,"files":[["x"]]}'])

@@ -20,7 +20,7 @@ from pipeline.progress import Progress
 from pipeline.resuming import Cursor
 from pipeline.rows import Coverage, EndOffset, Segment
 from pipeline.rows import Record as Row
-from pipeline.runner import Sequential
+from pipeline.runner import SequentialRunner
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from pipeline.wire import Client
@@ -210,13 +210,13 @@ def test_a_tenure_broker_read_live_equals_its_directory(tmp_path: Path) -> None:
         for turn in range(3):
             commit_offsets(broker.port, turn)
             with warehouse.locked():
-                ingest(warehouse, Sequential(quiet), inputs, quiet)
+                ingest(warehouse, SequentialRunner(quiet), inputs, quiet)
         live = rows_of(Row, warehouse.read("records"))
         assert {row.group for row in live if row.kind == "offset"} == {f"group-{number}" for number in range(9)}
         assert all(row.complete for row in merged(rows_of(Coverage, warehouse.read("coverage"))))
         second_warehouse = Warehouse.open(tmp_path / "beside", create=True)
         with second_warehouse.locked():
-            ingest(second_warehouse, Sequential(quiet), Inputs.of([str(data)]), quiet)
+            ingest(second_warehouse, SequentialRunner(quiet), Inputs.of([str(data)]), quiet)
         assert [row[:-2] for row in live] == [row[:-2] for row in rows_of(Row, second_warehouse.read("records"))]
 
 
@@ -230,16 +230,16 @@ def test_end_offsets_are_requested_in_each_turn(tmp_path: Path) -> None:
         before_ms = time.time_ns() // 1_000_000
         for _ in range(2):
             with warehouse.locked():
-                ingest(warehouse, Sequential(quiet), inputs, quiet)
+                ingest(warehouse, SequentialRunner(quiet), inputs, quiet)
                 store_live_ends(warehouse, inputs, quiet)
-                build(warehouse, Sequential(quiet))
+                build(warehouse, SequentialRunner(quiet))
     first = live_rows(warehouse)
     assert [row[:3] for row in first] == [("ours", "orders", number) for number in range(20)]
     assert {(row.log_start, row.end_offset, row.origin) for row in first} == {(0, 0, "live")}
     assert all(before_ms <= row.at_ms <= time.time_ns() // 1_000_000 for row in first)
     with warehouse.locked():
         store_live_ends(warehouse, inputs, quiet)  # the broker is down: this warns and does not fail
-        build(warehouse, Sequential(quiet), full=True)
+        build(warehouse, SequentialRunner(quiet), full=True)
     assert live_rows(warehouse) == first
     lags = warehouse.read("groups", columns=["group", "lag"]).to_pylist()
     assert {lag["lag"] for lag in lags if lag["group"].startswith("group-")} == {0}  # not negative: the committed 100 is beyond the end offset

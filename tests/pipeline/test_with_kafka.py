@@ -20,7 +20,7 @@ from pipeline.live_ends import store_live_ends
 from pipeline.progress import Progress
 from pipeline.rows import Commit, Coverage, Group, Segment
 from pipeline.rows import Record as Row
-from pipeline.runner import Sequential
+from pipeline.runner import SequentialRunner
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from tests.cli.kafka_dump import KAFKA_WRITTEN
@@ -40,7 +40,7 @@ Numbers = Counter[tuple[object, ...]]
 def read(out: Path, source: object) -> list[Row]:
     warehouse = Warehouse.open(out, create=True)
     with warehouse.locked():
-        ingest(warehouse, Sequential(QUIET), Inputs.of([str(source)]), QUIET)
+        ingest(warehouse, SequentialRunner(QUIET), Inputs.of([str(source)]), QUIET)
     return rows_of(Row, warehouse.read("records"))
 
 
@@ -167,9 +167,9 @@ def test_a_kafka_read_live_has_the_lag_of_its_groups(kafka: tuple[Path, int], tm
     inputs = Inputs.of([f"kafka://127.0.0.1:{port}"])
     warehouse = Warehouse.open(tmp_path / "out", create=True)
     with warehouse.locked():
-        ingest(warehouse, Sequential(QUIET), inputs, QUIET)
+        ingest(warehouse, SequentialRunner(QUIET), inputs, QUIET)
         store_live_ends(warehouse, inputs, QUIET)
-        build(warehouse, Sequential(QUIET))
+        build(warehouse, SequentialRunner(QUIET))
     committed = {row.group: row.committed for row in rows_of(Commit, warehouse.read("commits")) if row.topic == "orders"}
     lags = {row.group: row.lag for row in rows_of(Group, warehouse.read("groups"))}
     for group in ("billing", "größe"):
