@@ -13,7 +13,7 @@ from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from simulator.client import RETRIED, Client, Process, Request, Wire
+from simulator.client import RETRIED, Client, ClientConnection, Process, Request
 from simulator.commit import Commit
 from simulator.plan import GroupPlan
 from simulator.promises import GroupPartition, SentValue
@@ -42,8 +42,8 @@ class Administrator(Client):
         self._sim_run = run
         self.deleted: set[str] = set()  # topics that were ever deleted
 
-    def _wire(self) -> Wire | None:
-        return self._sim_run.wire(self.name, ADDRESS)
+    def _wire(self) -> ClientConnection | None:
+        return self._sim_run.connect(self.name, ADDRESS)
 
     # Topics.
 
@@ -130,11 +130,11 @@ class Administrator(Client):
             return
         group = random.choice(run.plan.groups)
         action = random.randrange(RETIRE + 1)
-        if run.plan.resets and action in DELETIONS:
+        if run.plan.offset_resets and action in DELETIONS:
             action = RESET_OFFSETS
         if action == RETIRE:
             yield from self._retire(group)
-        wire = yield from run.at_coordinator(wire, group.name)
+        wire = yield from run.find_coordinator(wire, group.name)
         if wire is None:
             return
         if action == DESCRIBE:
@@ -163,12 +163,12 @@ class Administrator(Client):
         """Remove a static member by its instance id."""
         wire = self._wire()
         if wire is not None:
-            wire = yield from self._sim_run.at_coordinator(wire, group)
+            wire = yield from self._sim_run.find_coordinator(wire, group)
         if wire is not None:
             yield from self._remove_members(wire, group, [instance])
             wire.close()
 
-    def _remove_members(self, wire: Wire, group: str, instances: list[str]) -> Process:
+    def _remove_members(self, wire: ClientConnection, group: str, instances: list[str]) -> Process:
         self.world.trace(f"administrator: removes {', '.join(instances)} of {group}", group)
         yield from self._sim_run.leave(wire, group, [MemberIdentity("", instance, "removed") for instance in instances])
 
@@ -182,7 +182,7 @@ class Administrator(Client):
                 self.world.after(self.world.between(SECOND, 20 * SECOND), run.start, consumer)
         yield 3 * PAUSE_NS
 
-    def _delete_group(self, wire: Wire, group: GroupPlan) -> Any:
+    def _delete_group(self, wire: ClientConnection, group: GroupPlan) -> Any:
         run = self._sim_run
         removals = self._removals(self._partitions(group))
         run.generations.may_begin_again(group.name)
@@ -205,7 +205,7 @@ class Administrator(Client):
         in_memory = self._sim_run.in_memory(group.name)
         return self._members_of(group) if in_memory is not None and in_memory.state is not PREPARING else None
 
-    def _reset_offsets(self, wire: Wire, group: GroupPlan) -> Process:
+    def _reset_offsets(self, wire: ClientConnection, group: GroupPlan) -> Process:
         """Commit offsets without a generation, as admin tools do. Only a group without members accepts such a commit."""
         run = self._sim_run
         if not run.offsets.surely_has(group.name, run.retention_ns):
@@ -226,7 +226,7 @@ class Administrator(Client):
         request.when_settled(settled)
         yield request
 
-    def _delete_offsets(self, wire: Wire, group: GroupPlan) -> Process:
+    def _delete_offsets(self, wire: ClientConnection, group: GroupPlan) -> Process:
         run = self._sim_run
         removals = self._removals(self._partitions(group))
         by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}

@@ -224,9 +224,9 @@ class Audit:
                     self._compare(journal)
                     self._compared[journal.partition] = state
         for consumer in run.consumers:
-            self._is_answered(consumer.wire, consumer)
+            self._check_answered(consumer.wire, consumer)
             if consumer.waits_for(*MAY_WAIT_FOR_MEMBERS):
-                self._is_parked(consumer)
+                self._check_parked(consumer)
 
     def check_appends(self) -> None:
         """Check the appends of all partitions: cheap, so run more often than `check`."""
@@ -251,7 +251,7 @@ class Audit:
         if any(stamp <= in_flight and stamp < journal._late_stamp for stamp, held in hold.held if not isinstance(held, UntilDurable)):
             raise Broken("answers", f"replies have waited {waited_ms} ms for the log of partition {journal.partition}, although an append is late after {journal._late_ms} ms")
 
-    def _is_parked(self, consumer: Any) -> None:
+    def _check_parked(self, consumer: Any) -> None:
         """Raise Broken if an unanswered JoinGroup or SyncGroup is not parked in its group, although no reply waits for the log."""
         wire, node = consumer.wire, self._node
         transport = wire.stream.transport if wire.node is node and wire.life == node.life else None
@@ -323,7 +323,7 @@ class Audit:
             raise Broken("replay", str(error), str(error).partition(":")[0]) from error
         self._world.count("compared with the log")
 
-    def _is_answered(self, wire: Any, consumer: Any) -> None:
+    def _check_answered(self, wire: Any, consumer: Any) -> None:
         if wire is None or not wire.open or not wire.waiting:
             return
         first = wire.waiting[0]
@@ -333,10 +333,10 @@ class Audit:
                 "answers", f"{consumer.name}: {type(first.message).__name__} of {format_time(first.sent)} has no reply", consumer.group
             )
 
-    def all_answered(self) -> None:
+    def check_all_answered(self) -> None:
         """Called when faults have ended: raise Broken if a request has waited too long for its reply."""
         for consumer in self._run.consumers:
-            self._is_answered(consumer.wire, consumer)
+            self._check_answered(consumer.wire, consumer)
 
 
 def waiters(group: Any) -> Iterator[Any]:

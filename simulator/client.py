@@ -84,7 +84,7 @@ class Request:
             waiter()
 
 
-class Wire:
+class ClientConnection:
     """One connection of a client."""
 
     def __init__(self, world: World, network: Network, node: Node, client_id: str, address: str) -> None:

@@ -23,7 +23,7 @@ def nodes_of(seed: int) -> int:
     return random.choice((2, 3, 3, 4)) if random.random() < SHARE_OF_RUNS else 1
 
 
-def several(plan: Plan, nodes: int | None = None) -> Plan:
+def with_nodes(plan: Plan, nodes: int | None = None) -> Plan:
     """Change the plan for `nodes` nodes. 0: two to four, drawn from the seed; None: the seed decides whether there are several."""
     node_count = nodes_of(plan.seed) if nodes is None else nodes
     if node_count == 1:
@@ -35,13 +35,13 @@ def several(plan: Plan, nodes: int | None = None) -> Plan:
         plan,
         nodes=node_count,
         policies=None,
-        resets=0.0,
+        offset_resets=0.0,
         varied_sessions=False,
         producers=random.choice((1, 1, 2)),
         faults=faults,
         fault_rate=random.choice((2.0, 4.0)),
         leader_dies=plan.leader_dies if "leader_dies" in faults else 0.0,
-        reset=random.choice((0.0005, 0.005)) if "reset" in faults else 0.0,
+        connection_resets=random.choice((0.0005, 0.005)) if "reset" in faults else 0.0,
         stalled=random.choice((0.0005, 0.005)) if "stall" in faults else 0.0,
         safety_seconds=random.choice(SAFETY_SECONDS),
     )

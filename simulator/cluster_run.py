@@ -10,7 +10,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.node_requests import NodeRequest
-from simulator.client import Wire
+from simulator.client import ClientConnection
 from simulator.cluster_node import ClusterNode, SharedMachine
 from simulator.network import Delays
 from simulator.node import Node
@@ -36,12 +36,12 @@ class ClusterRun(Run):
         delays = Delays()
         delays.low, delays.high = MS // 50, MS // 2
         if "peers" in self.plan.faults:
-            delays.stalled, delays.stall_ns, delays.reset, delays.torn = 0.03, PEER_STALL_NS, 0.005, 0.02
+            delays.stall_probability, delays.stall_ns, delays.reset_probability, delays.tear_probability = 0.03, PEER_STALL_NS, 0.005, 0.02
         self.shared_machine = SharedMachine(self.world, self.network, delays)
         self.one_owner = OneOwner(self.world, self.shared_machine)
         self.one_owner.add_logs("__consumer_offsets", self.plan.partitions)
         self.epochs = LeaderEpochs(self.world)
-        self._leaders: dict[tuple[str, str, int], Wire] = {}
+        self._leaders: dict[tuple[str, str, int], ClientConnection] = {}
         self._stays_away: set[Node] = set()
         for id in range(1, self.plan.nodes + 1):
             node = ClusterNode(self.shared_machine, id, {**settings, "cluster.nodes": self.plan.nodes})
@@ -50,23 +50,23 @@ class ClusterRun(Run):
 
     # Lookups of clients.
 
-    def wire(self, name: str, address: str) -> Wire | None:
+    def connect(self, name: str, address: str) -> ClientConnection | None:
         """A connection to a random serving node."""
         serving = [node for node in self.nodes if node.serving]
         return self._wire_to(self.world.random.choice(serving), name, address) if serving else None
 
-    def _wire_to(self, node: Node, name: str, address: str) -> Wire | None:
-        wire = Wire(self.world, self.network, node, name, address)
+    def _wire_to(self, node: Node, name: str, address: str) -> ClientConnection | None:
+        wire = ClientConnection(self.world, self.network, node, name, address)
         return wire if wire.open else None
 
-    def _moved_to(self, id: int, wire: Wire, name: str) -> Wire | None:
+    def _moved_to(self, id: int, wire: ClientConnection, name: str) -> ClientConnection | None:
         """Connect to another node instead."""
         address = wire.stream.address if wire.stream is not None else ""
         wire.close()
         node = next((node for node in self.shared_machine.nodes if node.id == id), None)
         return self._wire_to(node, name, address) if node is not None else None
 
-    def at_coordinator(self, wire: Wire, group: str) -> Generator[Any, Any, Wire | None]:
+    def find_coordinator(self, wire: ClientConnection, group: str) -> Generator[Any, Any, ClientConnection | None]:
         if self.world.chance(MISROUTED):
             return wire
         request = wire.send(FindCoordinatorRequest(group), FIND_COORDINATOR_VERSION, LOOKUP_NS)
@@ -76,7 +76,7 @@ class ClusterRun(Run):
             return None
         return self._moved_to(request.reply.node_id, wire, wire.client_id)
 
-    def at_leader(self, wire: Wire, client: str, topic: str, partition: int) -> Generator[Any, Any, Wire | None]:
+    def find_leader(self, wire: ClientConnection, client: str, topic: str, partition: int) -> Generator[Any, Any, ClientConnection | None]:
         known = self._leaders.get((client, topic, partition))
         if known is not None and known.open:
             return known
@@ -141,7 +141,7 @@ class ClusterRun(Run):
         self.one_owner.check()
         super()._audit()
 
-    def _live(self) -> None:
+    def _check_liveness(self) -> None:
         """End the faults: stop some nodes for good, and undrain all nodes."""
         random = self.world.random
         stopped = [node for node in self.nodes if self.world.chance(0.3)][: len(self.nodes) - 1]
@@ -150,11 +150,11 @@ class ClusterRun(Run):
             self.world.trace(f"{node.name} stays away", "node")
             node.crash(False)
         delays = self.shared_machine.peer_delays
-        delays.stalled = delays.reset = delays.torn = 0.0
+        delays.stall_probability = delays.reset_probability = delays.tear_probability = 0.0
         for node in self.shared_machine.nodes:
             self.world.after(random.randrange(SECOND), self._drain, node, False)
         self._add_new_logs()
-        super()._live()
+        super()._check_liveness()
 
     # Faults.
 

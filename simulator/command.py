@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from broker.runtime.build import build
-from simulator.cluster_plan import several
+from simulator.cluster_plan import with_nodes
 from simulator.cluster_run import new_run
 from simulator.explain import explain
 from simulator.plan import Plan, draw, with_deletions
@@ -96,7 +96,7 @@ def simulate(seed: int, events: int | None = None, show: Callable[[str], object]
 
 def plan_for(seed: int, events: int | None, nodes: int | None = None) -> Plan:
     """The plan of a seed. `events`: the phase with faults lasts until this number of events."""
-    plan = with_deletions(several(draw(seed), nodes))
+    plan = with_deletions(with_nodes(draw(seed), nodes))
     return plan if events is None else plan.lasting(1 << 40)
 
 

@@ -31,7 +31,7 @@ _OFFSET: Final = struct.Struct(">q")
 
 class Commit:
     def __init__(self, group: str, generation: int, member_id: str, instance: str | None, owned: list[tuple[str, int]], version: int) -> None:
-        self.of = generation, member_id, owned
+        self.member_state = generation, member_id, owned
         self.version = version
         self.partitions = [(group, topic, number) for topic, number in owned]
         by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}

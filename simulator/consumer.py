@@ -15,7 +15,7 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from simulator.client import RETRIED, Client, Process, Request, Wire
+from simulator.client import RETRIED, Client, ClientConnection, Process, Request
 from simulator.commit import REFUSING, Commit, offset_fetch_request
 from simulator.plan import plural
 from simulator.styles import PROTOCOLS, SESSION_FACTOR, Settings, Style, assignment, read_assignment, subscription
@@ -39,7 +39,7 @@ class Consumer(Client):
         self.settings = self._configured = settings
         self.style = style
         self.address = f"10.0.{run.world.random.randrange(250)}.{run.world.random.randrange(250)}"
-        self.wire: Wire | None = None
+        self.wire: ClientConnection | None = None
         self.member_id = ""
         self.generation = -1
         self.protocol = ""
@@ -122,7 +122,7 @@ class Consumer(Client):
         return Consumer(self._sim_run, self.group, f"{self.name}'", self.instance, self.settings, style)
 
     @property
-    def seat(self) -> str:
+    def member_key(self) -> str:
         return self.instance or self.member_id
 
     @property
@@ -141,9 +141,9 @@ class Consumer(Client):
                 if wire is not None and wire.open:
                     world.after(SECOND, wire.close)
                 self.must_find_coordinator = False
-                wire = self._sim_run.wire(self.name, self.address)
+                wire = self._sim_run.connect(self.name, self.address)
                 if wire is not None:
-                    wire = yield from self._sim_run.at_coordinator(wire, self.group)
+                    wire = yield from self._sim_run.find_coordinator(wire, self.group)
                 if wire is None:
                     yield world.between(BACKOFF_NS, 10 * BACKOFF_NS)
                     continue
@@ -155,13 +155,13 @@ class Consumer(Client):
 
     # Joining.
 
-    def _join(self, wire: Wire) -> Process:
+    def _join(self, wire: ClientConnection) -> Process:
         run, settings, world = self._sim_run, self.settings, self.world
         if self.owned and self.member_id and not run.faults_over and world.chance(run.plan.late_revocations):
             yield from self._revoke_late(wire)
             if self.fenced or not wire.open:
                 return
-        if run.plan.sticky and world.chance(run.plan.sticky):
+        if run.plan.new_user_data and world.chance(run.plan.new_user_data):
             self.user_data = world.random.randbytes(4)  # as the assignor "sticky" does: it stores a generation in its user data
         message = JoinGroupRequest(
             self.group,
@@ -211,17 +211,17 @@ class Consumer(Client):
                 run.restart_later(self)
                 self.kill()
                 yield SECOND  # the process has ended
-            elif run.plan.slow_leaders and not run.faults_over and world.chance(run.plan.slow_leaders):  # meanwhile the followers' SyncGroups are parked
+            elif run.plan.late_leader_syncs and not run.faults_over and world.chance(run.plan.late_leader_syncs):  # meanwhile the followers' SyncGroups are parked
                 pause = world.between(0, settings.rebalance_ns)
                 run.leader_is_slow(self.group, world.now + pause)
                 yield pause
-        elif not run.faults_over and world.chance(max(run.plan.slow_sync, TAKE_OVER_LATE) if self.rejoin_announced_at >= 0 else run.plan.slow_sync):
+        elif not run.faults_over and world.chance(max(run.plan.late_syncs, TAKE_OVER_LATE) if self.rejoin_announced_at >= 0 else run.plan.late_syncs):
             yield world.between(0, 2 * settings.rebalance_ns)
         if run.plan.early_commits and self.owned and wire.open and world.chance(run.plan.early_commits):
             yield from self._commit_early(wire)
         yield from self._sync(wire, assignments)
 
-    def _revoke_late(self, wire: Wire) -> Process:
+    def _revoke_late(self, wire: ClientConnection) -> Process:
         """Commit the offsets of the revoked partitions late, perhaps after the rebalance has ended without this member.
 
         Until then send heartbeats until one is refused, as a client with a heartbeat thread does.
@@ -244,7 +244,7 @@ class Consumer(Client):
         if wire.open:
             yield self._commit_offsets(wire)
 
-    def _join_refused(self, wire: Wire, code: int, member_id: str, request: Request) -> Process:
+    def _join_refused(self, wire: ClientConnection, code: int, member_id: str, request: Request) -> Process:
         self.world.count(f"JoinGroup {code}")
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = member_id
@@ -276,7 +276,7 @@ class Consumer(Client):
         mark = self.name if self._sim_run.plan.same_assignments else f"{self.name}@{self.world.now}"
         return [SyncGroupRequestAssignment(member.member_id, assignment(mark, share)) for member, share in zip(members, shares, strict=True)]
 
-    def _commit_early(self, wire: Wire) -> Process:
+    def _commit_early(self, wire: ClientConnection) -> Process:
         """Commit between JoinGroup and SyncGroup of a new generation. The broker refuses such a commit."""
         yield self._send_commit(wire, self._committed_early)
 
@@ -284,7 +284,7 @@ class Consumer(Client):
         if self._settle_commit(request, commit, values, reply) == ErrorCode.NONE:
             self._sim_run.committed(self.group, request)
 
-    def _sync(self, wire: Wire, assignments: list[SyncGroupRequestAssignment]) -> Process:
+    def _sync(self, wire: ClientConnection, assignments: list[SyncGroupRequestAssignment]) -> Process:
         run = self._sim_run
         newer = self.style.sync >= 5
         message = SyncGroupRequest(
@@ -314,13 +314,13 @@ class Consumer(Client):
         data = request.reply.assignment
         self.owned = []
         if data == EMPTY_ASSIGNMENT:
-            run.policies.is_standby(self)
+            run.policies.standby_seen(self)
         elif not data:
-            run.generations.nothing_assigned(self.group, self.generation, self.seat, request.sent)
+            run.generations.nothing_assigned(self.group, self.generation, self.member_key, request.sent)
         else:
             mark, self.owned = read_assignment(data)
             seats_move = run.policies.seats_move(self.group)
-            run.generations.assigned(self.group, self.generation, self.seat, mark, data, self.owned, request.sent, seats_move)
+            run.generations.assigned(self.group, self.generation, self.member_key, mark, data, self.owned, request.sent, seats_move)
             if self.owned:
                 run.policies.assigned(self, request, data, self.rejoin_announced_at)
         self.has_assignment = True
@@ -329,7 +329,7 @@ class Consumer(Client):
 
     # Steady state.
 
-    def _steady(self, wire: Wire) -> Process:
+    def _steady(self, wire: ClientConnection) -> Process:
         settings, world = self.settings, self.world
         beat_at = world.now + world.between(0, settings.heartbeat_ns)
         commit_at = world.now + world.between(0, settings.commit_ns)
@@ -378,13 +378,13 @@ class Consumer(Client):
         elif message.member_id == self.member_id and message.generation_id == self.generation:
             self._handle_error(reply.error_code, "Heartbeat", request)
 
-    def _commit_offsets(self, wire: Wire) -> Request:
+    def _commit_offsets(self, wire: ClientConnection) -> Request:
         """Commit an offset for each owned partition."""
         return self._send_commit(wire, self._committed)
 
-    def _send_commit(self, wire: Wire, settled: Callable[[Request, Commit, list[int], Any], None]) -> Request:
+    def _send_commit(self, wire: ClientConnection, settled: Callable[[Request, Commit, list[int], Any], None]) -> Request:
         commit = self._commit
-        if commit is None or commit.of != (self.generation, self.member_id, self.owned):
+        if commit is None or commit.member_state != (self.generation, self.member_id, self.owned):
             commit = self._commit = Commit(self.group, self.generation, self.member_id, self._instance_id, self.owned, self.style.commit)
         values = self._sim_run.offsets.send(commit.partitions)
         request = wire.send(commit.message, commit.version, REQUEST_NS, commit.encode(values))
@@ -430,7 +430,7 @@ class Consumer(Client):
         elif worst and message.member_id == self.member_id and message.generation_id_or_member_epoch == self.generation:
             self._handle_error(worst, "OffsetCommit", request)
 
-    def _read_offsets(self, wire: Wire) -> Process:
+    def _read_offsets(self, wire: ClientConnection) -> Process:
         if not self.owned:
             return
         request = wire.send(offset_fetch_request(self.group, self.owned, self.style.fetch), self.style.fetch, REQUEST_NS)

@@ -167,9 +167,9 @@ class SimFile:
     def write(self, at: int, data: bytes | bytearray) -> None:
         self._check()
         disk = self._disk
-        if disk.crash_at == 0 and disk.stays_down and not disk.down:  # the write is torn
+        if disk.changes_until_crash == 0 and disk.stays_down and not disk.down:  # the write is torn
             self._content.change(at, bytes(data[: disk.random.randint(0, len(data))]))
-        disk.step(self._path)
+        disk.begin_change(self._path)
         if disk.recording:
             disk.writes.append(len(data))
         if disk.fail_writes:
@@ -189,7 +189,7 @@ class SimFile:
 
     def truncate(self, size: int) -> None:
         self._check()
-        self._disk.step(self._path)
+        self._disk.begin_change(self._path)
         if self._disk.fail_truncates:
             self._disk.fail_truncates -= 1
             raise system_error(errno.EIO)
@@ -197,12 +197,12 @@ class SimFile:
 
     def sync(self) -> None:
         self._check()
-        self._disk.step(self._path)
+        self._disk.begin_change(self._path)
         self._disk.syncs += 1
         if self._disk.fail_syncs and self._disk.fails_in in self._path:
             self._disk.fail_syncs -= 1
-            if self._disk.stays_down and not self._disk.crash_at:
-                self._disk.crash_at = 1  # at the next change, so that the process learns of the failed sync before it dies
+            if self._disk.stays_down and not self._disk.changes_until_crash:
+                self._disk.changes_until_crash = 1  # at the next change, so that the process learns of the failed sync before it dies
             self._disk.sync_failed(self._path)
             if self._disk.failed_sync_loses:
                 self._content.drop_pending_writes()
@@ -276,7 +276,7 @@ class SimSharedBytes:
     def write(self, at: int, data: bytes) -> None:
         if self._life != self._disk.life:
             raise system_error(errno.EBADF)
-        self._disk.step(self._path)
+        self._disk.begin_change(self._path)
         end = at + len(data)
         while at < end:
             part = data[: PAGE - at % PAGE]
@@ -317,8 +317,8 @@ class SimDisk:
         self.byte_locked: Callable[[int], object] = lambda at: None  # called after this process has locked a byte
         self.byte_unlocked: Callable[[int], object] = lambda at: None  # called before this process unlocks a byte
         self.changing: Callable[[str], object] = lambda path: None  # called before each change
-        self.crash_at = -1  # crash before this many more changes
-        self.refuse_at = -1  # after this many more changes, every change fails
+        self.changes_until_crash = -1  # crash before this many more changes
+        self.changes_until_refusal = -1  # after this many more changes, every change fails
         self.stays_down = False  # whether after a planted crash every change fails until `crash` or `kill`
         self.down = False
         self.recording = True  # collect `changes`, `reads` and `writes`
@@ -349,7 +349,7 @@ class SimDisk:
         self.life += 1
         self.down = False
         self.opened = 0
-        self.crash_at = -1
+        self.changes_until_crash = -1
         self.fail_writes = self.fail_syncs = self.fail_folder_syncs = self.fail_truncates = 0
         self.locks.clear()
         self.drop_bytes()
@@ -363,17 +363,17 @@ class SimDisk:
         """Make everything durable, as an operating system does after a while."""
         self.root.write_back()
 
-    def step(self, path: str) -> None:
+    def begin_change(self, path: str) -> None:
         if self.read_only:
             raise system_error(errno.EROFS)
-        if self.crash_at == 0 or self.down:
+        if self.changes_until_crash == 0 or self.down:
             self.down = self.stays_down
             raise Crashed
-        self.crash_at -= 1
+        self.changes_until_crash -= 1
         self.changing(path)
-        if self.refuse_at == 0:
+        if self.changes_until_refusal == 0:
             raise system_error(errno.EIO)
-        self.refuse_at -= 1
+        self.changes_until_refusal -= 1
         if self.recording:
             self.changes.append(path)
 
@@ -419,7 +419,7 @@ class SimDisk:
         if self.read_only:
             raise system_error(errno.EROFS)
         if create and not self.exists(path):
-            self.step(path)
+            self.begin_change(path)
             folder, _, name = path.rpartition("/")
             self.folder(folder).change(put=name, content=Content())
         return SimFile(self, path, self.content(path))
@@ -442,7 +442,7 @@ class SimDisk:
         parent = ""
         for name in path.split("/")[1:]:
             if not self.exists(f"{parent}/{name}"):
-                self.step(f"{parent}/{name}")
+                self.begin_change(f"{parent}/{name}")
                 self.folder(parent).change(put=name, content=Folder())
                 if durable:
                     self.sync_folder(parent)
@@ -467,7 +467,7 @@ class SimDisk:
             self.sync_folder(path.rpartition("/")[0])
 
     def rename(self, old: str, new: str) -> None:
-        self.step(new)
+        self.begin_change(new)
         folder, _, name = old.rpartition("/")
         new_folder, _, new_name = new.rpartition("/")
         content = self.folder(folder).cached.get(name)
@@ -481,13 +481,13 @@ class SimDisk:
             self.folder(folder).change(remove=name)
 
     def remove(self, path: str) -> None:
-        self.step(path)
+        self.begin_change(path)
         self.content(path)
         folder, _, name = path.rpartition("/")
         self.folder(folder).change(remove=name)
 
     def remove_folder(self, path: str) -> None:
-        self.step(path)
+        self.begin_change(path)
         if self.folder(path).cached:
             raise system_error(errno.ENOTEMPTY)
         folder, _, name = path.rpartition("/")
@@ -498,7 +498,7 @@ class SimDisk:
         return self.time
 
     def sync_folder(self, path: str) -> None:
-        self.step(path)
+        self.begin_change(path)
         if self.fail_folder_syncs:
             self.fail_folder_syncs -= 1
             raise system_error(errno.EIO)

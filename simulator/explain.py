@@ -112,7 +112,8 @@ def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
             yield replace(plan, broker={name: value for name, value in plan.broker.items() if name != setting})
     for faults in parts_removed(plan.faults):
         yield plan.with_faults(faults)
-    for rare in ("slow_sync", "abandoned_ids", "resets", "torn", "varied_sessions", "sticky", "abandoned_ids_leave", "deletes_records"):
+    rare_kinds = ("late_syncs", "abandoned_ids", "offset_resets", "torn", "varied_sessions", "new_user_data", "abandoned_ids_leave", "deletes_records")
+    for rare in rare_kinds:
         if getattr(plan, rare):
             yield replace(plan, **{rare: type(getattr(plan, rare))()})
     for number, group in enumerate(plan.groups):

@@ -77,7 +77,7 @@ class Faults:
         if self.node.running:
             self._fault("crash at one of the next writes")
             self.node.power_fails = self.world.chance(0.4)
-            self.node.disk.crash_at = self.world.random.randrange(30)
+            self.node.disk.changes_until_crash = self.world.random.randrange(30)
 
     def _slow_disk(self) -> None:
         speed = self.node.speed
@@ -136,7 +136,7 @@ class Faults:
             disk.room = None
             disk.unreadable = ""
             disk.fail_syncs = disk.fail_writes = 0
-            disk.crash_at = -1
+            disk.changes_until_crash = -1
             node.speed.slow = 0.0
             node.disturbed_at = self.world.now
 
@@ -151,7 +151,7 @@ class Faults:
         self._fault(f"wall clock set: by {by // SECOND} s")
         for node, audit in self.audits.items():
             audit.clock_set()
-            node.set_wall(by)
+            node.shift_wall(by)
 
     def _client_kill(self) -> None:
         if not self.consumers:

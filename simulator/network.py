@@ -21,10 +21,10 @@ class Delays:
     def __init__(self) -> None:
         self.low = MS // 10
         self.high = MS
-        self.torn = 0.0  # probability that a chunk arrives in two parts
-        self.stalled = 0.0  # probability that a chunk delays its stream by up to `stall_ns`
+        self.tear_probability = 0.0  # probability that a chunk arrives in two parts
+        self.stall_probability = 0.0  # probability that a chunk delays its stream by up to `stall_ns`
         self.stall_ns = 0
-        self.reset = 0.0  # probability that the connection breaks instead of accepting a chunk
+        self.reset_probability = 0.0  # probability that the connection breaks instead of accepting a chunk
 
 
 class ListeningSocket:
@@ -229,7 +229,7 @@ class Stream:
     def _arrival(self, after: int) -> int:
         world, delays = self._world, self._delays
         moment = world.now + world.between(delays.low, delays.high)
-        if delays.stalled and world.chance(delays.stalled):
+        if delays.stall_probability and world.chance(delays.stall_probability):
             world.count("stalled connection", 1)
             moment += world.between(0, delays.stall_ns)
         return max(moment, after)
@@ -240,11 +240,11 @@ class Stream:
         if self.broken:
             return
         world, delays = self._world, self._delays
-        if delays.reset and world.chance(delays.reset):
+        if delays.reset_probability and world.chance(delays.reset_probability):
             world.count("connection reset", 1)
             self.reset()
             return
-        if delays.torn and world.chance(delays.torn) and len(data) > 1:
+        if delays.tear_probability and world.chance(delays.tear_probability) and len(data) > 1:
             at = world.random.randrange(1, len(data))
             self._send(data[:at])
             data = data[at:]
@@ -278,7 +278,7 @@ class Stream:
     def to_client(self, data: bytes) -> None:
         if self.broken:
             return
-        if self._delays.reset and self._world.chance(self._delays.reset):
+        if self._delays.reset_probability and self._world.chance(self._delays.reset_probability):
             self._world.count("reply lost", 1)
             self.reset()
             return

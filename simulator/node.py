@@ -81,7 +81,7 @@ class Node:
         self.turn_bytes_max = 30_000
         self.streams: dict[Stream, None] = {}
         self.observers: list[NoteObserver] = []
-        self.ended: list[Callable[[Node, bool], None]] = []  # called after a process has ended; True: the power failed
+        self.on_ended: list[Callable[[Node, bool], None]] = []  # called after a process has ended; True: the power failed
         self.power_fails = False  # whether the crash planted in the disk is a power failure
         self.power_follows = False  # whether the power fails after the orderly stop in progress
         self.frozen_until = 0
@@ -186,7 +186,7 @@ class Node:
         for stream in list(self.streams):
             stream.broker_died()
         self.streams.clear()
-        for ended in self.ended:
+        for ended in self.on_ended:
             ended(self, power_fails)
 
     def _lose_power(self) -> None:
@@ -210,7 +210,7 @@ class Node:
     def wall_ms(self) -> int:
         return (self.world.now + self.wall_offset_ns) // MS
 
-    def set_wall(self, by_ns: int) -> None:
+    def shift_wall(self, by_ns: int) -> None:
         self.wall_offset_ns += by_ns
         self.disturbed_at = self.world.now
         if self.machine is not None:

@@ -67,11 +67,11 @@ class Plan:
     fault_rate: float  # faults happen this many times as often as FAULT_SECONDS says
     # Probabilities that a leader dies between JoinGroup and SyncGroup, a SyncGroup is late, a new member id is never used, a commit is read back.
     leader_dies: float
-    slow_sync: float
+    late_syncs: float
     abandoned_ids: float
     reads_offsets: float
     latency_ns: int
-    reset: float
+    connection_resets: float
     stalled: float
     torn: float
     pass_ns: int  # the shortest pass of the broker's event loop; a long pass answers many requests together
@@ -82,13 +82,13 @@ class Plan:
     broker: dict[str, object] = field(default_factory=dict)
     nodes: int = 1
     late_revocations: float = 0.0  # probability that a consumer commits late in a rebalance, before its JoinGroup
-    resets: float = 0.0  # probability that the administrator resets offsets instead of deleting them
+    offset_resets: float = 0.0  # probability that the administrator resets offsets instead of deleting them
     varied_sessions: bool = False  # a restarted process may have a longer session timeout
-    slow_leaders: float = 0.0  # probability that a leader's SyncGroup is late
+    late_leader_syncs: float = 0.0  # probability that a leader's SyncGroup is late
     early_commits: float = 0.0  # probability that a member commits in a new generation before its SyncGroup
     same_assignments: bool = False  # whether a leader sends equal assignments in generations with the same members
     write_back_seconds: int = WRITE_BACK_SECONDS  # how often the operating system writes unsynced data to the disk
-    sticky: float = 0.0  # probability that a JoinGroup has new user data
+    new_user_data: float = 0.0  # probability that a JoinGroup has new user data
     abandoned_ids_leave: float = 0.0  # share of the unused member ids for which the client sends LeaveGroup
     deletes_records: bool = False  # clients delete records of the producers' topics
     policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
@@ -99,7 +99,7 @@ class Plan:
         return replace(
             self,
             faults=faults,
-            reset=0.0 if "reset" in removed else self.reset,
+            connection_resets=0.0 if "reset" in removed else self.connection_resets,
             stalled=0.0 if "stall" in removed else self.stalled,
             leader_dies=0.0 if "leader_dies" in removed else self.leader_dies,
         )
@@ -123,15 +123,15 @@ class Plan:
         if self.policies is not None:
             lines += self.policies.lines()
         clients = {
-            "of leaders die before SyncGroup": self.leader_dies, "of SyncGroups are late": self.slow_sync, "of leaders' SyncGroups are late": self.slow_leaders,
+            "of leaders die before SyncGroup": self.leader_dies, "of SyncGroups are late": self.late_syncs, "of leaders' SyncGroups are late": self.late_leader_syncs,
             "of SyncGroups follow an early commit": self.early_commits, "of new member ids are never used": self.abandoned_ids,
-            "of these ids are left with": self.abandoned_ids_leave, "of JoinGroups have new user data": self.sticky,
-            "of commits are read back": self.reads_offsets, "of revoked partitions are committed late": self.late_revocations, "of deletions are resets of offsets instead": self.resets,
+            "of these ids are left with": self.abandoned_ids_leave, "of JoinGroups have new user data": self.new_user_data,
+            "of commits are read back": self.reads_offsets, "of revoked partitions are committed late": self.late_revocations, "of deletions are resets of offsets instead": self.offset_resets,
         }  # fmt: skip
         if self.write_back_seconds != WRITE_BACK_SECONDS:
             lines.append(f"the operating system writes unsynced data every {self.write_back_seconds} s")
         lines.append(f"clients: {percentages(clients)}{', some sessions are longer' if self.varied_sessions else ''}{', leaders repeat their assignments' if self.same_assignments else ''}")
-        network = {"of chunks break the connection": self.reset, "of chunks stall": self.stalled, "of chunks arrive in two parts": self.torn}
+        network = {"of chunks break the connection": self.connection_resets, "of chunks stall": self.stalled, "of chunks arrive in two parts": self.torn}
         lines.append(f"network: {percentages(network)}, delays of up to {duration(self.latency_ns)}; a pass of the broker's loop takes {duration(self.pass_ns)} or more")
         rate = "as often as usual" if self.fault_rate == 1 else f"{self.fault_rate:g} times as often as usual"
         faults = "; ".join(FAULT_WORDS[fault] for fault in self.faults) or "none"
@@ -209,7 +209,7 @@ def _with_rare_settings(plan: Plan) -> Plan:
     random = Random(f"settings of few {plan.seed}")
     resets, varied, slow, checkpoints, ages = (random.random() < share for share in (0.6, 0.5, 0.6, 0.6, 0.5))
     if resets and plan.retention_minutes > SHORT_RETENTION_MINUTES and not {"delete_topic", "wall"} & set(plan.faults):
-        plan = replace(plan, resets=0.5)
+        plan = replace(plan, offset_resets=0.5)
     if varied and plan.policies is None:
         plan = replace(plan, varied_sessions=True)
     if slow and plan.retention_minutes == SHORT_RETENTION_MINUTES:
@@ -245,9 +245,16 @@ def _with_rare_clients(plan: Plan) -> Plan:
         plan = replace(plan, broker={**plan.broker, "offsets.commit.timeout.ms": 500})
     if small:
         plan = replace(plan, broker={**plan.broker, "message.max.bytes": 8_000})
-    slow_leaders, early_commits = random.choice((0.0, 0.1, 0.3)), random.choice((0.0, 0.2))
-    sticky, leave = random.choice((0.0, 0.0, 0.3)), random.choice((0.0, 0.5))
-    return replace(plan, slow_leaders=slow_leaders, early_commits=early_commits, same_assignments=same, sticky=sticky, abandoned_ids_leave=leave)
+    late_leader_syncs, early_commits = random.choice((0.0, 0.1, 0.3)), random.choice((0.0, 0.2))
+    new_user_data, leave = random.choice((0.0, 0.0, 0.3)), random.choice((0.0, 0.5))
+    return replace(
+        plan,
+        late_leader_syncs=late_leader_syncs,
+        early_commits=early_commits,
+        same_assignments=same,
+        new_user_data=new_user_data,
+        abandoned_ids_leave=leave,
+    )
 
 
 def _about_expiry(plan: Plan) -> Plan:
@@ -324,7 +331,7 @@ def _about_the_disk(plan: Plan, random: Random) -> Plan:
         faults=("kill", "power", "stop", "mid_step", "fail_sync", "slow_disk"),
         fault_rate=5.0,
         latency_ns=MS // 2,
-        reset=0.0,
+        connection_resets=0.0,
         stalled=0.0,
         torn=0.0,
         pass_ns=random.choice((60 * MS, 100 * MS)),  # in so long a pass the broker appends to several logs at once
@@ -360,11 +367,11 @@ def _draw(seed: int, random: Random) -> Plan:
         faults=faults,
         fault_rate=random.choice((0.5, 1.0, 1.0, 3.0)),
         leader_dies=random.choice((0.0, 0.02, 0.1)) if "leader_dies" in faults else 0.0,
-        slow_sync=random.choice((0.0, 0.05)),
+        late_syncs=random.choice((0.0, 0.05)),
         abandoned_ids=random.choice((0.0, 0.1)),
         reads_offsets=random.choice((0.05, 0.3)),
         latency_ns=random.choice((MS // 2, 2 * MS, 20 * MS)),
-        reset=random.choice((0.0005, 0.005)) if "reset" in faults else 0.0,
+        connection_resets=random.choice((0.0005, 0.005)) if "reset" in faults else 0.0,
         stalled=random.choice((0.0005, 0.005)) if "stall" in faults else 0.0,
         torn=random.choice((0.0, 0.02)),
         pass_ns=random.choice((3_000, 3_000, 2 * MS, 80 * MS)),

@@ -10,7 +10,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from simulator.client import Client, Process, Wire
+from simulator.client import Client, ClientConnection, Process
 from simulator.plan import GroupPlan
 from simulator.policy_plan import INSTANCE_IDS, GroupPolicyPlan, PolicyPlan, value_of
 from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change
@@ -134,10 +134,10 @@ class PolicyOperator(Client):
         wire.close()
         return answered
 
-    def _coordinator(self, group: str) -> Generator[Any, Any, Wire | None]:
-        wire = self._sim_run.wire(self.name, "10.9.9.8")
+    def _coordinator(self, group: str) -> Generator[Any, Any, ClientConnection | None]:
+        wire = self._sim_run.connect(self.name, "10.9.9.8")
         if wire is not None:
-            wire = yield from self._sim_run.at_coordinator(wire, group)
+            wire = yield from self._sim_run.find_coordinator(wire, group)
         return wire
 
     def _read(self, group: str) -> Process:

@@ -125,7 +125,7 @@ class Absences:
             self._away.pop(group, None)
             self._leaving.pop(group, None)
 
-    def left_out(self, group: str) -> None:
+    def forget_notes(self, group: str) -> None:
         """Notes about the group are missing."""
         self.forget([group])
         self._stored = {key: since for key, since in self._stored.items() if key[0] != group}
@@ -365,7 +365,7 @@ class WithoutPolicy:
                 return
         raise Broken(self.promise, f"{group} shows {what}, and never had {' or '.join(names)}", group)
 
-    def has_state(self, group: str) -> None:
+    def state_seen(self, group: str) -> None:
         if all(policies == GroupPolicies() for policies in self._settings.ever(group)):
             raise Broken(self.promise, f"{group} keeps the state of policies, and never had any", group)
 

@@ -64,17 +64,17 @@ class PolicySettings:
         before = self.texts(group)
         pending = PendingChange(group, changes, before)
         self._open[group] = self._open.get(group, 0) + 1
-        self._may_be(group, [*before, *(policies_after(texts, changes) for texts in before)])
+        self._set_possible(group, [*before, *(policies_after(texts, changes) for texts in before)])
         self._record_change(pending)
         return pending
 
     def acknowledged(self, pending: PendingChange) -> None:
         self._settle(pending)
-        self._may_be(pending.group, [policies_after(texts, pending.changes) for texts in pending.before])
+        self._set_possible(pending.group, [policies_after(texts, pending.changes) for texts in pending.before])
 
     def refused(self, pending: PendingChange) -> None:
         self._settle(pending)
-        self._may_be(pending.group, pending.before)
+        self._set_possible(pending.group, pending.before)
 
     def unknown(self, pending: PendingChange) -> None:
         """The request got no usable reply: it may have taken effect before, but cannot from now on."""
@@ -85,7 +85,7 @@ class PolicySettings:
         texts = as_texts(resolved)
         self._check(group, texts, "DescribeConfigs shows")
         if not self._open.get(group):
-            self._may_be(group, [texts])
+            self._set_possible(group, [texts])
 
     def used(self, group: str, resolved: Mapping[str, str]) -> None:
         """The coordinator has these policies in memory, perhaps not yet in its log."""
@@ -94,7 +94,7 @@ class PolicySettings:
     def lost_since(self, moment: int) -> None:
         """The power failed, and `offsets.flush` allows the loss of what was acknowledged since `moment`."""
         for group, history in self._history.items():
-            self._may_be(group, [texts for period in history[first_at(history, moment) :] for texts in period.texts])
+            self._set_possible(group, [texts for period in history[first_at(history, moment) :] for texts in period.texts])
 
     def _check(self, group: str, texts: Texts, what: str) -> None:
         possible = self.texts(group)
@@ -109,7 +109,7 @@ class PolicySettings:
         for change in pending.changes:
             self._changed_at[pending.group, change.name] = self._world.now
 
-    def _may_be(self, group: str, possible: list[Texts]) -> None:
+    def _set_possible(self, group: str, possible: list[Texts]) -> None:
         distinct = list(dict.fromkeys(possible))
         self._possible[group] = distinct
         resolved = dict.fromkeys([self._resolve(texts) for texts in distinct])

@@ -121,7 +121,7 @@ class PolicyWatch:
         node = self._run.node
         return node.broker.shards.journal_of(group).shard.groups.get(group) if node.serving and self._single_node else None
 
-    def is_standby(self, consumer: Consumer) -> None:
+    def standby_seen(self, consumer: Consumer) -> None:
         self.without_policy.shows(consumer.group, f"{consumer.name} as a standby", "target_group_size")
         self._world.count("standby")
 
@@ -149,7 +149,7 @@ class PolicyWatch:
             self._coordinator(partition, body, moment)
             return
         if note.dropped:
-            self.absences.left_out(group)
+            self.absences.forget_notes(group)
             self.arrivals.forget([group])
             self.seats.forget([group])
             self.requests.moved(group)
@@ -257,7 +257,7 @@ class PolicyWatch:
             if group is None:
                 continue
             if group.policy_state is not None:
-                self.without_policy.has_state(plan.name)
+                self.without_policy.state_seen(plan.name)
             if all_noted:
                 self._check_standbys(group)
             if disk_is_sound and all_noted and steady:

@@ -12,7 +12,7 @@ from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecor
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from simulator.client import Client, Process, Wire
+from simulator.client import Client, ClientConnection, Process
 from simulator.world import MS, SECOND, Broken
 
 if TYPE_CHECKING:
@@ -44,19 +44,19 @@ class TopicClient(Client):
         self._sim_run = run
         self.topic = topic
         self.partitions = partitions
-        self._wire: Wire | None = None
+        self._wire: ClientConnection | None = None
 
-    def _connected(self) -> Wire | None:
+    def _connected(self) -> ClientConnection | None:
         if self._wire is None or not self._wire.open:
-            self._wire = self._sim_run.wire(self.name, "10.1.1.1")
+            self._wire = self._sim_run.connect(self.name, "10.1.1.1")
         return self._wire
 
-    def _draw_partition(self, wire: Wire | None) -> Generator[Any, Any, tuple[int, Wire] | None]:
+    def _draw_partition(self, wire: ClientConnection | None) -> Generator[Any, Any, tuple[int, ClientConnection] | None]:
         """A random partition and a connection to its leader; None if there is no connection."""
         if wire is None:
             return None
         partition = self.world.random.randrange(self.partitions)
-        leader = yield from self._sim_run.at_leader(wire, self.name, self.topic, partition)
+        leader = yield from self._sim_run.find_leader(wire, self.name, self.topic, partition)
         return (partition, leader) if leader is not None else None
 
 
@@ -138,7 +138,7 @@ class Reader(TopicClient):
             elif world.chance(0.01):
                 offsets[partition] = 0
 
-    def _seek(self, wire: Wire, offsets: list[int], partition: int) -> Process:
+    def _seek(self, wire: ClientConnection, offsets: list[int], partition: int) -> Process:
         """Continue to read at the first record of the partition."""
         incarnation = self._sim_run.records.incarnation(self.topic)
         topic_request = ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, EARLIEST)])

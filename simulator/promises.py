@@ -19,7 +19,7 @@ FOREVER: Final = 1 << 62
 CLAIMS_KEPT: Final = 50  # for each instance id
 
 
-class Moments(Protocol):
+class Clock(Protocol):
     """The clock: of the simulated world, or of a soak test, which runs real brokers for long."""
 
     @property
@@ -48,7 +48,7 @@ class Offsets:
 
     promise = "offsets"
 
-    def __init__(self, world: Moments) -> None:
+    def __init__(self, world: Clock) -> None:
         self._world = world
         self._registers: dict[GroupPartition, _Register] = {}
         self._last = 0
@@ -111,14 +111,14 @@ class Offsets:
         else:
             matching = [known for known in (register.find(value),) if known is not None]
         if not matching:
-            raise Broken(self.promise, f"offset {value} is read for {show(partition)}, although it was replaced long ago or never committed", partition[0])
+            raise Broken(self.promise, f"offset {value} is read for {partition_text(partition)}, although it was replaced long ago or never committed", partition[0])
         readable = [known for known in matching if known.replaced >= sent and not known.refused]
         if not readable:
             newest = max((known for known in register.visible if known.acknowledged), key=lambda known: known.settled_at, default=None)
             offset = "no offset" if value == NONE else f"offset {value}"
             reason = "although its commit was refused" if matching[0].refused else f"although it was replaced at {format_time(matching[0].replaced)}"
             instead = f"; the newest acknowledged offset is {newest.value}, of {format_time(newest.settled_at)}" if newest is not None else ""
-            raise Broken(self.promise, f"{offset} is read for {show(partition)}, {reason}{instead}", partition[0])
+            raise Broken(self.promise, f"{offset} is read for {partition_text(partition)}, {reason}{instead}", partition[0])
         if len(readable) == 1:  # with several, all removals, the read does not show which took effect
             readable[0].settled_at = min(readable[0].settled_at, now)
         superseded = [other for other in register.visible if other.value != value and other.settled_at < sent]
@@ -196,7 +196,7 @@ class Instances:
 
     promise = "instances"
 
-    def __init__(self, world: Moments) -> None:
+    def __init__(self, world: Clock) -> None:
         self._world = world
         self._joined: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}  # (sent, answered) of each id's first successful join
         self._ended: dict[tuple[str, str], int] = {}  # (group, member id) -> the moment since which it is known to be fenced
@@ -264,7 +264,7 @@ class Generations:
 
     promise = "generations"
 
-    def __init__(self, world: Moments, surely_has_offsets: Callable[[str], bool]) -> None:
+    def __init__(self, world: Clock, surely_has_offsets: Callable[[str], bool]) -> None:
         """`surely_has_offsets`: whether a group certainly has offsets. Without, the broker may remove it when empty; it then restarts at generation 1."""
         self._world = world
         self._surely_has_offsets = surely_has_offsets
@@ -279,14 +279,14 @@ class Generations:
         self,
         group: str,
         generation: int,
-        seat: str,
+        member_key: str,
         mark: str,
         assignment: bytes,
         owned: Iterable[tuple[str, int]],
         sent: int,
         seats_move: bool = False,
     ) -> None:
-        """A SyncGroup was answered. `seat`: the instance id, or the member id of a dynamic member. `mark`: bytes that the leader puts into the
+        """A SyncGroup was answered. `member_key`: the instance id, or the member id of a dynamic member. `mark`: bytes that the leader puts into the
         assignments of all members. `seats_move`: the group may have standbys.
 
         JoinGroup replies do not count: a generation that was never stored, for want of a SyncGroup, may begin again with other members.
@@ -296,23 +296,23 @@ class Generations:
         first = self._marks.setdefault(key, mark)
         if first != mark:
             raise Broken(self.promise, f"generation {generation} of {group} is used for two assignments, {first} and {mark}", group)
-        before = self._assignments.setdefault(key, {}).setdefault(seat, assignment)
+        before = self._assignments.setdefault(key, {}).setdefault(member_key, assignment)
         if before != assignment and not seats_move:
-            raise Broken(self.promise, f"{seat} got {before!r} in generation {generation} of {group}, and now {assignment!r}", group)
+            raise Broken(self.promise, f"{member_key} got {before!r} in generation {generation} of {group}, and now {assignment!r}", group)
         owners = self._owners.setdefault(key, {})
         for partition in owned:
             owner = owners.setdefault(partition, assignment)
             if owner != assignment:
                 raise Broken(self.promise, f"{owner!r} and {assignment!r} both have {partition} in generation {generation} of {group}", group)
-            holder = self._seats.setdefault(key, {}).setdefault(assignment, seat)
-            if holder != seat and not seats_move:
-                raise Broken(self.promise, f"{holder} and {seat} both own {partition} in generation {generation} of {group}", group)
+            holder = self._seats.setdefault(key, {}).setdefault(assignment, member_key)
+            if holder != member_key and not seats_move:
+                raise Broken(self.promise, f"{holder} and {member_key} both own {partition} in generation {generation} of {group}", group)
 
-    def nothing_assigned(self, group: str, generation: int, seat: str, sent: int) -> None:
+    def nothing_assigned(self, group: str, generation: int, member_key: str, sent: int) -> None:
         """A SyncGroup was answered without an assignment, as when the leader left a member out."""
-        before = self._assignments.get((group, generation), {}).get(seat)
+        before = self._assignments.get((group, generation), {}).get(member_key)
         if before is not None and self._at[group, generation] < sent and self._surely_has_offsets(group):
-            raise Broken(self.promise, f"{seat} got {before!r} in generation {generation} of {group}, and now no assignment", group)
+            raise Broken(self.promise, f"{member_key} got {before!r} in generation {generation} of {group}, and now no assignment", group)
 
     def succeeded(self, group: str, generation: int, sent: int, what: str) -> None:
         """A request of a member of that generation was answered without an error."""
@@ -415,5 +415,5 @@ class Sessions:
         self._parked.clear()
 
 
-def show(partition: GroupPartition) -> str:
+def partition_text(partition: GroupPartition) -> str:
     return f"{partition[0]}: {partition[1]}-{partition[2]}"

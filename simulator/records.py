@@ -44,14 +44,14 @@ class Records:
         """A batch was acknowledged. `made`: the moment of its timestamps, by which retention deletes."""
         log = self._of(partition)
         if base_offset < log.deleted_before and made > log.deleted_at and partition not in self.rotten:
-            raise Broken(self.promise, f"{show(partition, base_offset)} is acknowledged, although DeleteRecords had deleted it", partition[0])
+            raise Broken(self.promise, f"{record_text(partition, base_offset)} is acknowledged, although DeleteRecords had deleted it", partition[0])
         for offset, value in enumerate(values, base_offset):
             before = log.stored.get(offset)
             if before is None:
                 log.put(offset, value, self._world.now)
                 log.acknowledged[offset] = made
             elif before[0] != value and partition not in self.rotten:
-                raise Broken(self.promise, f"{show(partition, offset)} was acknowledged for two records, {before[0]!r} and {value!r}", partition[0])
+                raise Broken(self.promise, f"{record_text(partition, offset)} was acknowledged for two records, {before[0]!r} and {value!r}", partition[0])
 
     def read(self, partition: Partition, offset: int, value: bytes) -> None:
         if partition in self.rotten:
@@ -62,10 +62,10 @@ class Records:
             if offset < log.forgotten_before:
                 return
             if value not in log.sent:
-                raise Broken(self.promise, f"{show(partition, offset)} has {value!r}, which was not sent or is at another offset", partition[0])
+                raise Broken(self.promise, f"{record_text(partition, offset)} has {value!r}, which was not sent or is at another offset", partition[0])
             log.put(offset, value, self._world.now)
         elif known[0] != value:
-            raise Broken(self.promise, f"{show(partition, offset)} has {value!r} instead of {known[0]!r}", partition[0])
+            raise Broken(self.promise, f"{record_text(partition, offset)} has {value!r} instead of {known[0]!r}", partition[0])
 
     def end_of_repeated_read(self, partition: Partition, offset: int, data: bytes) -> int:
         """The offset after the records in `data`, if an earlier read of `offset` had equal bytes and its records are still known; otherwise -1."""
@@ -86,7 +86,7 @@ class Records:
         for offset in range(first, end):
             known = stored.get(offset)
             if known is not None and known[1] < since:
-                raise Broken(self.promise, f"{show(partition, offset)} is lost: {known[0]!r} was acknowledged", partition[0])
+                raise Broken(self.promise, f"{record_text(partition, offset)} is lost: {known[0]!r} was acknowledged", partition[0])
 
     def created(self, topic: str) -> None:
         self._incarnations[topic] = self.incarnation(topic) + 1
@@ -122,7 +122,7 @@ class Records:
             if incarnation != self.incarnation(partition[0]):
                 return
             if low_watermark < offset and partition not in self.rotten:
-                raise Broken(self.promise, f"DeleteRecords before {show(partition, offset)} is acknowledged with low watermark {low_watermark}", partition[0])
+                raise Broken(self.promise, f"DeleteRecords before {record_text(partition, offset)} is acknowledged with low watermark {low_watermark}", partition[0])
             log.deletable_before = max(before, low_watermark)
             if low_watermark > log.deleted_before:
                 log.deleted_before, log.deleted_at = low_watermark, self._world.now
@@ -133,7 +133,7 @@ class Records:
         """A reply to a reader has this log start offset. `since`: when the reader sent the request."""
         log = self._of(partition)
         if log_start < log.deleted_before and log.deleted_at < since and partition not in self.rotten:
-            raise Broken(self.promise, f"{show(partition, log_start)} is the log start, although DeleteRecords deleted the records before {log.deleted_before}", partition[0])
+            raise Broken(self.promise, f"{record_text(partition, log_start)} is the log start, although DeleteRecords deleted the records before {log.deleted_before}", partition[0])
 
     def lost_since(self, moment: int) -> None:
         """The power failed: records appended since `moment` may be lost, since the operating system may not have written them to the disk."""
@@ -149,9 +149,8 @@ class Records:
         if newest >= 0 and partition not in self.rotten:
             value, made = log.stored[newest][0], log.acknowledged[newest]
             if made > self._world.now - self._retention_ns and log.bytes_from(offset) < self._retention_bytes:
-                raise Broken(
-                    self.promise, f"{show(partition, newest)} is deleted too early: {value!r} is of {format_time(made)}", partition[0]
-                )
+                record = record_text(partition, newest)
+                raise Broken(self.promise, f"{record} is deleted too early: {value!r} is of {format_time(made)}", partition[0])
         log.forget_before(offset)
 
 
@@ -214,5 +213,5 @@ class _Log:
             self.order.popleft()
 
 
-def show(partition: Partition, offset: int) -> str:
+def record_text(partition: Partition, offset: int) -> str:
     return f"{partition[0]}-{partition[1]} offset {offset}"

@@ -20,7 +20,7 @@ from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from simulator.administrator import Administrator
 from simulator.audit import Audit
-from simulator.client import Request, Wire
+from simulator.client import ClientConnection, Request
 from simulator.consumer import REQUEST_NS, Consumer
 from simulator.faults import Faults
 from simulator.machine import SLOW_DISK_NS
@@ -57,10 +57,10 @@ class Run(Faults):
         self.world = world = World(plan.seed, show)
         self.network = Network(world)
         self.network.delays.high = plan.latency_ns
-        self.network.delays.reset = plan.reset
-        self.network.delays.stalled = plan.stalled
+        self.network.delays.reset_probability = plan.connection_resets
+        self.network.delays.stall_probability = plan.stalled
         self.network.delays.stall_ns = 20 * SECOND
-        self.network.delays.torn = plan.torn
+        self.network.delays.tear_probability = plan.torn
         self.nodes = self._new_nodes(
             {
                 "offsets.flush": plan.flush,
@@ -76,7 +76,7 @@ class Run(Faults):
         self.node = self.nodes[0]  # the target of the next fault
         for node in self.nodes:
             node.observers.append(self._note)
-            node.ended.append(self._node_ended)
+            node.on_ended.append(self._node_ended)
             node.disk.sync_failed = self._sync_failed
             node.pass_ns = plan.pass_ns
             if plan.policies is not None:
@@ -161,15 +161,15 @@ class Run(Faults):
         for deleter in self.deleters:
             deleter.run(deleter.work())
         world.run_until(plan.safety_seconds * SECOND, events_max)
-        self._live()
+        self._check_liveness()
 
-    def _live(self) -> None:
+    def _check_liveness(self) -> None:
         """End the faults; raise Broken unless every group becomes stable in time, with all its live members."""
         world = self.world
         self.faults_over = True
         world.trace("no more faults")
         delays = self.network.delays
-        delays.reset = delays.stalled = delays.torn = 0.0
+        delays.reset_probability = delays.stall_probability = delays.tear_probability = 0.0
         self._heal_disk()
         self._end_late_appends()
         longest = max((SESSION_FACTOR * group.settings.session_ns + group.settings.rebalance_ns for group in self.plan.groups), default=0)
@@ -182,7 +182,7 @@ class Run(Faults):
             world.run_until(world.now + SECOND)
             if self._serves() and self._topics_serve() and all(self._is_well(group) for group in self.plan.groups):
                 for audit in self.audits.values():
-                    audit.all_answered()
+                    audit.check_all_answered()
                 world.trace("every group is stable")
                 return
             for node in self.nodes:
@@ -248,18 +248,18 @@ class Run(Faults):
         members = ", ".join(f"{each.name} {'settled in ' + str(each.generation) if each.has_assignment else 'waits'}" for each in self._members(group))
         return f"{group.name} is {state}; {members}"
 
-    def wire(self, name: str, address: str) -> Wire | None:
+    def connect(self, name: str, address: str) -> ClientConnection | None:
         if not self.node.serving:
             return None
-        wire = Wire(self.world, self.network, self.node, name, address)
+        wire = ClientConnection(self.world, self.network, self.node, name, address)
         return wire if wire.open else None
 
-    def at_coordinator(self, wire: Wire, group: str) -> Generator[Any, Any, Wire | None]:
+    def find_coordinator(self, wire: ClientConnection, group: str) -> Generator[Any, Any, ClientConnection | None]:
         """A connection to the group's coordinator, which is looked up over `wire`. With one node, `wire` itself."""
         return wire
         yield
 
-    def at_leader(self, wire: Wire, client: str, topic: str, partition: int) -> Generator[Any, Any, Wire | None]:
+    def find_leader(self, wire: ClientConnection, client: str, topic: str, partition: int) -> Generator[Any, Any, ClientConnection | None]:
         """A connection to the leader of a partition, which is looked up over `wire`. With one node, `wire` itself."""
         return wire
         yield
@@ -292,7 +292,7 @@ class Run(Faults):
             if found is not None:
                 audit.rebalances.listed(found, reply)
 
-    def leave(self, wire: Wire, group: str, members: list[MemberIdentity]) -> Generator[Any, Any, None]:
+    def leave(self, wire: ClientConnection, group: str, members: list[MemberIdentity]) -> Generator[Any, Any, None]:
         """Remove members with LeaveGroup: raise Broken if a member id that was answered without an error is still in the group."""
         request = wire.send(LeaveGroupRequest(group, members), LEAVE_VERSION, REQUEST_NS)
         yield request

@@ -14,7 +14,7 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from simulator.client import Client, Process, Request, Wire
+from simulator.client import Client, ClientConnection, Process, Request
 from simulator.network import Network
 from simulator.node import Node
 from simulator.styles import subscription
@@ -75,7 +75,7 @@ class Stage:
         self.world.after(DOWN_MS * MS, self.node.start)
 
     def set_policy(self, name: str, value: str) -> None:
-        wire = Wire(self.world, self.network, self.node, "operator", "10.0.0.9")
+        wire = ClientConnection(self.world, self.network, self.node, "operator", "10.0.0.9")
         resource = AlterConfigsResource(GROUP_RESOURCE, GROUP, [AlterableConfig(name, 0, value)])
         request = wire.send(IncrementalAlterConfigsRequest([resource], False), 1, REQUEST_NS)
         self.until(self.now_ms + 500)
@@ -104,7 +104,7 @@ class Player(Client):
         self.generation = -1
         self.assignment = b""
         self.has_assignment = False
-        self.wire: Wire | None = None
+        self.wire: ClientConnection | None = None
 
     def start(self) -> None:
         """A new process."""
@@ -119,7 +119,7 @@ class Player(Client):
     def _work(self) -> Process:
         while True:
             if self.wire is None or not self.wire.open:
-                self.wire = Wire(self.world, self.stage.network, self.stage.node, self.instance, "10.0.0.1")
+                self.wire = ClientConnection(self.world, self.stage.network, self.stage.node, self.instance, "10.0.0.1")
                 if not self.wire.open:
                     yield 100 * MS
                     continue
@@ -129,10 +129,10 @@ class Player(Client):
             else:
                 yield from self._join(self.wire)
 
-    def _send(self, wire: Wire, message: Any, version: int) -> Request:
+    def _send(self, wire: ClientConnection, message: Any, version: int) -> Request:
         return wire.send(message, version, REQUEST_NS)
 
-    def _join(self, wire: Wire) -> Process:
+    def _join(self, wire: ClientConnection) -> Process:
         if self.generation < 0:
             self.stage.joins.append((self.stage.now_ms, self.instance))
         protocols = [JoinGroupRequestProtocol("range", subscription(["t"]))]
@@ -157,7 +157,7 @@ class Player(Client):
         self.assignment = request.reply.assignment
         self.has_assignment = True
 
-    def _beat(self, wire: Wire) -> Process:
+    def _beat(self, wire: ClientConnection) -> Process:
         request = self._send(wire, HeartbeatRequest(GROUP, self.generation, self.id, self.instance), 4)
         yield request
         if request.lost or request.reply.error_code in (ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):

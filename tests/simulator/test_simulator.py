@@ -92,9 +92,9 @@ def test_a_plan_can_be_made_smaller_in_each_of_its_parts() -> None:
 
 
 def test_only_a_removed_fault_loses_its_rate() -> None:
-    plan = replace(draw(4), faults=("reset", "kill"), reset=0.5, leader_dies=0.02)  # runs about policies have rates for faults that they do not have
-    assert (plan.with_faults(("reset",)).reset, plan.with_faults(("reset",)).leader_dies) == (0.5, 0.02)
-    assert (plan.with_faults(("kill",)).reset, plan.with_faults(("kill",)).leader_dies) == (0.0, 0.02)
+    plan = replace(draw(4), faults=("reset", "kill"), connection_resets=0.5, leader_dies=0.02)  # runs about policies have rates for faults that they do not have
+    assert (plan.with_faults(("reset",)).connection_resets, plan.with_faults(("reset",)).leader_dies) == (0.5, 0.02)
+    assert (plan.with_faults(("kill",)).connection_resets, plan.with_faults(("kill",)).leader_dies) == (0.0, 0.02)
 
 
 def test_parts_are_removed_in_halves_first_and_in_the_end_one_by_one() -> None:
@@ -508,7 +508,7 @@ def test_after_a_power_failure_an_unused_epoch_may_have_another_owner() -> None:
 
 
 def test_an_absence_is_not_judged_by_a_clock_that_was_set() -> None:
-    plan = replace(draw(11), safety_seconds=20, faults=(), slow_leaders=0.0, early_commits=0.0, sticky=0.0)
+    plan = replace(draw(11), safety_seconds=20, faults=(), late_leader_syncs=0.0, early_commits=0.0, new_user_data=0.0)
     run = new_run(replace(plan, broker={**plan.broker, "group.policy.registration.timeout.ms": 5_000}))
     run.run()
     (audit,) = run.audits.values()

@@ -60,13 +60,13 @@ class CrashAt:
     def __init__(self, disk: SimDisk, step: int) -> None:
         self._disk = disk
         self.happened = False
-        disk.crash_at = step
+        disk.changes_until_crash = step
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        self._disk.crash_at = -1
+        self._disk.changes_until_crash = -1
         self.happened = isinstance(error, Crashed)
         return self.happened
 

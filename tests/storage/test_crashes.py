@@ -175,7 +175,7 @@ class Run:
             self.clean = False
             assert names(self.log) == self.kept
         else:
-            self.disk.crash_at = size
+            self.disk.changes_until_crash = size
 
     def append(self, size: int) -> None:
         self.number += 1

@@ -124,7 +124,7 @@ class Run:
 def test_a_power_failure_at_any_step_loses_no_flushed_data(seed: int) -> None:
     run = Run(seed)
     for _ in range(12):
-        run.disk.crash_at = run.random.randint(0, 25)
+        run.disk.changes_until_crash = run.random.randint(0, 25)
         try:
             while True:
                 run.step()
@@ -142,7 +142,7 @@ def test_a_disk_error_at_any_step_is_survived(seed: int) -> None:
     run = Run(seed)
     run.append()
     for _ in range(8):
-        run.disk.refuse_at = run.random.randint(0, 20)
+        run.disk.changes_until_refusal = run.random.randint(0, 20)
         try:
             while True:
                 run.step()
@@ -151,7 +151,7 @@ def test_a_disk_error_at_any_step_is_survived(seed: int) -> None:
         if not run.log.usable:
             with pytest.raises(OSError, match="Input/output error"):
                 recover(run.log, keep_unflushed=True)
-        run.disk.refuse_at = -1
+        run.disk.changes_until_refusal = -1
         run.clean = False
         if not run.log.usable:
             recover(run.log, keep_unflushed=True)

@@ -292,12 +292,12 @@ def test_a_crash_while_it_starts_leaves_a_directory_that_starts(step: int) -> No
     disk = SimDisk()
     disk.random.seed(step)
     data_folder = DataFolder(disk, "/disk")
-    disk.crash_at = step
+    disk.changes_until_crash = step
     try:
         stopped(data_folder)
     except BaseException:
         disk.crash()
-    disk.crash_at = -1
+    disk.changes_until_crash = -1
     directory = opened(data_folder)
     assert directory.cluster_id == "id-2"
     if directory.clean:

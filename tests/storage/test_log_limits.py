@@ -347,10 +347,10 @@ def test_a_retired_log_refuses_appends_and_its_readers_read_on(disk: SimDisk) ->
 
 def test_a_log_whose_first_segment_creation_failed_accepts_the_next_batch(disk: SimDisk) -> None:
     log = opened(disk)
-    disk.refuse_at = 0
+    disk.changes_until_refusal = 0
     with pytest.raises(AppendFailed):
         log.append(batch("a"), 0)
-    disk.refuse_at = -1
+    disk.changes_until_refusal = -1
     assert log.usable
     assert log.append(batch("a"), 0) == 0
     assert names(log) == ["a.0"]
@@ -452,10 +452,10 @@ def test_an_empty_log_has_no_newest_timestamp(disk: SimDisk) -> None:
 def test_a_failed_folder_rename_leaves_the_log_usable(disk: SimDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
-    disk.refuse_at = 0
+    disk.changes_until_refusal = 0
     with pytest.raises(OSError, match="error"):
         log.set_folder_aside("0" * 32)
-    disk.refuse_at = -1
+    disk.changes_until_refusal = -1
     assert log.usable
     assert log.append(batch("b"), 0) == 1
 
@@ -497,14 +497,14 @@ def test_a_failed_segment_creation_leaves_the_log_usable(early: bool, padding: i
         log, _ = reopen(disk, "/data", segment_bytes=300)
         append_all(log, 3)
         log.flush()
-        disk.refuse_at = step
+        disk.changes_until_refusal = step
         try:
             if early:
                 log.roll(0)
             else:
                 log.append(batch("large", padding=200), log.epoch)
         except AppendFailed:
-            disk.refuse_at = -1
+            disk.changes_until_refusal = -1
         else:
             assert step > 2
             return

@@ -223,7 +223,7 @@ def crashed_conversions(torn: bool) -> Iterator[SimDisk]:
         written_by(disk, {LogId(*A): writer_open(1)})
         disk.write_back()
         disk.random = NothingSurvives()
-        disk.crash_at, disk.stays_down = steps, True
+        disk.changes_until_crash, disk.stays_down = steps, True
         try:
             open_node(disk)
         except Crashed:

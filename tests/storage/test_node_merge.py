@@ -223,7 +223,7 @@ def test_a_merge_that_crashed_anywhere_is_completed_by_either_kind_of_start(torn
         disk.make_folder(ROOT)
         left_by_nodes(disk)
         disk.random = NothingSurvives()
-        disk.crash_at, disk.stays_down = steps, True
+        disk.changes_until_crash, disk.stays_down = steps, True
         try:
             merge(disk)
         except Crashed:

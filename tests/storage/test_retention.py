@@ -185,11 +185,11 @@ def test_a_failure_while_segments_are_set_aside_loses_no_remaining_segment() -> 
         disk, data_folder = in_memory()
         log = filled(data_folder)
         log.flush()
-        disk.refuse_at = step
+        disk.changes_until_refusal = step
         try:
             log.apply_retention(21_001, 0, 10_000, -1)
         except AppendFailed:
-            disk.refuse_at = -1
+            disk.changes_until_refusal = -1
             assert not log.usable
             recover(log, keep_unflushed=True)
             assert log.start_offset == bases(log)[0]

@@ -71,20 +71,20 @@ def test_a_swap_interrupted_while_opening_is_finished_by_the_next_opening() -> N
         log = filled(disk, 20)
         job, promoted = clean_and_promote(disk, log, segment_bytes=1_000)
         assert len(promoted) > 1
-        disk.crash_at = first
+        disk.changes_until_crash = first
         try:
             log.exchange(job.cleaned, promoted)
             break
         except Crashed:
             disk.crash()
         for second in range(200):
-            disk.crash_at = second
+            disk.changes_until_crash = second
             try:
                 reopen(disk, "/data", recovery_point=COUNT)
                 break
             except Crashed:
                 disk.crash()
-        disk.crash_at = -1
+        disk.changes_until_crash = -1
         assert values_by_key(reopen(disk, "/data")[0]) == values_by_key(filled(data_disk(), 20))
         assert left_over(disk) == []
     assert first > 10
@@ -96,7 +96,7 @@ def test_a_repair_finishes_a_swap_that_failed_halfway(disk: SimDisk, step: int) 
     job, promoted = clean_and_promote(disk, log, segment_bytes=1_000)
     reader = log.facts()
     facts_read = next(reader)
-    before, steps_left = disk.step, step
+    before, steps_left = disk.begin_change, step
 
     def refuse(path: str) -> None:
         nonlocal steps_left
@@ -105,7 +105,7 @@ def test_a_repair_finishes_a_swap_that_failed_halfway(disk: SimDisk, step: int) 
             disk.read_only = True
         before(path)
 
-    disk.step = refuse  # type: ignore[method-assign]
+    disk.begin_change = refuse  # type: ignore[method-assign]
     try:
         log.exchange(job.cleaned, promoted)
         assert step > 3
@@ -114,7 +114,7 @@ def test_a_repair_finishes_a_swap_that_failed_halfway(disk: SimDisk, step: int) 
     except AppendFailed:
         assert not log.usable
     finally:
-        disk.step = before  # type: ignore[method-assign]
+        disk.begin_change = before  # type: ignore[method-assign]
         disk.read_only = False
     with pytest.raises(AppendFailed):
         log.append(keyed_batch(("new", "1")), log.epoch)
@@ -141,11 +141,11 @@ def test_a_repair_never_confuses_a_new_segment_with_an_old_one_of_its_size(disk:
         append_flushed(log, batch)
     job, (promoted,) = clean_and_promote(disk, log)
     assert (promoted.base, promoted.size) == (0, len(batch))
-    disk.refuse_at = step
+    disk.changes_until_refusal = step
     try:
         log.exchange(job.cleaned, [promoted])
     except AppendFailed:
-        disk.refuse_at = -1
+        disk.changes_until_refusal = -1
         recover(log, keep_unflushed=True)
         assert [header.base_offset for header in headers(log)] == [1, 2]
         assert log.segment_count == 2

@@ -103,7 +103,7 @@ def test_no_acknowledged_record_is_lost_when_a_conversion_is_interrupted(seed: i
         disk = nodes.disk.for_another_process()
         disk.recording, disk.stays_down = False, True
         if random.random() < 0.7:
-            disk.crash_at = random.randint(0, 60)
+            disk.changes_until_crash = random.randint(0, 60)
         try:
             node = Alone(1, disk) if random.random() < 0.5 else DirectoryNode(random.randint(1, 2), disk, "/data", "always")
             for id, log in zip(LOGS, node.acquire_all(LOGS), strict=True):

@@ -35,7 +35,7 @@ class Run:
         assert isinstance(node.disk, SimDisk)
         node.disk.stays_down = True
         if self.random.random() < 0.6:
-            node.disk.crash_at = self.random.randint(0, 40)
+            node.disk.changes_until_crash = self.random.randint(0, 40)
         try:
             self.work(node)
         except Crashed:
@@ -46,7 +46,7 @@ class Run:
                 self.nodes.kill(node)
                 self.ended(node)
         else:
-            node.disk.crash_at = -1
+            node.disk.changes_until_crash = -1
 
     def node(self) -> DirectoryNode:
         id = self.random.randint(1, 3)

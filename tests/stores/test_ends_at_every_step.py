@@ -42,7 +42,7 @@ class Course:
     def process(self, crash_at: int = -1) -> SimDisk:
         """The disk for a new process, which crashes before its change number `crash_at`; -1: never."""
         disk = self.nodes.disk.for_another_process()
-        disk.recording, disk.stays_down, disk.crash_at = False, True, crash_at
+        disk.recording, disk.stays_down, disk.changes_until_crash = False, True, crash_at
         return disk
 
     def end(self, disk: SimDisk, power_fails: bool) -> None:

@@ -71,14 +71,14 @@ class TopicWorld(TopicBroker):
 
     def run(self, actions: int) -> None:
         for _ in range(actions):
-            if self.disk.crash_at < 0 and self.chance.random() < 0.2:
-                self.disk.crash_at = self.chance.choice((0, 1, 2, 3, 5, 8, 13, 30, 60))
+            if self.disk.changes_until_crash < 0 and self.chance.random() < 0.2:
+                self.disk.changes_until_crash = self.chance.choice((0, 1, 2, 3, 5, 8, 13, 30, 60))
             try:
                 self._act()
             except Crashed:
                 self._come_back()
             self._learn_acknowledged()
-        self.disk.crash_at = -1
+        self.disk.changes_until_crash = -1
         self.settle()
         self._check()
         self.restart(clean=True)
@@ -91,14 +91,14 @@ class TopicWorld(TopicBroker):
         self.calls.clear()
         for step in (self.chance.randint(0, 20), -1):
             self.disk.kill()
-            self.disk.crash_at = step
+            self.disk.changes_until_crash = step
             try:
                 self.start()
                 self.settle()
                 break
             except Crashed:
                 self.kills += 1
-        self.disk.crash_at = -1
+        self.disk.changes_until_crash = -1
         self.settle()
         self._check()
         if self.chance.random() < 0.2:

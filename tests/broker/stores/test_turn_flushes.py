@@ -251,7 +251,7 @@ def test_acknowledged_records_survive_a_power_failure_at_any_step(seed: int, mon
     disk.failed_sync_loses = random.choice([True, False])
     writers = Writers(disk)
     for _ in range(3):
-        disk.crash_at = random.randrange(150)
+        disk.changes_until_crash = random.randrange(150)
         try:
             for _ in range(30):
                 if random.random() < 0.1:

@@ -111,7 +111,7 @@ def test_acknowledged_log_starts_survive_power_failures_at_any_step(monkeypatch:
     registry.log.flush()
     acknowledged = dict.fromkeys(NAMES, 0)
     waiting: list[tuple[str, DeleteRecordsCall]] = []
-    broker.disk.crash_at = chance.randint(0, 60)
+    broker.disk.changes_until_crash = chance.randint(0, 60)
     try:
         for _ in range(60):
             action = chance.randint(0, 3)
