@@ -39,7 +39,7 @@ class DataPlane:
         self._rounds = rounds
         self._seconds = seconds
 
-    def row(self, row: DataRow, others: dict[str, Server], jars: Path | None, compiled: Path | None) -> Result:
+    def measure_row(self, row: DataRow, others: dict[str, Server], jars: Path | None, compiled: Path | None) -> Result:
         with broker(self._cores.server) as ours:
             missing = row.missing(served_versions(ours.port))
             status: Result = {"status": "not served yet", "missing": missing} if missing else {"status": "measured"}

@@ -174,10 +174,10 @@ def report(measured: Measured) -> tuple[str, bool]:
         factor = median(round.node[CPU_FIELD] / round.directory[CPU_FIELD] for round in rounds)
         if together >= COMMITS_AN_APPEND:
             all_within &= factor <= CPU_AT_MOST
-        directory_figures = f"{middle(rounds, 0, 'rps'):.0f}, {middle(rounds, 0, 'p50_us') / 1000:.1f}, {middle(rounds, 0, 'p99_us') / 1000:.1f}"
+        directory_figures = f"{median_of(rounds, 0, 'rps'):.0f}, {median_of(rounds, 0, 'p50_us') / 1000:.1f}, {median_of(rounds, 0, 'p99_us') / 1000:.1f}"
         lines.append(
-            f"{connections:11} {together:14.1f} {middle(rounds, 1, 'rps'):10.0f} {middle(rounds, 1, 'p50_us') / 1000:8.1f} {middle(rounds, 1, 'p99_us') / 1000:8.1f}"
-            f" {middle(rounds, 1, CPU_FIELD):14.1f} {factor:12.2f} {directory_figures:>32}"
+            f"{connections:11} {together:14.1f} {median_of(rounds, 1, 'rps'):10.0f} {median_of(rounds, 1, 'p50_us') / 1000:8.1f} {median_of(rounds, 1, 'p99_us') / 1000:8.1f}"
+            f" {median_of(rounds, 1, CPU_FIELD):14.1f} {factor:12.2f} {directory_figures:>32}"
         )
     lines.append(f"the engine alone, one append at a time for each of {PARTITIONS} logs: {appends(measured.raw)}")
     own = measured.own if isinstance(measured.own, str) else appends(measured.own)
@@ -192,5 +192,5 @@ def appends(raw: list[Raw]) -> str:
     return f"{rate:.0f} appends/s, p50 {p50:.1f} ms, p99 {p99:.1f} ms"
 
 
-def middle(rounds: list[Round], which: int, field: str) -> float:
+def median_of(rounds: list[Round], which: int, field: str) -> float:
     return float(median(round[which][field] for round in rounds))  # type: ignore[index]

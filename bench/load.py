@@ -80,7 +80,7 @@ class Comparison:
         self._patience = patience
         self._witness = witness
 
-    def row(self, row: LoadRow, others: dict[str, Server]) -> dict[str, Any]:
+    def measure_row(self, row: LoadRow, others: dict[str, Server]) -> dict[str, Any]:
         """Measure one row on the floor and each server that supports it, alternately. A row that our broker does not support has no figures.
 
         If the requests are stored, a second broker, which flushes before it replies, is measured as well.
@@ -124,7 +124,7 @@ class Comparison:
         laps: list[float] = []
         first: dict[str, float] = {}
         begin = monotonic()
-        while warming and not warm(laps, monotonic() - begin):
+        while warming and not is_warm(laps, monotonic() - begin):
             costs = []
             for row in warming:
                 names = ("--group", f"warm-up-{row.name}-{len(laps)}", "--topic", f"warm-up-{row.name}")
@@ -152,7 +152,7 @@ class Comparison:
             yield bottom, ours
 
 
-def warm(laps: list[float], seconds: float) -> bool:
+def is_warm(laps: list[float], seconds: float) -> bool:
     """Whether the cost of the laps no longer falls, or the time is up."""
     if seconds >= WARM_UP_SECONDS_MAX:
         return True

@@ -93,10 +93,10 @@ class Run:
         self.results.update({name: results[name] for name in chosen})
 
     def _load(self, row: rows.LoadRow) -> Result:
-        return self._comparison.row(row, self._others) if self._comparison else NO_GENERATOR
+        return self._comparison.measure_row(row, self._others) if self._comparison else NO_GENERATOR
 
     def _data(self, row: rows.DataRow) -> Result:
-        return self._data_plane.row(row, self._others, self._jars, self._compiled) if self._data_plane else NO_GENERATOR
+        return self._data_plane.measure_row(row, self._others, self._jars, self._compiled) if self._data_plane else NO_GENERATOR
 
     def _connecting(self, row: rows.SingleRow, event_loop: str) -> Result:
         if self._comparison is None:

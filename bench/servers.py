@@ -149,15 +149,15 @@ def served_versions(port: int, seconds: float = START_SECONDS) -> dict[int, tupl
     """The lowest and highest version of each API key that the server supports, from ApiVersions v0."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as client:
         client.sendall(struct.pack(">ihhih5s", 15, 18, 0, 7, 5, b"bench"))
-        (size,) = struct.unpack(">i", _exactly(client, 4))
-        frame = _exactly(client, size)
+        (size,) = struct.unpack(">i", _read_exactly(client, 4))
+        frame = _read_exactly(client, size)
     correlation_id, error, count = struct.unpack_from(">ihi", frame.ljust(10, b"\0"))
     if correlation_id != 7 or error != 0 or len(frame) != 10 + 6 * count:
         raise ServerError(f"ApiVersions v0 was answered with error {error} in {len(frame)} bytes")
     return {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", frame[10:])}
 
 
-def _exactly(client: socket.socket, size: int) -> bytes:
+def _read_exactly(client: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         chunk = client.recv(size - len(data))

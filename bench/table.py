@@ -109,7 +109,7 @@ def _missed_by_the_pipeline(report: Report) -> Iterator[str]:
 
 
 def text(report: Report) -> str:
-    blocks = [heading(report), load(report), compared_with_kafka(report), instruction_counts(report), flush_cost(report), data(report), single(report), codec(report), pipeline(report), footing(report)]
+    blocks = [heading(report), load_lines(report), compared_with_kafka(report), instruction_counts(report), flush_cost(report), data_lines(report), single_lines(report), codec_lines(report), pipeline_lines(report), footing(report)]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 
@@ -122,7 +122,7 @@ def heading(report: Report) -> list[str]:
     ]
 
 
-def load(report: Report) -> list[str]:
+def load_lines(report: Report) -> list[str]:
     """One line for each metric of each row. A row that was not measured shows its targets, and below the reason."""
     rows = [(row, report["rows"][row.name]) for row in LOAD_ROWS if row.name in report["rows"]]
     if not rows:
@@ -210,7 +210,7 @@ def flush_cost(report: Report) -> list[str]:
     return list(aligned(lines)) if len(lines) > 1 else []
 
 
-def data(report: Report) -> list[str]:
+def data_lines(report: Report) -> list[str]:
     """One line for each figure of each data row."""
     rows = [(row, report["rows"][row.name]) for row in DATA_ROWS if row.name in report["rows"]]
     if not rows:
@@ -297,7 +297,7 @@ def measured(report: Report, rows: Iterable[R], notes: list[str]) -> Iterator[tu
             notes.append(f"{row.title}: {_reason(result)}")
 
 
-def single(report: Report) -> list[str]:
+def single_lines(report: Report) -> list[str]:
     lines: list[Sequence[str]] = []
     notes: list[str] = []
     for row, result in measured(report, SINGLE_ROWS, notes):
@@ -320,7 +320,7 @@ def single(report: Report) -> list[str]:
     return [*aligned([["", "", "median", "min..max", "at most", "", "Kafka", "here"], *lines]), *notes]
 
 
-def codec(report: Report) -> list[str]:
+def codec_lines(report: Report) -> list[str]:
     result = report["rows"].get(CODEC)
     if result is None:
         return []
@@ -338,7 +338,7 @@ def codec(report: Report) -> list[str]:
     ]
 
 
-def pipeline(report: Report) -> list[str]:
+def pipeline_lines(report: Report) -> list[str]:
     lines: list[Sequence[str]] = []
     notes: list[str] = []
     for row, result in measured(report, PIPELINE_ROWS, notes):

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import pytest
 from _pytest.junitxml import xml_key
 
-FEW = 3
-TIMES = 3
+RERUN_FAILURES_MAX = 3
+RERUNS = 3
 PROPERTY = "passed_alone"
 
 passed_alone = pytest.StashKey[list[str]]()
@@ -28,11 +28,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     reporter = config.pluginmanager.getplugin("terminalreporter")
     failed = sorted({report.nodeid for outcome in ("failed", "error") for report in reporter.stats.get(outcome, [])})
-    if not 0 < len(failed) <= FEW:
+    if not 0 < len(failed) <= RERUN_FAILURES_MAX:
         return
     reporter.write_line("")
-    reporter.write_sep("=", f"{len(failed)} failed: run again {TIMES} times, with no other test in parallel")
-    if all(passes(config, failed) for _ in range(TIMES)):
+    reporter.write_sep("=", f"{len(failed)} failed: run again {RERUNS} times, with no other test in parallel")
+    if all(passes(config, failed) for _ in range(RERUNS)):
         config.stash[passed_alone] = failed
         session.exitstatus = pytest.ExitCode.OK
         if report := config.stash.get(xml_key, None):
@@ -50,4 +50,4 @@ def passes(config: pytest.Config, tests: Sequence[str]) -> bool:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for name in config.stash.get(passed_alone, []):
-        terminalreporter.write_line(f"PASSED ALONE {TIMES} times, after it failed in parallel with others: {name}")
+        terminalreporter.write_line(f"PASSED ALONE {RERUNS} times, after it failed in parallel with others: {name}")

@@ -97,7 +97,7 @@ def version_of(python: Path) -> str:
 def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> Tally:
     """Run all tests on the first Python, and on each other Python those that may depend on the Python version."""
     if arguments:
-        return pytest(environment, minor, "chosen", arguments)
+        return run_pytest(environment, minor, "chosen", arguments)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # The tests of a file stay on one worker until another is idle. On the first Python many tests wait for a process or a deadline, so two
     # workers share a core. Asserts stay plain, since rewriting them in each worker takes longer than importing the tests; failures show locals.
@@ -106,9 +106,9 @@ def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> T
     elsewhere = ["alone", *OTHER_TARGETS] if first else ["alone", "once", *OTHER_TARGETS]
     selected = " and ".join(f"not {mark}" for mark in elsewhere)
     ignored = [f"--ignore={path}" for path in files_with(WHOLE_FILE % "|".join(elsewhere))]
-    tally = pytest(environment, minor, "together", ["-m", selected, *together, *ignored])
+    tally = run_pytest(environment, minor, "together", ["-m", selected, *together, *ignored])
     if first and (measuring := files_with(r"mark\.alone\b")):
-        tally = tally.plus(pytest(environment, minor, "alone", ["-m", "alone", *measuring]))
+        tally = tally.plus(run_pytest(environment, minor, "alone", ["-m", "alone", *measuring]))
     return tally
 
 
@@ -118,7 +118,7 @@ def files_with(pattern: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py") if mark.search(path.read_text()))
 
 
-def pytest(environment: Path, minor: str, part: str, arguments: list[str]) -> Tally:
+def run_pytest(environment: Path, minor: str, part: str, arguments: list[str]) -> Tally:
     report = ROOT / "build" / f"tests-{minor}-{part}.xml"
     report.unlink(missing_ok=True)
     command = [str(environment / "bin" / "python"), "-m", "pytest", f"--junitxml={report}", "-p", "project.again", *arguments]

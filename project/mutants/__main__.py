@@ -21,7 +21,7 @@ from project.mutants.equivalents import WrongList, equivalents, problems, stale
 from project.mutants.mutations import Key, Mutation, mutations_of
 from project.mutants.report import Report
 from project.mutants.results import KEPT, Results, Sources, digest, write_atomically
-from project.mutants.running import OPTIONS, ROOT, TEST_SECONDS_MAX, Job, Runner, Touched, Verdict, use_hypothesis
+from project.mutants.running import OPTIONS, ROOT, TEST_SECONDS_MAX, Coverage, Job, Runner, Verdict, use_hypothesis
 
 # Tests must kill at least KILLED_PERCENT_MIN of the mutations of JUDGED. Those of FAST_PATHS are counted, without a minimum.
 JUDGED = ("coordinator", "storage", "broker/runtime/turn.py", "broker/runtime/contain.py", "broker/groups/journal.py", "broker/groups/group_journal.py", "broker/groups/shards.py")
@@ -128,7 +128,7 @@ class Work:
         self.report = report
         self.results = results
         self.done = False
-        self.touched: dict[str, Touched] = {}
+        self.touched: dict[str, Coverage] = {}
         self.by_line: dict[tuple[str, int], list[str]] = {}
         self.by_file: dict[str, list[str]] = {}
         self.killers: dict[tuple[str, int], list[str]] = {}  # function -> tests that killed its mutations, the newest first
@@ -148,7 +148,7 @@ class Work:
         self.results.save()
         self.done = True
 
-    def _touched(self, runner: Runner) -> dict[str, Touched]:
+    def _touched(self, runner: Runner) -> dict[str, Coverage]:
         """The lines that each test touches: cached for unchanged test files, unless the code under test has changed."""
         files = files_of([*JUDGED, *FAST_PATHS])
         sources = Sources()
@@ -162,11 +162,11 @@ class Work:
             by_file.setdefault(test.partition("::")[0], []).append(test)
         states = {file: f"{state} {sources.digest_of(file)}" for file in by_file}
         new = [file for file in by_file if file not in known or known[file][0] != states[file]]
-        traced = runner.touch([test for file in new for test in by_file[file]], files)
+        traced = runner.trace_coverage([test for file in new for test in by_file[file]], files)
         for file in new:
             known[file] = [states[file], {test: traced[test] for test in by_file[file] if test in traced}]
         write_atomically(cache_file, json.dumps(known))
-        return {test: Touched(*one) for file in by_file for test, one in known[file][1].items()}
+        return {test: Coverage(*one) for file in by_file for test, one in known[file][1].items()}
 
     def _jobs(self) -> Iterator[Job]:
         for mutation in self.mutations:

@@ -48,7 +48,7 @@ def use_hypothesis() -> None:
     settings.load_profile("mutants")
 
 
-class Touched(NamedTuple):
+class Coverage(NamedTuple):
     """The lines of each file that a test runs, and its duration without tracing."""
 
     lines: dict[str, list[int]]
@@ -101,9 +101,9 @@ class Runner:
 
     # Tracing.
 
-    def touch(self, tests: list[str], files: list[str]) -> dict[str, Touched]:
+    def trace_coverage(self, tests: list[str], files: list[str]) -> dict[str, Coverage]:
         """The lines that each passing test touches."""
-        touched: dict[str, Touched] = {}
+        touched: dict[str, Coverage] = {}
         with tempfile.TemporaryDirectory() as scratch:
             children = []
             for number in range(self.workers):
@@ -114,7 +114,7 @@ class Runner:
             for pid, result in children:
                 os.waitpid(pid, 0)
                 for test, (lines, seconds) in json.loads(result.read_text()).items():
-                    touched[test] = Touched(lines, seconds)
+                    touched[test] = Coverage(lines, seconds)
         return touched
 
     def _trace(self, tests: list[str], files: set[str], scratch: str, result: Path) -> None:
@@ -240,7 +240,7 @@ class Runner:
 class Job:
     """One mutation, and the tests that may detect it."""
 
-    def __init__(self, mutation: Mutation, tree: ast.Module, touched: dict[str, Touched], tests: Callable[[Mutation], list[str]]) -> None:
+    def __init__(self, mutation: Mutation, tree: ast.Module, touched: dict[str, Coverage], tests: Callable[[Mutation], list[str]]) -> None:
         self.mutation = mutation
         self.touched = touched
         self._tree = tree

@@ -10,7 +10,7 @@ import pytest
 
 from bench import native, rows, table
 from bench.data import FLOOR_TOPIC, summary
-from bench.load import KEPT_FIELDS, LoadError, compared, generate, ratios, warm, without_groups
+from bench.load import KEPT_FIELDS, LoadError, compared, generate, is_warm, ratios, without_groups
 from bench.native import BuildError, Tools, tools
 from bench.servers import ServerError, floor, served_versions
 from tests.bench.one_topic import Topic
@@ -162,11 +162,11 @@ def test_a_disturbed_round_does_not_affect_the_ratio_of_minima() -> None:
 
 
 def test_kafka_is_warm_when_two_laps_cost_no_less_than_before() -> None:
-    assert not warm([1.0, 0.9], 100.0)
-    assert not warm([1.0, 0.8, 0.7, 0.6], 100.0)
-    assert not warm([1.0, 0.8, 0.79, 0.8], 10.0)  # two laps without a gain, but too little time
-    assert warm([1.0, 0.8, 0.79, 0.8], 100.0)
-    assert warm([1.0, 0.8, 0.6, 0.4], 1_000.0)  # the time limit ends the warm-up
+    assert not is_warm([1.0, 0.9], 100.0)
+    assert not is_warm([1.0, 0.8, 0.7, 0.6], 100.0)
+    assert not is_warm([1.0, 0.8, 0.79, 0.8], 10.0)  # two laps without a gain, but too little time
+    assert is_warm([1.0, 0.8, 0.79, 0.8], 100.0)
+    assert is_warm([1.0, 0.8, 0.6, 0.4], 1_000.0)  # the time limit ends the warm-up
 
 
 def test_both_builds_are_compared_with_kafka_in_one_run() -> None:
@@ -185,7 +185,7 @@ def test_compiled_produce_and_fetch_have_targets_relative_to_kafka() -> None:
     rates = {"ours": 50_000.0, "compiled": 70_000.0, "kafka": 50_000.0}
     result = summary(row, {name: [{figure.field: rate for figure in row.figures}] for name, rate in rates.items()})
     assert table.missed_targets(report(produce_small={"status": "measured", **result})) == ["produce-small CPU, compiled: 1.40 times Kafka's, at least 1.5"]
-    assert "OVER" in "\n".join(table.data(report(produce_small={"status": "measured", **result})))
+    assert "OVER" in "\n".join(table.data_lines(report(produce_small={"status": "measured", **result})))
 
 
 def test_ratios_are_taken_round_by_round() -> None:

@@ -26,14 +26,14 @@ def test_without_pyspark_the_row_has_that_reason(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(pipeline_row, "find_spec", lambda name: None if name == "pyspark" else find_spec(name))
     result = pipeline_row.measured(rows.PIPELINE_SPARK, None)
     assert result == {"status": "not measured", "reason": "pyspark is not installed: make setup-analyze adds it"}
-    lines = table.pipeline({"rows": {rows.PIPELINE_SPARK.name: result}})
+    lines = table.pipeline_lines({"rows": {rows.PIPELINE_SPARK.name: result}})
     assert lines == ["pipeline on Spark, local[1]: not measured: pyspark is not installed: make setup-analyze adds it"]
 
 
 def test_a_missed_pipeline_target_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline_row, "_run", lambda *arguments: rates(0.4, 0.07))
     result = pipeline_row.measured(rows.PIPELINE, None)
-    table_lines = table.pipeline({"rows": {rows.PIPELINE.name: result}})
+    table_lines = table.pipeline_lines({"rows": {rows.PIPELINE.name: result}})
     verdicts = [line.split()[-1] for line in table_lines[1:]]
     assert verdicts[:3] == ["ok", "ok", "MISSED"]
     assert list(table._missed_by_the_pipeline({"rows": {rows.PIPELINE.name: result}})) == ["pipeline-process all together: 0.07 M/CPU s, to be >= 0.08"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from project.again import FEW, PROPERTY, TIMES
+from project.again import PROPERTY, RERUN_FAILURES_MAX, RERUNS
 from project.test import read
 from tests.running import ROOT
 
@@ -32,9 +32,9 @@ def test_sound(): pass
 @pytest.mark.parametrize(
     ("fails", "tests", "workers", "runs", "passes"),
     [
-        pytest.param([1], FEW, "2", 1 + TIMES, True, id="a-few-once"),
-        pytest.param([1], FEW + 1, "0", 1, False, id="more-than-a-few"),
-        pytest.param([1, TIMES + 1], 1, "0", TIMES + 1, False, id="again-at-the-last-try"),
+        pytest.param([1], RERUN_FAILURES_MAX, "2", 1 + RERUNS, True, id="a-few-once"),
+        pytest.param([1], RERUN_FAILURES_MAX + 1, "0", 1, False, id="more-than-a-few"),
+        pytest.param([1, RERUNS + 1], 1, "0", RERUNS + 1, False, id="again-at-the-last-try"),
     ],
 )
 def test_a_failed_test_that_passes_alone_each_time_has_passed(fails: list[int], tests: int, workers: str, runs: int, passes: bool, tmp_path: Path) -> None:

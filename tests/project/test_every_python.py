@@ -89,7 +89,7 @@ def test_a_tally_believes_the_report_and_the_exit_code(
     fake_python(tmp_path / "bin", f"{write}exit {exit_code}", "").rename(tmp_path / "bin" / "python")
     monkeypatch.setattr(words, "ROOT", tmp_path)
     (tmp_path / "build").mkdir()
-    assert words.pytest(tmp_path, "3.12", "together", []) == tally
+    assert words.run_pytest(tmp_path, "3.12", "together", []) == tally
 
 
 def test_tests_marked_once_run_on_the_first_python_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_tests_marked_once_run_on_the_first_python_only(tmp_path: Path, monkeypa
         runs.append((minor, arguments[1], [argument.removeprefix("--ignore=tests/test_") for argument in arguments if argument.endswith(".py")]))
         return Tally(1, 0, 0, 0)
 
-    monkeypatch.setattr(words, "pytest", noting)
+    monkeypatch.setattr(words, "run_pytest", noting)
     monkeypatch.setattr(words, "ROOT", tmp_path)
     words.suite(Path("one"), "3.11", [], first=True)
     words.suite(Path("two"), "3.12", [], first=False)
