@@ -266,7 +266,7 @@ class WithoutCoordinator:
     def __init__(self) -> None:
         self.waits: list[float] = []
 
-    def coordinator(self, group: str, request: object, *, oldest: int = 0, timeout: float | None = None) -> object:
+    def send_to_coordinator(self, group: str, request: object, *, oldest: int = 0, timeout: float | None = None) -> object:
         self.waits.append(self.timeout if timeout is None else timeout)
         time.sleep(self.timeout)
         raise Failure(Exit.AGAIN, f"group {group}: no coordinator")

@@ -86,7 +86,7 @@ class Logs:
     """A stand-in for the reader of a group's notes and records from a broker."""
 
     group = "g"
-    recorded = True
+    records_complete = True
 
     def __init__(self, *group_records: GroupRecord, has_notes: bool = True) -> None:
         self.has_notes = has_notes
