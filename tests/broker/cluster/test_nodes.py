@@ -229,8 +229,8 @@ async def test_a_topic_is_created_while_the_controller_changes(three: Nodes, mon
     client, before = three.clients[getattr(three, through)], three.controller
     for id in three.served:
         store = three.broker(id).cluster._store
-        monkeypatch.setattr(store, "release", partial(loop.call_later, SLOW_SECONDS, store.release))
-        monkeypatch.setattr(store, "acquire", partial(loop.call_later, SLOW_SECONDS, store.acquire))
+        for name in ("release", "acquire"):
+            monkeypatch.setattr(store, name, partial(loop.call_later, SLOW_SECONDS, getattr(store, name)))
     for id in three.served:
         three.broker(id).cluster.members.drain(before, True)
     for number in range(8):
