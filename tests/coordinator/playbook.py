@@ -4,7 +4,7 @@
     def test_a_static_member_that_restarts_keeps_its_place(play):
         play.two_static()                                          # a/ia (leader) and b/ib, Stable in generation 1
         play.join("b'").expect(generation=1, id="b'", leader="a", members=[])
-        play.wrote("replacement")
+        play.expect_records("replacement")
         play.heartbeat("b").expect(FENCED_INSTANCE_ID)
         play.group_is(State.STABLE, generation=1, members=["a", "b'"])
 
@@ -19,18 +19,19 @@ c; `two_awaiting_assignment follower_awaits_assignment leader_rejoins two_loaded
 `joined(*names, static=, ...)` (CompletingRebalance) make others. `configure(...)` comes before anything else. Moments count from the end of the set-up.
 
 **Time**: `at(5_000)` after the set-up, `after(5_000)` from now; on the way `advance` runs at each `wake_at`, and members named
-by `alive("a", "b")` heartbeat every 2 s with the group's generation (`silent("a")` ends that). A timer of 0 ms needs `after(0)`.
+by `keep_alive("a", "b")` heartbeat every 2 s with the group's generation (`stop_heartbeats("a")` ends that). A timer of 0 ms needs `after(0)`.
 
 **Requests** (all take `group="g"`): `join sync heartbeat leave commit fetch describe listed delete offset_delete`. Each returns an
-object to check the reply with: `.expect(error, ...)` (the reply; `at=`: its moment), `.parks()` (no reply yet).
+object to check the reply with: `.expect(error, ...)` (the reply; `at=`: its moment), `.expect_parked()` (no reply yet).
 `play.expect("a", ...)` is about the actor's last request. `answers` lists requests in the order in which they were answered.
 
-**Records**: `wrote("assignments", "offset")` is everything written since the set-up or the last `wrote`, in order (`wrote()`: nothing), and
-returns the records; `as_record` in simulator/truths.py has all kinds. Notes: `noted(Kind.MEMBER_GONE, ...)`.
+**Records**: `expect_records("assignments", "offset")` is everything written since the set-up or the last `expect_records`, in order
+(`expect_records()`: nothing), and returns the records; `as_record` in simulator/truths.py has all kinds. Notes:
+`expect_note(Kind.MEMBER_GONE, ...)`.
 
 **State**: `group_is(...)`, `no_group()`, `session_left("a")`, `phase_left()`, `play.group()` (the core's own object).
 
-**The log** confirms at once. `hold_appends()` leaves facts in flight until `confirm()`; `log_fails(16)` suspends: held replies get the
+**The log** confirms at once. `hold_appends()` leaves facts in flight until `confirm()`; `fail_log(16)` suspends: held replies get the
 code, parked replies 16, facts that are not durable are void, and the shard is replayed. `failover()` (`written=True`: appends in
 flight reached the log), `unload()`, `load()`.
 
@@ -188,7 +189,7 @@ class Play(Requests):
         """As two_awaiting_assignment, but the follower b has sent its SyncGroup, which is returned."""
         self.two_awaiting_assignment(static=static, **options)
         parked = self.sync("b")
-        parked.parks()
+        parked.expect_parked()
         self._ready()
         return parked
 
@@ -196,7 +197,7 @@ class Play(Requests):
         """PreparingRebalance, begun by the leader's JoinGroup, which is returned."""
         self.two_static(**options)
         parked = self.join("a")
-        parked.parks()
+        parked.expect_parked()
         self._ready()
         return parked
 

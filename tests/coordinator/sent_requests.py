@@ -52,7 +52,7 @@ class SentRequest:
         """Whether the request has no reply yet: it waits for other members, or for the log."""
         return not self.answered
 
-    def parks(self) -> Self:
+    def expect_parked(self) -> Self:
         assert self.parked, f"{self}: answered with {show(self.reply)}"
         return self
 

@@ -121,7 +121,7 @@ class Stage:
         assert self.shard is not None, "the shard is not loaded"
         return self.shard
 
-    def policy(self, texts: dict[str, str] | None = None, request: str | None = None, group: str = "g") -> list[str]:
+    def set_policies(self, texts: dict[str, str] | None = None, request: str | None = None, group: str = "g") -> list[str]:
         """Replace the policies of a group; returns the reasons of a refusal, [] if accepted."""
         wrong = self._serving.set_policies(group, texts or {}, self.now, self.wall, request)
         self._end_step("policy")
@@ -185,7 +185,7 @@ class Stage:
             self._append("turn")
         self._confirm()
 
-    def log_fails(self, error: int = ErrorCode.NOT_COORDINATOR) -> None:
+    def fail_log(self, error: int = ErrorCode.NOT_COORDINATOR) -> None:
         """An append failed: the shard is suspended, and replayed at once from the durable facts."""
         shard = self._serving
         self.in_flight = []
@@ -242,18 +242,18 @@ class Stage:
             if isinstance(note.body, StateChange):
                 check_documented(note.body)
 
-    def wrote(self, *kinds: str) -> list[Record]:
+    def expect_records(self, *kinds: str) -> list[Record]:
         records, self._newest = self._newest, []
         assert [record.kind for record in records] == list(kinds)
         return records
 
-    def wrote_group(self, kind: str) -> GroupMetadataValue:
+    def expect_group_record(self, kind: str) -> GroupMetadataValue:
         """Expect exactly one new record, of this kind; returns the group that it stores."""
-        (record,) = self.wrote(kind)
+        (record,) = self.expect_records(kind)
         assert record.stored_group is not None
         return record.stored_group
 
-    def noted(self, kind: NoteKind, **body: Any) -> Note:
+    def expect_note(self, kind: NoteKind, **body: Any) -> Note:
         """Return the newest note of this kind since the set-up whose body has these values (actors by name)."""
         fields = {name: self.id_of(value) if isinstance(value, str) else value for name, value in body.items()}
         of_kind = [note for note in self.notes if note.kind == kind]
@@ -278,12 +278,12 @@ class Stage:
     def after(self, ms: int) -> Self:
         return self._until(self.now + ms)
 
-    def alive(self, *actors: str, group: str = "g") -> Self:
+    def keep_alive(self, *actors: str, group: str = "g") -> Self:
         self._alive += [(actor, group) for actor in actors]
         self._next_beat = self.now
         return self
 
-    def silent(self, *actors: str) -> Self:
+    def stop_heartbeats(self, *actors: str) -> Self:
         self._alive = [living for living in self._alive if living[0] not in actors]
         return self
 

@@ -22,16 +22,16 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 def test_offset_delete_for_an_unknown_group_is_refused(play: Play) -> None:
     play.offset_delete(("t0", 0)).expect(ErrorCode.GROUP_ID_NOT_FOUND, each=[])
     play.offset_delete(("t0", 0), group="").expect(ErrorCode.INVALID_GROUP_ID, each=[])
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("AD-02")
 def test_offsets_of_topics_that_consumers_subscribe_to_stay(play: Play) -> None:
     play.one_dynamic()
     play.commit("a", {("t0", 0): 5, ("t1", 0): 6})
-    play.wrote("offset", "offset")
+    play.expect_records("offset", "offset")
     play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE])
-    (record,) = play.wrote("offset tombstone")
+    (record,) = play.expect_records("offset tombstone")
     assert (record.topic, record.partition) == ("t1", 0)
     assert play.fetch_all() == {("t0", 0): 5}
 
@@ -50,9 +50,9 @@ def test_offsets_of_an_empty_group_can_be_deleted_even_when_missing(play: Play, 
     play.one_dynamic(type=type)
     play.commit("a", {("t0", 0): 5})
     play.leave("a").expect(ErrorCode.NONE)
-    play.wrote("offset", "empty group")
+    play.expect_records("offset", "empty group")
     play.offset_delete(("t0", 0), ("t0", 1), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.NONE] * 3)
-    play.wrote("offset tombstone")
+    play.expect_records("offset tombstone")
     assert play.fetch_all() == {}
     play.group_is(State.EMPTY)
 
@@ -69,7 +69,7 @@ def test_all_offsets_of_a_group_loaded_empty_can_be_deleted(play: Play) -> None:
 
 @scenario("AD-05")
 def test_subscriptions_are_unknown_during_the_first_join_phase(play: Play) -> None:
-    play.join("a", instance="ia").parks()
+    play.join("a", instance="ia").expect_parked()
     play.group_is(State.PREPARING)
     play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * 2)
 
@@ -90,7 +90,7 @@ def test_only_a_group_that_is_empty_can_be_deleted(play: Play, state: str, code:
     elif state == "stable":
         play.one_dynamic()
     elif state == "preparing":
-        play.join("a", instance="ia").parks()
+        play.join("a", instance="ia").expect_parked()
     elif state == "completing":
         play.two_awaiting_assignment()
     play.delete().expect(code)
@@ -102,9 +102,9 @@ def test_a_deleted_group_takes_its_offsets_along(play: Play) -> None:
     play.one_dynamic()
     play.commit("a", {("t0", 0): 1, ("t0", 1): 2, ("t1", 0): 3})
     play.leave("a").expect(ErrorCode.NONE)
-    play.wrote("offset", "offset", "offset", "empty group")
+    play.expect_records("offset", "offset", "offset", "empty group")
     play.delete().expect(ErrorCode.NONE)
-    records = play.wrote("offset tombstone", "offset tombstone", "offset tombstone", "group tombstone")
+    records = play.expect_records("offset tombstone", "offset tombstone", "offset tombstone", "group tombstone")
     assert {(record.topic, record.partition) for record in records[:3]} == {("t0", 0), ("t0", 1), ("t1", 0)}
     assert play.describe() == Description("Dead")
     play.failover()
@@ -158,11 +158,11 @@ def test_describe_of_an_empty_group_has_its_protocol_type(play: Play) -> None:
 def test_a_describe_of_an_unlogged_group_waits_for_the_log(play: Play) -> None:
     """Kafka replies that the group does not exist. Here the reply has the new group, and waits until the group is in the log."""
     play.hold_appends()
-    play.join("a", instance="ia").parks()
+    play.join("a", instance="ia").expect_parked()
     assert play.describe().state == "PreparingRebalance"
     assert play.listed() == [ListedGroup("g", "consumer", "PreparingRebalance")]
     held = play.heartbeat("nobody", group="another")  # also a reply that does not depend on the facts in flight
-    held.parks()
+    held.expect_parked()
     play.confirm()
     held.expect(ErrorCode.UNKNOWN_MEMBER_ID)
 

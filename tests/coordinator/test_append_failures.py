@@ -22,25 +22,25 @@ FAILURES = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE]
 def assigning(play: Play) -> None:
     """Generation 8 of a group whose generation 7 is in the log: the follower is parked, the leader's assignments are in flight."""
     play.two_loaded_static()
-    play.join("m0").parks()
+    play.join("m0").expect_parked()
     play.join("m1").expect(generation=8)
-    play.sync("m1").parks()
+    play.sync("m1").expect_parked()
     play.hold_appends()
-    play.sync("m0", {"m0": 8, "m1": 9}).parks()
+    play.sync("m0", {"m0": 8, "m1": 9}).expect_parked()
 
 
 @scenario("AF-01")
 @pytest.mark.parametrize("failure", FAILURES)
 def test_assignments_that_the_log_refuses_reach_no_member(play: Play, failure: int) -> None:
     assigning(play)
-    play.log_fails(failure)
+    play.fail_log(failure)
     play.expect("m0", failure)
     play.expect("m1", failure)
     play.group_is(State.STABLE, generation=7, members=["m0", "m1"])
     play.heartbeat("m0", 8).expect(ErrorCode.ILLEGAL_GENERATION)
     play.heartbeat("m0", 7).expect(ErrorCode.NONE)
     assert (play.session_left("m0"), play.session_left("m1")) == (10_000, 10_000)
-    play.join("m0").parks()
+    play.join("m0").expect_parked()
     play.join("m1").expect(generation=8)
     play.sync("m0", {"m0": 8, "m1": 9}).expect(ErrorCode.NONE, 8)
 
@@ -56,10 +56,10 @@ def test_assignments_too_large_for_a_batch_are_refused_and_all_members_rejoin(pl
     too_much_assigned(play)
     play.expect("b", ErrorCode.UNKNOWN_SERVER_ERROR)
     play.group_is(State.PREPARING, generation=1, members=["a", "b"])
-    play.wrote()
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.SYNC_FAILED)
+    play.expect_records()
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.SYNC_FAILED)
     play.heartbeat("a").expect(ErrorCode.REBALANCE_IN_PROGRESS)
-    play.join("a").parks()
+    play.join("a").expect_parked()
     play.join("b").expect(generation=2)
     play.expect("a", generation=2, members=["a", "b"])
 
@@ -76,12 +76,12 @@ def test_after_assignments_that_were_too_large_members_have_a_full_rebalance_tim
 def test_a_group_that_the_log_refuses_is_created_again_by_the_next_join(play: Play) -> None:
     play.hold_appends()
     parked = play.join("a", instance="ia")
-    parked.parks()
-    play.log_fails()
+    parked.expect_parked()
+    play.fail_log()
     parked.expect(ErrorCode.NOT_COORDINATOR, id="a")
     play.no_group()
-    play.join("a", id="").parks()
-    play.wrote("new group")
+    play.join("a", id="").expect_parked()
+    play.expect_records("new group")
     play.after(3_000).expect("a", generation=1, members=["a"])
 
 
@@ -89,8 +89,8 @@ def test_a_group_that_the_log_refuses_is_created_again_by_the_next_join(play: Pl
 def test_a_member_id_is_sent_after_its_group_is_durable(play: Play) -> None:
     play.hold_appends()
     held = play.join("p")
-    held.parks()
-    play.log_fails()
+    held.expect_parked()
+    play.fail_log()
     held.expect(ErrorCode.NOT_COORDINATOR, id="")
     play.no_group()
     play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="p")
@@ -100,7 +100,7 @@ def test_a_member_id_is_sent_after_its_group_is_durable(play: Play) -> None:
 def test_a_refusal_that_created_a_group_waits_for_the_log(play: Play) -> None:
     play.hold_appends()
     held = play.join("p", protocols=[])
-    held.parks()
+    held.expect_parked()
     play.confirm()
     held.expect(23, id="")
     play.group_is(State.EMPTY, generation=0)
@@ -112,8 +112,8 @@ def test_an_expiry_that_the_log_refuses_is_undone(play: Play) -> None:
     play.hold_appends()
     play.at(10_000).group_is(State.EMPTY, generation=2)
     held = play.heartbeat("a", 1)
-    held.parks()
-    play.log_fails()
+    held.expect_parked()
+    play.fail_log()
     held.expect(ErrorCode.NOT_COORDINATOR)
     play.group_is(State.STABLE, generation=1, members=["a"])
     assert play.session_left("a") == 10_000
@@ -126,8 +126,8 @@ def test_a_static_rejoin_that_the_log_refuses_keeps_the_old_member(play: Play, f
     play.two_static()
     play.hold_appends()
     held = play.join("a'", rebalance=7_000, session=6_500)
-    held.parks()
-    play.log_fails(failure)
+    held.expect_parked()
+    play.fail_log(failure)
     held.expect(failure, id="", generation=-1)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b"])
     member = play.group().members[play.id_of("a")]
@@ -141,7 +141,7 @@ def test_a_static_rejoin_too_large_for_a_batch_keeps_the_old_member(play: Play) 
     play.configure(batch_bytes_max=1_000)
     play.two_static()
     play.join("b'", metadata=bytes(1_000)).expect(ErrorCode.UNKNOWN_SERVER_ERROR, id="", generation=1, leader="a", type="consumer", protocol="range")
-    play.wrote()
+    play.expect_records()
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.heartbeat("b").expect(ErrorCode.NONE)
     play.heartbeat("b'").expect(ErrorCode.FENCED_INSTANCE_ID)
@@ -153,8 +153,8 @@ def test_a_commit_that_the_log_refuses_is_not_seen(play: Play, failure: int) -> 
     play.commit("a", {("t0", 0): 5})
     play.hold_appends()
     held = play.commit("a", {("t0", 0): 6, ("t0", 1): 1})
-    held.parks()
-    play.log_fails(failure)
+    held.expect_parked()
+    play.fail_log(failure)
     held.expect(failure)
     play.fetch("t0", 0).expect(5)
     play.fetch("t0", 1).expect(-1)
@@ -165,9 +165,9 @@ def test_a_commit_that_is_too_large_for_a_batch_is_refused_whole(play: Play) -> 
     play.configure(batch_bytes_max=1_000)
     play.one_static()
     play.commit("a", {("t0", 0): 5})
-    play.wrote("offset")
+    play.expect_records("offset")
     play.commit("a", {("t0", partition): 6 for partition in range(100)}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
-    play.wrote()
+    play.expect_records()
     assert play.fetch_all() == {("t0", 0): 5}
     play.commit("a", {("t0", 0): 7}).expect(ErrorCode.NONE)
 
@@ -177,7 +177,7 @@ def test_a_commit_that_is_too_large_makes_no_group(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
     play.commit(None, {("t0", partition): 6 for partition in range(100)}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.no_group()
-    play.wrote()
+    play.expect_records()
 
 
 @pytest.mark.parametrize("failure", [row("AF-10", failure) for failure in FAILURES])
@@ -185,8 +185,8 @@ def test_a_group_deletion_that_the_log_refuses_keeps_its_offsets(play: Play, fai
     play.commit(None, {("t0", 0): 5})
     play.hold_appends()
     held = play.delete()
-    held.parks()
-    play.log_fails(failure)
+    held.expect_parked()
+    play.fail_log(failure)
     held.expect(failure)
     assert play.fetch_all() == {("t0", 0): 5}
     play.delete().expect(ErrorCode.NONE)
@@ -209,7 +209,7 @@ def test_operations_of_one_batch_fail_together(play: Play) -> None:
     play.hold_appends()
     committed = play.commit(None, {("t0", 0): 6}, group="x")
     assigned = play.sync("a", {"a": 1, "b": 2})
-    play.log_fails()
+    play.fail_log()
     committed.expect(ErrorCode.NOT_COORDINATOR)
     assigned.expect(ErrorCode.NOT_COORDINATOR)
     play.expect("b", ErrorCode.NOT_COORDINATOR)
@@ -222,13 +222,13 @@ def test_a_request_after_an_append_in_flight_is_answered_as_if_it_had_succeeded(
     assigning(play)
     assert play.group().state == State.STABLE
     beat = play.heartbeat("m1", 8)
-    beat.parks()
+    beat.expect_parked()
     changed = play.join("m1", metadata=T0_T1)
-    changed.parks()
+    changed.expect_parked()
     play.confirm()
     play.expect("m0", ErrorCode.NONE, 8)
     beat.expect(ErrorCode.NONE)
-    changed.parks()
+    changed.expect_parked()
     play.group_is(State.PREPARING, generation=8)
     assert play.group().state != State.COMPLETING
 
@@ -236,8 +236,8 @@ def test_a_request_after_an_append_in_flight_is_answered_as_if_it_had_succeeded(
 @scenario("AF-01")
 def test_a_parked_newcomer_gets_not_coordinator_and_an_unknown_id_when_the_log_fails(play: Play) -> None:
     assigning(play)
-    play.join("p").parks()  # its id waits for the log too
-    play.log_fails()
+    play.join("p").expect_parked()  # its id waits for the log too
+    play.fail_log()
     play.expect("p", ErrorCode.NOT_COORDINATOR, id="")
     play.join("q").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)

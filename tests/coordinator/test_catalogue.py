@@ -32,7 +32,7 @@ def _exceptions() -> dict[str, Any]:
 
 
 @cache
-def carried() -> dict[str, str]:
+def scenarios_with_tests() -> dict[str, str]:
     """The scenario numbers that tests are marked with, by `scenario` or `row`; each with the last file that has it."""
     files: dict[str, str] = {}
     for path in sorted(TESTS.rglob("*.py")):
@@ -54,27 +54,27 @@ def test_scenario_numbers_are_unique() -> None:
 
 
 def test_tests_carry_numbers_of_the_catalogue() -> None:
-    assert not {number: file for number, file in carried().items() if number not in numbers()}
+    assert not {number: file for number, file in scenarios_with_tests().items() if number not in numbers()}
     assert not set(left_out()) - set(numbers())
 
 
 def test_scenarios_listed_as_left_out_have_no_tests() -> None:
-    assert not {number: carried()[number] for number in left_out() if number in carried()}
+    assert not {number: scenarios_with_tests()[number] for number in left_out() if number in scenarios_with_tests()}
 
 
 def test_pointers_lead_to_tested_scenarios() -> None:
     for number, targets in _exceptions()["pointers"].items():
         assert number in numbers()
         assert targets
-        assert not set(targets) - set(carried()), f"{number} points to a number without a test"
+        assert not set(targets) - set(scenarios_with_tests()), f"{number} points to a number without a test"
 
 
 def test_every_number_of_the_catalogue_is_accounted_for() -> None:
-    accounted = {*carried(), *left_out(), *_exceptions()["pointers"]}
+    accounted = {*scenarios_with_tests(), *left_out(), *_exceptions()["pointers"]}
     assert not [number for number in numbers() if number not in accounted]
 
 
 def test_the_search_for_numbers_finds_decorators_and_rows() -> None:
-    assert carried()["SR-01"] == "test_static_restart.py"
-    assert carried()["FE-13"] == "test_leave_group.py"
-    assert carried()["DJ-38"] == "test_new_groups.py"
+    assert scenarios_with_tests()["SR-01"] == "test_static_restart.py"
+    assert scenarios_with_tests()["FE-13"] == "test_leave_group.py"
+    assert scenarios_with_tests()["DJ-38"] == "test_new_groups.py"

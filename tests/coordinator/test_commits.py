@@ -26,7 +26,7 @@ def commit_error(play: Play, generation: int, member: str, instance: str | None,
 @scenario("OC-01")
 def test_a_commit_without_a_generation_makes_a_simple_group(play: Play) -> None:
     play.commit(None, {T00: 42}).expect(ErrorCode.NONE)
-    play.wrote("offset")
+    play.expect_records("offset")
     play.group_is(State.EMPTY, generation=0, members=[])
     assert play.group().protocol_type is None
     play.fetch().expect(42)
@@ -36,7 +36,7 @@ def test_a_commit_without_a_generation_makes_a_simple_group(play: Play) -> None:
 def test_a_commit_with_a_generation_does_not_make_a_group(play: Play, version: int, code: int) -> None:
     assert commit_error(play, 5, "m", None, version) == code
     play.no_group()
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("OC-04")
@@ -69,7 +69,7 @@ def test_a_commit_with_a_generation_to_an_empty_group_is_refused(play: Play) -> 
     ],
 )
 def test_commits_during_the_join_phase(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
-    play.join("m", instance="i").parks()
+    play.join("m", instance="i").expect_parked()
     play.group_is(State.PREPARING, generation=0)
     assert commit_error(play, generation, member, instance) == code
 
@@ -88,7 +88,7 @@ def test_commits_during_the_join_phase(play: Play, generation: int, member: str,
     ],
 )
 def test_commits_between_join_and_sync_are_refused(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
-    play.join("m", instance="i").parks()
+    play.join("m", instance="i").expect_parked()
     play.after(3_000).group_is(State.COMPLETING, generation=1)
     assert commit_error(play, generation, member, instance) == code
     assert play.fetch_all() == {}
@@ -109,7 +109,7 @@ def test_commits_between_join_and_sync_are_refused(play: Play, generation: int, 
     ],
 )
 def test_commits_to_a_stable_group(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
-    play.join("m", instance="i").parks()
+    play.join("m", instance="i").expect_parked()
     play.after(3_000).sync("m", {"m": 1}).expect(ErrorCode.NONE)
     play.group_is(State.STABLE, generation=1)
     assert commit_error(play, generation, member, instance) == code
@@ -137,17 +137,17 @@ def test_an_id_that_has_not_joined_may_not_commit(play: Play) -> None:
 def test_metadata_is_counted_in_utf_16(play: Play, text: str, count: int, fits: bool) -> None:
     play.commit(None, {T00: 5}, metadata=text * count).expect(ErrorCode.NONE, too_large=[] if fits else [T00])
     if fits:
-        play.wrote("offset")
+        play.expect_records("offset")
         play.fetch().expect(5, metadata=text * count)
     else:
-        play.wrote()
+        play.expect_records()
         play.fetch().expect(-1)
 
 
 @scenario("OC-12")
 def test_oversized_metadata_fails_only_its_own_partition(play: Play) -> None:
     play.commit(None, {("t0", 0): 5, ("t0", 1): 6}, metadata={("t0", 0): "m" * 4_097}).expect(ErrorCode.NONE, too_large=[("t0", 0)])
-    (record,) = play.wrote("offset")
+    (record,) = play.expect_records("offset")
     assert (record.topic, record.partition) == ("t0", 1)
 
 
@@ -162,7 +162,7 @@ def test_no_metadata_is_empty_metadata(play: Play) -> None:
 @scenario("OC-14")
 def test_a_retention_is_stored_with_the_offset(play: Play) -> None:
     play.commit(None, {T00: 5}, retention=1_000)
-    (record,) = play.wrote("offset")
+    (record,) = play.expect_records("offset")
     assert record.value is not None
     assert record.value[:2] == b"\0\1"
     play.fetch().expect(5, epoch=-1, commit_ms=play.now, expire_ms=play.now + 1_000)
@@ -174,7 +174,7 @@ def test_any_retention_can_be_stored(play: Play, retention: int) -> None:
     """As in Kafka, where the sum of time and retention overflows: an offset with the largest retention expires with the next sweep."""
     play.load()  # sweeps are scheduled once the shard serves
     play.commit(None, {T00: 5}, retention=retention).expect(ErrorCode.NONE)
-    play.wrote("offset")
+    play.expect_records("offset")
     play.after(play.config.offsets_retention_check_interval_ms)
     play.no_group()
 
@@ -188,7 +188,7 @@ def test_an_offset_with_a_retention_and_null_metadata_is_stored_with_empty_metad
 @scenario("OC-15", "OF-11")
 def test_a_leader_epoch_is_stored_with_the_offset(play: Play) -> None:
     play.commit(None, {T00: 5}, epoch=9)
-    (record,) = play.wrote("offset")
+    (record,) = play.expect_records("offset")
     assert record.value is not None
     assert record.value[:2] == b"\0\3"
     play.fetch().expect(5, epoch=9, commit_ms=play.now)
@@ -197,7 +197,7 @@ def test_a_leader_epoch_is_stored_with_the_offset(play: Play) -> None:
 @scenario("OC-17")
 def test_a_record_with_a_retention_has_no_room_for_the_leader_epoch(play: Play) -> None:
     play.commit(None, {T00: 5}, retention=1_000, epoch=9)
-    play.wrote("offset")
+    play.expect_records("offset")
     play.fetch().expect(5, epoch=-1, expire_ms=play.now + 1_000)
 
 
@@ -211,7 +211,7 @@ def test_offsets_may_belong_to_the_group_without_a_name(play: Play) -> None:
 def test_the_last_of_several_offsets_for_one_partition_counts(play: Play) -> None:
     twice = [("t0", [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(0, 4)])]
     play.commit_as_is(Commit("g", -1, "", None, twice)).expect(ErrorCode.NONE)
-    play.wrote("offset", "offset")
+    play.expect_records("offset", "offset")
     play.fetch().expect(4)
     play.failover()
     play.fetch().expect(4)
@@ -253,9 +253,9 @@ def test_an_offset_fetch_after_a_commit_in_flight_waits_and_returns_the_new_offs
     """Unlike in Kafka, every fetch waits for the log, whether or not it requires stable offsets."""
     play.commit(None, {T00: 5})
     play.hold_appends()
-    play.commit(None, {T00: 6}).parks()
+    play.commit(None, {T00: 6}).expect_parked()
     fetched = play.fetch()
-    fetched.parks()
+    fetched.expect_parked()
     play.confirm()
     fetched.expect(6)
 

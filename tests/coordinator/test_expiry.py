@@ -55,12 +55,12 @@ def test_offsets_of_a_group_are_kept_until_it_has_been_empty_for_the_retention(p
     play.after(3 * RETENTION)
     play.leave("a").expect(ErrorCode.NONE)
     emptied = play.now
-    play.wrote("offset", "empty group")
+    play.expect_records("offset", "empty group")
     sweep_until(play, emptied + RETENTION)
     play.after(emptied + RETENTION - 1 - play.now)
     play.fetch().expect(5)
     play.after(SWEEP)
-    play.wrote("offset tombstone", "group tombstone")
+    play.expect_records("offset tombstone", "group tombstone")
     play.no_group()
 
 
@@ -91,10 +91,10 @@ def test_a_simple_group_lives_as_long_as_its_newest_commit(play: Play) -> None:
     play.commit(None, {("t0", 0): 5})
     play.at(50_000).commit(None, {("t0", 1): 6})
     play.at(RETENTION)
-    play.wrote("offset", "offset", "offset tombstone")
+    play.expect_records("offset", "offset", "offset tombstone")
     assert play.fetch_all() == {("t0", 1): 6}
     play.at(RETENTION + 50_000)
-    play.wrote("offset tombstone", "group tombstone")
+    play.expect_records("offset tombstone", "group tombstone")
     play.no_group()
 
 
@@ -102,14 +102,14 @@ def old_offsets(play: Play, **options: object) -> Play:
     """A Stable group whose member subscribes to t0, with offsets of t0 and t1 as old as the retention."""
     play.one_dynamic(session=DAY, rebalance=DAY, **options)
     play.commit("a", {("t0", 0): 5, ("t1", 0): 6})
-    play.wrote("offset", "offset")
+    play.expect_records("offset", "offset")
     return play
 
 
 @scenario("EX-04")
 def test_offsets_of_unsubscribed_topics_expire_in_a_live_group(play: Play) -> None:
     age(old_offsets(play), RETENTION)
-    (record,) = play.wrote("offset tombstone")
+    (record,) = play.expect_records("offset tombstone")
     assert record.topic == "t1"
     assert play.fetch_all() == {("t0", 0): 5}
     play.group_is(State.STABLE)
@@ -122,14 +122,14 @@ def test_nothing_expires_during_a_rebalance(play: Play, joins: str, state: State
     play.group_is(state)
     age(play, RETENTION)
     play.group_is(state)
-    play.wrote()
+    play.expect_records()
 
 
 @pytest.mark.parametrize("how", [row("EX-06", {"type": "connect"}), row("EX-07", {"metadata": b"?"})])
 def test_nothing_expires_in_a_live_group_whose_topics_are_unknown(play: Play, how: dict[str, object]) -> None:
     """The topics are unknown if the protocol type is not `consumer`, or a subscription cannot be read."""
     age(old_offsets(play, **how), RETENTION)
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("EX-08")
@@ -154,18 +154,18 @@ def test_an_offsets_own_retention_may_exceed_the_default(play: Play) -> None:
 def test_an_empty_group_without_offsets_ends_with_the_first_sweep(play: Play) -> None:
     play.one_dynamic(session=DAY)
     play.leave("a").expect(ErrorCode.NONE)
-    play.wrote("empty group")
+    play.expect_records("empty group")
     play.after(SWEEP)
-    play.wrote("group tombstone")
+    play.expect_records("group tombstone")
     play.no_group()
 
 
 @scenario("EX-10", "JR-10")
 def test_a_pending_member_id_does_not_keep_a_group_from_expiring(play: Play) -> None:
     play.join("p", session=60_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
-    play.wrote("new group")
+    play.expect_records("new group")
     play.after(SWEEP)
-    play.wrote("group tombstone")
+    play.expect_records("group tombstone")
     play.no_group()
     play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.after(60_000)  # past the deadline of the pending id, which went with the group
@@ -175,9 +175,9 @@ def test_a_pending_member_id_does_not_keep_a_group_from_expiring(play: Play) -> 
 def test_a_group_stays_until_its_last_offset_expires(play: Play) -> None:
     play.commit(None, {("t0", 0): 5}, retention=1_000)
     play.commit(None, {("t0", 1): 6})
-    play.wrote("offset", "offset")
+    play.expect_records("offset", "offset")
     play.after(SWEEP)
-    play.wrote("offset tombstone")
+    play.expect_records("offset tombstone")
     play.group_is(State.EMPTY)
     assert play.fetch_all() == {("t0", 1): 6}
 
@@ -201,9 +201,9 @@ def test_a_deleted_topics_offsets_are_removed_from_all_groups(play: Play) -> Non
     play.one_dynamic()
     play.commit("a", {("t0", 0): 1, ("t0", 1): 2, ("t1", 0): 3})
     play.commit(None, {("t0", 0): 4}, group="simple")
-    play.wrote("offset", "offset", "offset", "offset")
+    play.expect_records("offset", "offset", "offset", "offset")
     play.forget_topics("t0")
-    records = play.wrote("offset tombstone", "offset tombstone", "offset tombstone")
+    records = play.expect_records("offset tombstone", "offset tombstone", "offset tombstone")
     assert [(record.group, record.topic, record.partition) for record in records] == [("g", "t0", 0), ("g", "t0", 1), ("simple", "t0", 0)]
     assert play.fetch_all() == {("t1", 0): 3}
     play.group_is(State.STABLE)
@@ -214,15 +214,15 @@ def test_a_commit_after_a_topic_deletion_belongs_to_the_new_topic(play: Play) ->
     """A shard that was not loaded at the deletion is told of it late, perhaps twice: it must keep offsets committed since."""
     play.one_dynamic()
     play.commit("a", {("t0", 0): 1, ("t0", 1): 2})
-    play.wrote("offset", "offset")
+    play.expect_records("offset", "offset")
     moment = play.now
     play.after(1).commit("a", {("t0", 1): 3})
-    play.wrote("offset")
+    play.expect_records("offset")
     play.forget_topics("t0", moment=moment)
-    assert [record.partition for record in play.wrote("offset tombstone")] == [0]
+    assert [record.partition for record in play.expect_records("offset tombstone")] == [0]
     assert play.fetch_all() == {("t0", 1): 3}
     play.forget_topics("t0", moment=moment)
-    play.wrote()
+    play.expect_records()
 
 
 TOMBSTONE_BYTES = facts_bytes([(offset_key(offset_key_prefix("g", "t0"), 0), None)])
@@ -314,10 +314,10 @@ def test_a_sweep_ignores_groups_with_members_and_no_offsets(play: Play, state: s
     else:
         play.two_static(session=DAY, rebalance=DAY)
     if state == "preparing":
-        play.join("a").parks()
+        play.join("a").expect_parked()
     play._ready()
     play.after(3 * SWEEP)
-    play.wrote()
+    play.expect_records()
     play.group_is({"stable": State.STABLE, "completing": State.COMPLETING, "preparing": State.PREPARING}[state])
 
 
@@ -343,8 +343,8 @@ def test_an_expiry_that_the_log_refuses_happens_with_the_next_sweep(play: Play) 
     play.after(SWEEP)
     play.no_group()
     held = play.delete()
-    held.parks()
-    play.log_fails(ErrorCode.NOT_COORDINATOR)
+    held.expect_parked()
+    play.fail_log(ErrorCode.NOT_COORDINATOR)
     held.expect(ErrorCode.NOT_COORDINATOR)
     play.fetch().expect(5, expire_ms=play.now - SWEEP + 1_000)
     play.after(SWEEP)
@@ -360,7 +360,7 @@ def test_a_sweep_over_many_groups_runs_in_parts_and_visits_each_group_once(play:
     assert len(play.listed()) == 500
     play.after(1)
     assert play.listed() == []
-    assert len(play.wrote(*["offset tombstone", "group tombstone"] * len(names))) == 2 * len(names)
+    assert len(play.expect_records(*["offset tombstone", "group tombstone"] * len(names))) == 2 * len(names)
 
 
 # A wrong wall clock.
@@ -455,7 +455,7 @@ def test_commits_and_notes_have_the_wall_time_and_durations_do_not(play: Play) -
     play.after(1_000)
     play.leave("a").expect(ErrorCode.NONE)
     assert play.group().state_ms == play.now - 5 * DAY
-    removal = play.noted(NoteKind.MEMBER_GONE)
+    removal = play.expect_note(NoteKind.MEMBER_GONE)
     assert removal.at_ms == play.now - 5 * DAY
     assert removal.body.since_heartbeat_ms == 1_000  # type: ignore[attr-defined]
 

@@ -38,7 +38,7 @@ def test_a_loaded_follower_that_rejoins_unchanged_is_answered_at_once(play: Play
 @scenario("FO-03")
 def test_a_loaded_member_is_known_to_support_the_chosen_protocol_alone(play: Play) -> None:
     play.two_loaded()
-    play.join("m1", protocols=["range", "roundrobin"]).parks()
+    play.join("m1", protocols=["range", "roundrobin"]).expect_parked()
     play.group_is(State.PREPARING, generation=7)
 
 
@@ -53,7 +53,7 @@ def test_a_newcomer_to_a_loaded_group_must_know_its_protocol(play: Play) -> None
 def test_a_static_member_that_restarts_after_a_failover_keeps_its_place(play: Play) -> None:
     play.two_loaded_static()
     play.join("m1'", protocols=["range", "roundrobin"], session=30_000, rebalance=40_000).expect(generation=7, leader="m0", members=[])
-    stored = play.wrote_group("replacement").members[1]
+    stored = play.expect_group_record("replacement").members[1]
     assert (stored.member_id, stored.assignment) == (play.id_of("m1'"), b"\x02")
     assert (stored.session_timeout, stored.rebalance_timeout) == (30_000, 40_000)
     play.heartbeat("m1", 7).expect(ErrorCode.FENCED_INSTANCE_ID)
@@ -76,7 +76,7 @@ def test_a_loaded_group_empties_when_no_member_returns(play: Play) -> None:
     play.heartbeat("m1").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.at(14_999).group_is(State.PREPARING)
     play.at(15_000).group_is(State.EMPTY, generation=8, members=[])
-    play.wrote("empty group")
+    play.expect_records("empty group")
 
 
 @scenario("FO-08")
@@ -85,14 +85,14 @@ def test_a_loaded_empty_group_has_no_members(play: Play) -> None:
     play.heartbeat("m0").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.join("m0", id="m0").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="m0")
     play.join("x").expect(ErrorCode.MEMBER_ID_REQUIRED)
-    play.join("x").parks()
+    play.join("x").expect_parked()
     play.after(3_000).expect("x", generation=4, members=["x"])
 
 
 @scenario("FO-09")
 def test_a_pending_member_id_is_unknown_after_a_failover(play: Play) -> None:
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
-    play.join("p").parks()
+    play.join("p").expect_parked()
     play.failover()
     play.group_is(State.EMPTY, generation=0)
     play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="p")
@@ -102,7 +102,7 @@ def test_a_pending_member_id_is_unknown_after_a_failover(play: Play) -> None:
 def rejoined_but_not_assigned(play: Play) -> None:
     """Generation 8 has joined, and the coordinator crashes before the log has that generation, as the leader has not assigned."""
     play.two_loaded()
-    play.join("m0").parks()
+    play.join("m0").expect_parked()
     play.join("m1").expect(generation=8)
     play.group_is(State.COMPLETING, generation=8)
     play.failover()
@@ -115,7 +115,7 @@ def test_after_a_failover_the_number_of_an_unassigned_generation_is_used_again(p
     play.sync("m0", generation=8).expect(ErrorCode.ILLEGAL_GENERATION)
     play.heartbeat("m0", 8).expect(ErrorCode.ILLEGAL_GENERATION)
     play.heartbeat("m0", 7).expect(ErrorCode.NONE)
-    play.join("m0").parks()
+    play.join("m0").expect_parked()
     play.join("m1").expect(generation=8, members=[])
     play.expect("m0", generation=8, leader="m0", members=["m0", "m1"])
 
@@ -123,22 +123,22 @@ def test_after_a_failover_the_number_of_an_unassigned_generation_is_used_again(p
 @scenario("FO-11")
 def test_a_newcomer_of_a_forgotten_generation_is_unknown(play: Play) -> None:
     play.two_loaded_static()
-    play.join("x", instance="ix").parks()
-    play.join("m0").parks()
+    play.join("x", instance="ix").expect_parked()
+    play.join("m0").expect_parked()
     play.join("m1").expect(generation=8)
     play.failover()
     play.sync("x", generation=8).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.join("x").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="x")
-    play.join("x'").parks()
+    play.join("x'").expect_parked()
 
 
 @scenario("FO-12")
 def test_a_static_member_that_restarted_during_a_forgotten_rebalance_is_not_fenced(play: Play) -> None:
     """The member's new id is in the log before its reply is sent. Kafka stores it only with the assignments, and fences the live process."""
     play.two_loaded_static()
-    play.join("m0").parks()
+    play.join("m0").expect_parked()
     play.join("m1'").expect(generation=8, id="m1'")
-    group_record = play.wrote_group("replacement in a rebalance")
+    group_record = play.expect_group_record("replacement in a rebalance")
     assert [member.member_id for member in group_record.members] == ["m0", play.id_of("m1'")]
     assert (group_record.generation, group_record.members[1].assignment) == (7, b"\x02")
     play.failover()
@@ -154,10 +154,10 @@ def test_a_leader_that_restarted_during_a_forgotten_rebalance_still_leads(play: 
     """As for a follower: the group record has the leader's new id before its reply is sent."""
     play.two_loaded_static()
     play.join("m0'").expect(generation=7, leader="m0'", members=["m0'", "m1"], skip=True)
-    play.wrote("replacement")
-    play.join("m1", metadata=b"\0\0\0\0\0\0\0\0\0\0").parks()
+    play.expect_records("replacement")
+    play.join("m1", metadata=b"\0\0\0\0\0\0\0\0\0\0").expect_parked()
     play.join("m0''").expect(generation=8, leader="m0''")
-    assert play.wrote_group("replacement in a rebalance").leader == play.id_of("m0''")
+    assert play.expect_group_record("replacement in a rebalance").leader == play.id_of("m0''")
     play.failover()
     play.heartbeat("m0''", 7).expect(ErrorCode.NONE)
 
@@ -167,7 +167,7 @@ def test_a_leader_that_restarted_during_a_forgotten_rebalance_still_leads(play: 
 def test_assignments_in_the_log_survive_a_failover_before_their_replies(play: Play, actor: str) -> None:
     play.follower_awaits_assignment()
     play.hold_appends()
-    play.sync("a", {"a": 1, "b": 2}).parks()
+    play.sync("a", {"a": 1, "b": 2}).expect_parked()
     play.failover(written=True)
     play.sync(actor, generation=1).expect(ErrorCode.NONE, 1 if actor == "a" else 2)
 
@@ -177,12 +177,12 @@ def test_a_departure_before_a_sync_is_forgotten_by_a_failover(play: Play) -> Non
     play.two_dynamic()
     play.leave("b").expect(ErrorCode.NONE)
     play.join("a").expect(generation=2, members=["a"])
-    play.wrote()
+    play.expect_records()
     play.failover()
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
-    play.alive("a").at(9_999).group_is(State.STABLE)
+    play.keep_alive("a").at(9_999).group_is(State.STABLE)
     play.at(10_000).group_is(State.PREPARING, members=["a"])
-    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
 
 
 @scenario("FO-15")
@@ -207,12 +207,12 @@ def test_a_static_rejoin_lost_in_a_failover_must_be_repeated(play: Play) -> None
     play.two_static()
     play.hold_appends()
     held = play.join("b'")
-    held.parks()
-    play.log_fails()
+    held.expect_parked()
+    play.fail_log()
     held.expect(ErrorCode.NOT_COORDINATOR, id="")
     play.heartbeat("b").expect(ErrorCode.NONE)
     play.join("b''").expect(generation=1, id="b''", members=[])
-    play.wrote("replacement")
+    play.expect_records("replacement")
     play.heartbeat("b").expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
@@ -307,12 +307,12 @@ def test_a_leader_with_assignments_in_flight_is_answered_once_when_the_shard_is_
     play.two_awaiting_assignment()
     play.hold_appends()
     held = play.sync("a", {"a": 1, "b": 2})
-    held.parks()
+    held.expect_parked()
     if orderly:
         play.unload()
         held.expect(ErrorCode.NONE, 1)
     else:
-        play.log_fails()
+        play.fail_log()
         held.expect(ErrorCode.NOT_COORDINATOR)
 
 

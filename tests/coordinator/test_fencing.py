@@ -18,7 +18,7 @@ def restarted(play: Play) -> Play:
     """Two static members; b' has replaced b."""
     play.two_static()
     play.join("b'").expect(generation=1)
-    play.wrote("replacement")
+    play.expect_records("replacement")
     return play
 
 
@@ -73,7 +73,7 @@ def test_leave_replies_by_identity(restarted: Play, id: str, instance: str | Non
 def test_commit_replies_by_identity(restarted: Play, id: str, instance: str | None, generation: int, error: int) -> None:
     restarted.commit(id, {("t0", 0): 5}, generation=generation, instance=instance).expect(error)
     restarted.fetch().expect(-1 if error else 5)
-    restarted.wrote(*([] if error else ["offset"]))
+    restarted.expect_records(*([] if error else ["offset"]))
 
 
 @scenario("FE-21")

@@ -29,7 +29,7 @@ def test_identity_comes_before_the_generation(play: Play, id: str, instance: str
     play.two_static()
     play.after(1_000).heartbeat(id, generation, instance=instance).expect(error)
     assert play.session_left("a") == (9_000 if error else 10_000)
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("HB-04")
@@ -68,19 +68,19 @@ def test_a_heartbeat_to_a_missing_group_is_refused(play: Play) -> None:
 @scenario("HB-09")
 def test_a_silent_static_member_expires_after_its_session(play: Play) -> None:
     play.two_static()
-    play.alive("a").at(9_999).group_is(State.STABLE, members=["a", "b"])
+    play.keep_alive("a").at(9_999).group_is(State.STABLE, members=["a", "b"])
     play.at(10_000).group_is(State.PREPARING, generation=1, members=["a"])
     play.heartbeat("b", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
-    play.noted(NoteKind.MEMBER_GONE, member_id="b", instance_id="ib", how=Removal.EXPIRED, since_heartbeat_ms=10_000, session_ms=10_000)
-    play.noted(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="b")
-    play.wrote()
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="b", instance_id="ib", how=Removal.EXPIRED, since_heartbeat_ms=10_000, session_ms=10_000)
+    play.expect_note(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="b")
+    play.expect_records()
 
 
 @scenario("HB-10")
 def test_an_expired_leader_is_replaced(play: Play) -> None:
     play.two_static()
-    play.alive("b").at(10_000).group_is(State.PREPARING, leader="b", members=["b"])
+    play.keep_alive("b").at(10_000).group_is(State.PREPARING, leader="b", members=["b"])
     play.join("b").expect(generation=2, leader="b", members=["b"])
 
 
@@ -89,7 +89,7 @@ def test_when_the_last_member_expires_the_group_is_empty(play: Play) -> None:
     play.one_static()
     play.at(9_999).group_is(State.STABLE)
     play.at(10_000).group_is(State.EMPTY, generation=2)
-    group_record = play.wrote_group("empty group")
+    group_record = play.expect_group_record("empty group")
     assert (group_record.protocol_type, group_record.generation, group_record.current_state_timestamp) == ("consumer", 2, play.now)
 
 
@@ -106,8 +106,8 @@ def test_a_heartbeat_in_the_last_moment_is_in_time(play: Play) -> None:
 def test_a_heartbeat_after_a_commit_in_flight_is_answered_together_with_it(play: Play) -> None:
     play.two_static()
     play.hold_appends()
-    commit = play.commit("a").parks()
-    beat = play.heartbeat("b", 1).parks()
+    commit = play.commit("a").expect_parked()
+    beat = play.heartbeat("b", 1).expect_parked()
     play.confirm()
     commit.expect()
     beat.expect()
@@ -117,7 +117,7 @@ def test_a_heartbeat_after_a_commit_in_flight_is_answered_together_with_it(play:
 @scenario("HB-14")
 def test_commits_alone_keep_a_member_alive(play: Play) -> None:
     play.two_static()
-    play.alive("a")
+    play.keep_alive("a")
     for ms in (9_000, 18_000, 27_000):
         play.at(ms).commit("b", generation=1).expect()
     play.at(36_999).group_is(State.STABLE, members=["a", "b"])
@@ -127,7 +127,7 @@ def test_commits_alone_keep_a_member_alive(play: Play) -> None:
 @scenario("HB-15")
 def test_offset_fetch_and_sync_do_not_renew_the_session(play: Play) -> None:
     play.two_static()
-    play.alive("a")
+    play.keep_alive("a")
     for ms in (3_000, 6_000, 9_000):
         play.at(ms)
         play.fetch().expect(-1)
@@ -138,7 +138,7 @@ def test_offset_fetch_and_sync_do_not_renew_the_session(play: Play) -> None:
 @scenario("HB-16")
 def test_a_replaced_members_session_expires_no_member(play: Play) -> None:
     play.two_static()
-    play.alive("a").at(5_000).join("b'").expect(generation=1)
+    play.keep_alive("a").at(5_000).join("b'").expect(generation=1)
     play.at(14_999).group_is(State.STABLE, generation=1, members=["a", "b'"])
     play.at(15_000).group_is(State.PREPARING, members=["a"])
     assert [note.body.member_id for note in play.notes if isinstance(note.body, MemberGone)] == [play.id_of("b'")]
@@ -174,7 +174,7 @@ def test_a_slow_log_extends_the_sync_timeout(play: Play) -> None:
     play.two_awaiting_assignment(rebalance=5_000)
     assert play.shard is not None
     play.shard.extends_deadlines = True
-    play.alive("a", "b").at(5_000).group_is(State.COMPLETING, members=["a", "b"])
+    play.keep_alive("a", "b").at(5_000).group_is(State.COMPLETING, members=["a", "b"])
     assert play.phase_left() == 5_000
     play.at(10_000).group_is(State.EMPTY)
 
@@ -200,7 +200,7 @@ def test_setting_the_wall_clock_neither_ends_nor_extends_sessions(play: Play, sk
 def test_a_suspended_shard_gives_each_member_a_full_session(play: Play) -> None:
     play.two_static()
     play.at(9_000)
-    play.log_fails(ErrorCode.NOT_COORDINATOR)
+    play.fail_log(ErrorCode.NOT_COORDINATOR)
     assert play.session_left("a") == play.session_left("b") == 10_000
 
 
@@ -208,6 +208,6 @@ def test_a_session_that_is_made_shorter_ends_in_time(play: Play) -> None:
     play.two_static(session=60_000)
     play.join("b'", session=6_000)
     assert play.session_left("b'") == 60_000
-    play.alive("a").after(1_000).heartbeat("b'", 1).expect()
+    play.keep_alive("a").after(1_000).heartbeat("b'", 1).expect()
     play.after(5_999).group_is(State.STABLE)
     play.after(1).group_is(State.PREPARING, members=["a"])

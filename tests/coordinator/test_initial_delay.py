@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 def test_a_member_alone_waits_for_the_initial_delay(play: Play) -> None:
     joining = play.join("a", instance="ia")
     play.at(2_999).group_is(State.PREPARING)
-    joining.parks()
+    joining.expect_parked()
     play.at(3_000)
     joining.expect(generation=1)
 
@@ -24,7 +24,7 @@ def test_a_member_alone_waits_for_the_initial_delay(play: Play) -> None:
 def test_new_members_extend_the_delay_up_to_the_rebalance_timeout(play: Play) -> None:
     first = play.join("a", rebalance=7_000, version=3)
     for name, ms in (("b", 100), ("c", 3_100), ("d", 6_100)):
-        play.at(ms).join(name, version=3).parks()
+        play.at(ms).join(name, version=3).expect_parked()
     play.at(20_000)
     first.expect(generation=1, members=["a", "b", "c", "d"], at=7_000)
 
@@ -49,8 +49,8 @@ def test_each_new_member_extends_the_initial_delay_once(play: Play) -> None:
 @scenario("IR-05")
 def test_without_a_delay_simultaneous_joins_form_one_generation(play: Play) -> None:
     play.configure(group_initial_rebalance_delay_ms=0)
-    a = play.join("a", instance="ia").parks()
-    b = play.join("b", instance="ib").parks()
+    a = play.join("a", instance="ia").expect_parked()
+    b = play.join("b", instance="ib").expect_parked()
     play.after(0)
     a.expect(generation=1, members=["a", "b"], at=0)
     b.expect(generation=1, at=0)
@@ -98,12 +98,12 @@ def test_a_member_that_is_removed_changes_nothing_about_the_delay(play: Play) ->
 @scenario("IR-10")
 def test_a_join_phase_without_members_ends(play: Play) -> None:
     play.join("a", instance="ia")
-    play.wrote("new group")
+    play.expect_records("new group")
     play.leave(("", "ia")).expect()
     play.at(2_999).group_is(State.PREPARING, generation=0, members=[])
-    play.wrote()
+    play.expect_records()
     play.at(3_000).group_is(State.EMPTY, generation=1)
-    play.wrote("empty group")
+    play.expect_records("empty group")
 
 
 @scenario("IR-11")
@@ -111,7 +111,7 @@ def test_a_new_initial_phase_begins_after_all_members_left(play: Play) -> None:
     play.join("a", instance="ia")
     play.leave(("", "ia"))
     play.at(3_000)
-    rejoined = play.join("a'").parks()
+    rejoined = play.join("a'").expect_parked()
     play.at(20_000)
     rejoined.expect(generation=2, members=["a'"], at=6_000)
 
@@ -124,7 +124,7 @@ def test_an_initial_phase_that_used_up_its_extensions_does_not_shorten_the_next(
     play.group_is(State.EMPTY)
     joining = play.join("c", rebalance=5_000, version=3)
     play.at(1_999)
-    joining.parks()
+    joining.expect_parked()
     play.at(2_000)
     joining.expect(at=2_000)
 
@@ -133,7 +133,7 @@ def test_an_initial_phase_that_used_up_its_extensions_does_not_shorten_the_next(
 def test_a_member_that_joins_again_in_the_phase_changes_nothing_about_it(play: Play) -> None:
     play.join("a", version=3)
     play.at(1_000)
-    rejoined = play.join("a", metadata=T0_T1).parks()
+    rejoined = play.join("a", metadata=T0_T1).expect_parked()
     play.group_is(State.PREPARING, generation=0)
     play.at(20_000)
     rejoined.expect(generation=1, at=3_000)
@@ -145,7 +145,7 @@ def test_an_empty_group_that_is_joined_waits_again(play: Play) -> None:
     play.one_dynamic()
     play.leave("a")
     play.group_is(State.EMPTY, generation=2)
-    joining = play.join("b", instance="ib").parks()
+    joining = play.join("b", instance="ib").expect_parked()
     play.at(20_000)
     joining.expect(generation=3, at=3_000)
 

@@ -17,22 +17,22 @@ def test_a_leaving_member_causes_a_rebalance(play: Play) -> None:
     play.two_dynamic()
     play.leave("b").expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, generation=1, members=["a"])
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text="b")
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text="b")
     play.heartbeat("a").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").expect(generation=2, leader="a", members=["a"])
-    play.wrote()
+    play.expect_records()
 
 
 def test_a_leave_note_has_the_clients_reason(play: Play) -> None:
     play.two_dynamic()
     play.leave("b", reason="the deployment is over").expect(ErrorCode.NONE)
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: the deployment is over")
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: the deployment is over")
 
 
 def test_a_leave_reason_is_cut_to_fit_into_a_note(play: Play) -> None:
     play.two_dynamic()
     play.leave("b", reason="x" * 32_767).expect(ErrorCode.NONE)
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: {'x' * 32_767}"[:DETAIL_CHARS_MAX])
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: {'x' * 32_767}"[:DETAIL_CHARS_MAX])
 
 
 @scenario("LV-02")
@@ -48,11 +48,11 @@ def test_the_last_leave_is_answered_when_the_empty_group_is_durable(play: Play) 
     play.one_dynamic()
     play.hold_appends()
     leave_reply = play.leave("a")
-    leave_reply.parks()
+    leave_reply.expect_parked()
     play.confirm()
     leave_reply.expect(ErrorCode.NONE)
     play.group_is(State.EMPTY, generation=2, members=[])
-    group_record = play.wrote_group("empty group")
+    group_record = play.expect_group_record("empty group")
     assert (group_record.protocol_type, group_record.protocol, group_record.leader) == ("consumer", None, None)
 
 
@@ -62,7 +62,7 @@ def test_members_that_leave_in_one_request_cause_one_rebalance(play: Play) -> No
     sent = play.leave(("", "ia"), ("b", None), ("x", "ib"), ("", "zz"), ("", None), ("c", "ib"), ("gone", None))
     sent.expect(ErrorCode.NONE, ErrorCode.NONE, *[ErrorCode.UNKNOWN_MEMBER_ID] * 5)  # ("c", "ib") is unknown too, as b has just left and freed "ib"
     play.group_is(State.PREPARING, generation=1, leader="c", members=["c"])
-    play.wrote()
+    play.expect_records()
     play.join("c").expect(generation=2, leader="c", members=["c"])
 
 
@@ -71,7 +71,7 @@ def test_an_instance_that_is_named_twice_leaves_once(play: Play) -> None:
     play.three_static()
     play.leave(("", "ia"), ("", "ib"), ("", "ic"), ("", "ic")).expect(ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
     play.group_is(State.EMPTY, generation=2, members=[])
-    play.wrote("empty group")
+    play.expect_records("empty group")
 
 
 @scenario("LV-06")
@@ -96,24 +96,24 @@ def test_an_administrator_removes_an_instance_without_knowing_its_member_id(play
     play.two_static()
     play.leave(("", "ib")).expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, members=["a"])
-    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.ADMIN_REMOVED)
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.ADMIN_REMOVED)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="b", how=Removal.ADMIN_REMOVED)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.ADMIN_REMOVED)
 
 
 @scenario("LV-09")
 def test_a_leave_of_an_unknown_group_is_refused(play: Play) -> None:
     play.leave(("x", None), ("y", "iy")).expect(ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)
     play.no_group()
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("LV-10")
 def test_a_leave_of_an_empty_group_is_refused(play: Play) -> None:
     play.one_dynamic().leave("a")
-    play.wrote("empty group")
+    play.expect_records("empty group")
     play.leave("a").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.group_is(State.EMPTY, generation=2)
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("LV-11")
@@ -139,10 +139,10 @@ def test_a_departure_that_the_log_refuses_is_undone(play: Play) -> None:
     play.one_dynamic()
     play.hold_appends()
     leave_reply = play.leave("a")
-    play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    play.fail_log(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     leave_reply.expect_refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     play.group_is(State.STABLE, generation=1, members=["a"])
-    play.join("b", version=3).parks()
+    play.join("b", version=3).expect_parked()
     play.leave("a").expect(ErrorCode.NONE)
     play.expect("b", generation=2, leader="b", members=["b"])
 
@@ -158,8 +158,8 @@ def test_a_parked_join_is_answered_when_an_administrator_removes_its_member(play
 @scenario("LV-18")
 def test_an_administrator_removes_all_members(play: Play) -> None:
     play.two_static()
-    play.join("d", version=3).parks()
-    play.join("a").parks()
+    play.join("d", version=3).expect_parked()
+    play.join("a").expect_parked()
     play.join("b")
     play.expect("d", generation=2, members=[])
     play.leave(("", "ia"), ("", "ib"), ("d", None)).expect(ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE)
@@ -169,11 +169,11 @@ def test_an_administrator_removes_all_members(play: Play) -> None:
 @scenario("LV-19")
 def test_a_static_member_that_closes_sends_nothing_and_keeps_its_place_until_its_session_ends(play: Play) -> None:
     play.two_static()
-    play.alive("a").at(9_999)
+    play.keep_alive("a").at(9_999)
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.at(10_000)
     play.group_is(State.PREPARING, members=["a"])
-    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_the_last_member_of_a_batched_leave_is_named_as_the_cause(
     play.settled("a", "b", "c", static={"c"})
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.leave(*leavers)
-    play.noted(NoteKind.STATE_CHANGE, reason=cause, reason_text=about)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=cause, reason_text=about)
 
 
 def test_an_id_that_leaves_before_it_joined_is_noted_without_a_session(play: Play) -> None:
@@ -202,17 +202,17 @@ def test_an_id_that_leaves_before_it_joined_is_noted_without_a_session(play: Pla
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(2_000).leave("p", reason="not needed").expect(ErrorCode.NONE)
     defaults = {"instance_id": None, "since_heartbeat_ms": 0, "session_ms": 0}
-    play.noted(NoteKind.MEMBER_GONE, member_id="p", how=Removal.LEFT, client_reason="not needed", **defaults)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="p", how=Removal.LEFT, client_reason="not needed", **defaults)
     play.join("q").expect(ErrorCode.MEMBER_ID_REQUIRED)
-    play.alive("a").after(10_000)
-    play.noted(NoteKind.MEMBER_GONE, member_id="q", how=Removal.PENDING_EXPIRED, client_reason=None, **defaults)
+    play.keep_alive("a").after(10_000)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="q", how=Removal.PENDING_EXPIRED, client_reason=None, **defaults)
 
 
 def test_departures_beyond_the_note_limit_are_counted(play: Play) -> None:
     play.settled("a", "b")
     for name in ("p", "q"):
         play.join(name).expect(ErrorCode.MEMBER_ID_REQUIRED)
-    play.alive("a", "b").at(9_999)
+    play.keep_alive("a", "b").at(9_999)
     while spend_note_budget(play.group(), play.now):
         pass
     dropped = play.group().notes_dropped

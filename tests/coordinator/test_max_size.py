@@ -29,8 +29,8 @@ def size_one(play: Play) -> Play:
 def test_a_pending_member_of_a_full_group_is_refused_and_forgotten(size_two: Play) -> None:
     for name in ("a", "b", "c"):
         size_two.join(name).expect(ErrorCode.MEMBER_ID_REQUIRED)
-    size_two.join("a").parks()
-    size_two.join("b").parks()
+    size_two.join("a").expect_parked()
+    size_two.join("b").expect_parked()
     size_two.join("c").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_two.group_is(State.PREPARING, members=["a", "b"], pending=[])
     size_two.at(6_000)  # b extended the initial delay once
@@ -42,7 +42,7 @@ def test_a_pending_member_of_a_full_group_is_refused_and_forgotten(size_two: Pla
 def test_a_full_group_refuses_an_expired_member_id(size_one: Play) -> None:
     size_one.join("a").expect(ErrorCode.MEMBER_ID_REQUIRED)
     size_one.join("b").expect(ErrorCode.MEMBER_ID_REQUIRED)
-    size_one.join("a").parks()
+    size_one.join("a").expect_parked()
     size_one.at(3_000).group_is(State.COMPLETING, members=["a"], pending=["b"])
     size_one.join("b").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_one.group_is(State.COMPLETING, members=["a"], pending=[])
@@ -55,7 +55,7 @@ def test_a_full_group_hands_out_no_ids(size_two: Play) -> None:
     size_two.two_static()
     size_two.join("x").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_two.group_is(State.STABLE, generation=1, members=["a", "b"], pending=[])
-    size_two.wrote()
+    size_two.expect_records()
 
 
 @scenario("MX-04")
@@ -71,7 +71,7 @@ def test_a_full_group_refuses_even_a_static_member_that_restarts(size_two: Play)
     size_two.join("b'").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_two.heartbeat("b").expect(ErrorCode.NONE)
     size_two.group_is(State.STABLE, generation=1, members=["a", "b"])
-    size_two.wrote()
+    size_two.expect_records()
 
 
 @scenario("MX-06")
@@ -89,7 +89,7 @@ def test_a_static_member_may_restart_while_a_full_group_waits_for_rejoins(size_t
 
 def one_restarted_while_parked(play: Play) -> None:
     parked = play.leader_rejoins()
-    play.join("a'").parks()
+    play.join("a'").expect_parked()
     parked.expect(ErrorCode.FENCED_INSTANCE_ID, id="a")
 
 
@@ -101,7 +101,7 @@ def test_a_parked_static_member_may_restart_while_a_full_group_rebalances(size_t
 
 def b_came_too_late(play: Play) -> None:
     one_restarted_while_parked(play)
-    play.join("x", instance="ix").parks()
+    play.join("x", instance="ix").expect_parked()
     play.join("y", instance="iy").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     play.join("b").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
 
@@ -111,7 +111,7 @@ def test_a_late_member_is_removed_with_its_instance_when_newcomers_filled_the_gr
     b_came_too_late(size_two)
     size_two.group_is(State.PREPARING, members=["a'", "x"])
     assert set(size_two.group().static_members) == {"ia", "ix"}
-    size_two.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.OVER_MAX_SIZE)
+    size_two.expect_note(NoteKind.MEMBER_GONE, member_id="b", how=Removal.OVER_MAX_SIZE)
 
 
 @scenario("MX-10")
@@ -128,12 +128,12 @@ def test_a_full_group_accepts_a_newcomer_after_a_member_left(size_one: Play) -> 
     size_one.one_static()
     size_one.join("b", instance="ib").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_one.leave(("", "ia")).expect(ErrorCode.NONE)
-    size_one.join("b", id="").parks()
+    size_one.join("b", id="").expect_parked()
 
 
 @scenario("MX-12")
 def test_newcomers_are_counted_while_a_new_group_waits_for_them(size_one: Play) -> None:
-    size_one.join("a", instance="ia").parks()
+    size_one.join("a", instance="ia").expect_parked()
     size_one.join("b", instance="ib").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_one.at(3_000).expect("a", generation=1, members=["a"])
 
@@ -144,8 +144,8 @@ def test_a_loaded_group_above_the_maximum_rebalances_and_keeps_the_first_to_rejo
     size_two.group_is(State.PREPARING, generation=7, members=["m0", "m1", "m2"])
     assert size_two.phase_left() == 5_000
     size_two.heartbeat("m0").expect(ErrorCode.REBALANCE_IN_PROGRESS)
-    size_two.join("m0").parks()
-    size_two.join("m1").parks()
+    size_two.join("m0").expect_parked()
+    size_two.join("m1").expect_parked()
     size_two.join("m2").expect(ErrorCode.GROUP_MAX_SIZE_REACHED, id="")
     size_two.heartbeat("m2").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     size_two.at(4_999).group_is(State.PREPARING)
@@ -163,9 +163,9 @@ def test_a_loaded_group_at_its_maximum_size_does_not_rebalance(size_two: Play) -
 @scenario("MX-14")
 def test_static_members_that_do_not_rejoin_keep_a_loaded_group_above_the_maximum(size_two: Play) -> None:
     size_two.two_loaded_static(count=3)
-    size_two.alive("m2")
-    size_two.join("m0").parks()
-    size_two.join("m1").parks()
+    size_two.keep_alive("m2")
+    size_two.join("m0").expect_parked()
+    size_two.join("m1").expect_parked()
     size_two.at(5_000)
     size_two.expect("m0", generation=8, leader="m0", members=["m0", "m1", "m2"], at=5_000)
 
@@ -175,4 +175,4 @@ def test_an_empty_group_has_room_despite_pending_ids(size_one: Play) -> None:
     size_one.one_dynamic().leave("a").expect(ErrorCode.NONE)
     for name in ("p", "q", "r"):
         size_one.join(name).expect(ErrorCode.MEMBER_ID_REQUIRED)
-    size_one.join("q").parks()
+    size_one.join("q").expect_parked()

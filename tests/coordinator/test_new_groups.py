@@ -14,7 +14,7 @@ from tests.coordinator.playbook import T0_T1, Play, row, scenario
 def test_a_newcomer_gets_an_id_first_and_its_group_exists_from_then_on(play: Play) -> None:
     play.join("p", version=4).expect(ErrorCode.MEMBER_ID_REQUIRED, id="p", generation=-1, leader="", members=[])
     play.group_is(State.EMPTY, generation=0, members=[], pending=["p"])
-    group_record = play.wrote_group("new group")
+    group_record = play.expect_group_record("new group")
     assert (group_record.protocol_type, group_record.generation, group_record.protocol, group_record.leader) == ("", 0, None, None)
     assert group_record.current_state_timestamp == play.now
 
@@ -22,21 +22,21 @@ def test_a_newcomer_gets_an_id_first_and_its_group_exists_from_then_on(play: Pla
 @scenario("DJ-02")
 def test_a_newcomer_joins_with_its_id_and_leads_after_the_initial_delay(play: Play) -> None:
     play.join("p", version=4)
-    play.wrote("new group")
-    joining = play.join("p").parks()
+    play.expect_records("new group")
+    joining = play.join("p").expect_parked()
     play.group_is(State.PREPARING, pending=[])
     play.at(10_000)
     joining.expect(generation=1, leader="p", id="p", members=["p"], protocol="range", type="consumer", at=3_000)
-    play.wrote()
-    play.noted(NoteKind.MEMBER_JOIN, member_id="p")
-    play.noted(NoteKind.STATE_CHANGE, from_state=State.EMPTY, to_state=State.PREPARING, reason=Cause.NEW_MEMBER)
-    play.noted(NoteKind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.COMPLETING, reason=Cause.JOIN_TIMEOUT)
+    play.expect_records()
+    play.expect_note(NoteKind.MEMBER_JOIN, member_id="p")
+    play.expect_note(NoteKind.STATE_CHANGE, from_state=State.EMPTY, to_state=State.PREPARING, reason=Cause.NEW_MEMBER)
+    play.expect_note(NoteKind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.COMPLETING, reason=Cause.JOIN_TIMEOUT)
 
 
 @scenario("DJ-03")
 def test_an_old_client_is_added_at_once(play: Play) -> None:
-    joining = play.join("p", version=3).parks()
-    assert play.wrote_group("new group").members == []
+    joining = play.join("p", version=3).expect_parked()
+    assert play.expect_group_record("new group").members == []
     play.at(3_000)
     joining.expect(generation=1, at=3_000)
 
@@ -45,7 +45,7 @@ def test_an_old_client_is_added_at_once(play: Play) -> None:
 def test_an_unknown_id_makes_no_group(play: Play) -> None:
     play.join("x", id="x").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="x")
     play.no_group()
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("DJ-05")
@@ -60,14 +60,14 @@ def test_an_unused_member_id_expires_after_one_session(play: Play) -> None:
     play.join("p", version=4, session=6_000)
     play.at(5_999).group_is(State.EMPTY, generation=0, pending=["p"])
     play.at(6_000).group_is(State.EMPTY, generation=0, pending=[])
-    play.noted(NoteKind.MEMBER_GONE, member_id="p", how=Removal.PENDING_EXPIRED)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="p", how=Removal.PENDING_EXPIRED)
 
 
 @scenario("DJ-07")
 def test_a_second_join_replaces_a_parked_join_z2(play: Play) -> None:
     play.join("p", version=4)
     first = play.join("p")
-    second = play.join("p").parks()
+    second = play.join("p").expect_parked()
     first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=0)  # Kafka never answers this request
     play.at(3_000)
     second.expect(generation=1, members=["p"], at=3_000)
@@ -95,7 +95,7 @@ def test_an_id_of_a_dynamic_member_cannot_become_static_z8(play: Play) -> None:
     play.join("p", version=4)
     play.join("p", instance="ip").expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.group_is(State.EMPTY, pending=["p"])
-    play.join("p", instance=None).parks()
+    play.join("p", instance=None).expect_parked()
     play.group_is(State.PREPARING, members=["p"], pending=[])
 
 
@@ -103,23 +103,23 @@ def test_an_id_of_a_dynamic_member_cannot_become_static_z8(play: Play) -> None:
 def test_a_join_without_protocols_is_refused_but_makes_the_group(play: Play) -> None:
     play.join("p", protocols=[]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.group_is(State.EMPTY, generation=0, members=[], pending=[])
-    play.wrote("new group")
+    play.expect_records("new group")
 
 
 @scenario("DJ-12")
 def test_a_join_without_a_protocol_type_is_refused(play: Play) -> None:
     play.join("p", protocols=[])
-    play.wrote("new group")
+    play.expect_records("new group")
     play.join("q", type="").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("DJ-13")
 def test_an_empty_group_may_change_its_protocol_type(play: Play) -> None:
     play.one_dynamic()
     play.leave("a").expect()
-    play.wrote("empty group")
-    joining = play.join("b", protocols=["roundrobin"], type="connect", version=3).parks()
+    play.expect_records("empty group")
+    joining = play.join("b", protocols=["roundrobin"], type="connect", version=3).expect_parked()
     play.at(3_000)
     joining.expect(generation=3, type="connect", protocol="roundrobin", at=3_000)
 
@@ -141,13 +141,13 @@ def test_the_protocol_is_checked_before_an_id_is_handed_out(play: Play) -> None:
 def test_a_newcomer_starts_a_rebalance_with_the_present_members(play: Play) -> None:
     play.one_dynamic()
     play.join("b").expect(ErrorCode.MEMBER_ID_REQUIRED)
-    b = play.join("b").parks()
+    b = play.join("b").expect_parked()
     play.group_is(State.PREPARING, generation=1)
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     a = play.join("a")
     b.expect(generation=2, leader="a", members=[], id="b")
     a.expect(generation=2, leader="a", members=["a", "b"], id="a")
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("DJ-17")
@@ -158,12 +158,12 @@ def test_the_record_of_a_generation_has_the_end_of_its_join_phase(play: Play) ->
     play.join("a")
     joined_ms = play.now
     play.after(700)
-    b = play.sync("b", generation=2).parks()
+    b = play.sync("b", generation=2).expect_parked()
     a = play.sync("a", {"a": 1, "b": 2}, generation=2)
     a.expect(assignment=1)
     b.expect(assignment=2)
     play.group_is(State.STABLE, generation=2)
-    group_record = play.wrote_group("assignments")
+    group_record = play.expect_group_record("assignments")
     assert (group_record.generation, group_record.current_state_timestamp) == (2, joined_ms)
     assert [(member.member_id, member.assignment) for member in group_record.members] == [(play.id_of("a"), b"\1"), (play.id_of("b"), b"\2")]
 
@@ -171,10 +171,10 @@ def test_the_record_of_a_generation_has_the_end_of_its_join_phase(play: Play) ->
 @scenario("DJ-18")
 def test_a_leader_that_joins_again_unchanged_begins_a_rebalance(play: Play) -> None:
     play.two_dynamic()
-    a = play.join("a").parks()
+    a = play.join("a").expect_parked()
     play.join("b").expect(generation=2, members=[])
     a.expect(generation=2, members=["a", "b"])
-    play.noted(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.LEADER_REJOINED)
+    play.expect_note(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.LEADER_REJOINED)
 
 
 @scenario("DJ-19")
@@ -182,22 +182,22 @@ def test_a_follower_that_joins_again_unchanged_is_answered_at_once(play: Play) -
     play.two_dynamic()
     play.join("b").expect(generation=1, leader="a", members=[], id="b", protocol="range", type="consumer", at=0)
     play.group_is(State.STABLE, generation=1)
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("DJ-20")
 def test_a_follower_with_other_metadata_begins_a_rebalance(play: Play) -> None:
     play.two_dynamic()
-    play.join("b", metadata=T0_T1).parks()
+    play.join("b", metadata=T0_T1).expect_parked()
     play.group_is(State.PREPARING)
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
-    play.noted(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.MEMBER_METADATA_CHANGED)
+    play.expect_note(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.MEMBER_METADATA_CHANGED)
 
 
 @scenario("DJ-21")
 def test_a_changed_order_of_protocols_causes_a_rebalance(play: Play) -> None:
     play.two_dynamic(protocols=["range", "roundrobin"])
-    play.join("b", protocols=["roundrobin", "range"]).parks()
+    play.join("b", protocols=["roundrobin", "range"]).expect_parked()
     play.group_is(State.PREPARING)
 
 
@@ -230,7 +230,7 @@ def test_a_member_that_left_cannot_come_back_under_its_id(play: Play) -> None:
 @scenario("DJ-25")
 def test_a_second_parked_join_replaces_the_first_and_gets_the_generation_z2(play: Play) -> None:
     play.two_dynamic()
-    play.join("c", version=3).parks()
+    play.join("c", version=3).expect_parked()
     first = play.join("b")
     second = play.join("b", metadata=T0_T1)
     first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="")  # Kafka never answers this request
@@ -255,8 +255,8 @@ def test_the_join_phase_waits_for_pending_ids(play: Play) -> None:
     play.one_dynamic()
     play.join("p")
     play.join("q")
-    p = play.join("p").parks()
-    a = play.join("a").parks()
+    p = play.join("p").expect_parked()
+    a = play.join("a").expect_parked()
     q = play.join("q")
     a.expect(generation=2, members=["a", "p", "q"])
     p.expect(generation=2)
@@ -267,15 +267,15 @@ def test_the_join_phase_waits_for_pending_ids(play: Play) -> None:
 def test_an_id_that_expires_does_not_disturb_a_stable_group(play: Play) -> None:
     play.one_dynamic()
     play.join("p", session=6_000)
-    play.alive("a").at(5_999).group_is(State.STABLE, pending=["p"])
+    play.keep_alive("a").at(5_999).group_is(State.STABLE, pending=["p"])
     play.at(6_000).group_is(State.STABLE, generation=1, members=["a"], pending=[])
 
 
 @scenario("DJ-30")
 def test_an_old_client_that_tries_twice_is_two_members(play: Play) -> None:
     play.one_dynamic()
-    play.join("b", version=3).parks()
-    play.join("b2", version=3).parks()
+    play.join("b", version=3).expect_parked()
+    play.join("b2", version=3).expect_parked()
     play.join("a").expect(generation=2, members=["a", "b", "b2"])
 
 
@@ -299,10 +299,10 @@ def test_a_rejoining_leaders_new_timeouts_apply_to_the_next_generation(play: Pla
 @scenario("DJ-33")
 def test_a_member_that_is_refused_is_still_expected(play: Play) -> None:
     play.two_dynamic()
-    b = play.join("b", metadata=T0_T1).parks()
+    b = play.join("b", metadata=T0_T1).expect_parked()
     play.join("a", protocols=["sticky"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
     play.join("a", protocols=["range"], type="connect").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
-    b.parks()
+    b.expect_parked()
     play.join("a", type="consumer").expect(generation=2, members=["a", "b"])
     b.expect(generation=2)
 
@@ -322,16 +322,16 @@ def test_a_pending_id_before_the_assignment_causes_no_rebalance(play: Play) -> N
     waiting = play.follower_awaits_assignment()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.group_is(State.COMPLETING, generation=1)
-    waiting.parks()
+    waiting.expect_parked()
 
 
 @scenario("DJ-36")
 def test_a_new_member_while_assignments_are_awaited_begins_a_rebalance(play: Play) -> None:
     waiting = play.follower_awaits_assignment()
     play.join("p")
-    p = play.join("p").parks()
+    p = play.join("p").expect_parked()
     waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
-    play.join("a").parks()
+    play.join("a").expect_parked()
     play.join("b").expect(generation=2)
     play.expect("a", generation=2, members=["a", "b", "p"])
     p.expect(generation=2)
@@ -341,8 +341,8 @@ def test_a_new_member_while_assignments_are_awaited_begins_a_rebalance(play: Pla
 def test_a_second_sync_replaces_the_first_which_gets_rebalance_in_progress_z2(play: Play) -> None:
     first = play.follower_awaits_assignment()
     play.join("b").expect(generation=1, at=0)
-    first.parks()
-    second = play.sync("b").parks()
+    first.expect_parked()
+    second = play.sync("b").expect_parked()
     first.expect(ErrorCode.REBALANCE_IN_PROGRESS)  # Kafka never answers this request
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
     second.expect(assignment=2)

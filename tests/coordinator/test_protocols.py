@@ -37,10 +37,10 @@ def test_the_leader_gets_the_metadata_of_each_member_for_the_selected_protocol(p
 def test_a_pending_member_may_join_after_all_others_left(play: Play) -> None:
     """In PreparingRebalance with no members left, any protocol is accepted."""
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
-    play.join("a", protocols=["range"], version=3).parks()
+    play.join("a", protocols=["range"], version=3).expect_parked()
     play.leave("a")
     play.group_is(State.PREPARING, members=[], pending=["p"])
-    p = play.join("p", protocols=["sticky"]).parks()
+    p = play.join("p", protocols=["sticky"]).expect_parked()
     play.at(6_000)
     p.expect(generation=1, leader="p", members=["p"], at=6_000)
 
@@ -79,19 +79,19 @@ def the_leader_knows_one_more(play: Play) -> None:
 @scenario("PR-05")
 def test_the_first_member_of_a_rolling_protocol_upgrade_causes_no_rebalance(play: Play) -> None:
     the_leader_knows_one_more(play)
-    play.wrote("replacement")
+    play.expect_records("replacement")
     play.group_is(State.STABLE, generation=1, protocol="range")
 
 
 def all_know_one_more(play: Play) -> None:
     the_leader_knows_one_more(play)
-    play.join("b'", protocols=["cooperative-sticky", "range"]).parks()
+    play.join("b'", protocols=["cooperative-sticky", "range"]).expect_parked()
 
 
 @scenario("PR-06")
 def test_the_last_member_of_a_rolling_protocol_upgrade_causes_a_rebalance(play: Play) -> None:
     all_know_one_more(play)
-    play.wrote("replacement")
+    play.expect_records("replacement")
     play.group_is(State.PREPARING, generation=1, members=["a'", "b'"])
 
 
@@ -108,7 +108,7 @@ def test_another_member_leads_after_the_leader_left(play: Play) -> None:
     play.leave("a").expect(ErrorCode.NONE)
     survivors = {play.id_of("b"), play.id_of("c")}
     assert play.group().leader in survivors
-    play.join("b").parks()
+    play.join("b").expect_parked()
     leads = play.join("c").expect(generation=2).reply.leader
     assert leads in survivors
     play.expect("b", generation=2, leader=leads)
@@ -119,12 +119,12 @@ def test_another_member_leads_after_the_leader_left(play: Play) -> None:
 def test_a_leader_that_rejoins_keeps_leading(play: Play, cause: str) -> None:
     play.two_dynamic()
     if cause == "a newcomer":
-        play.join("c", version=3).parks()
-        play.join("b").parks()
+        play.join("c", version=3).expect_parked()
+        play.join("b").expect_parked()
     elif cause == "a follower that changed":
-        play.join("b", metadata=T0_T1).parks()
+        play.join("b", metadata=T0_T1).expect_parked()
     else:
-        play.join("a").parks()
+        play.join("a").expect_parked()
         play.join("b")
         play.expect("a", generation=2, leader="a")
         return
@@ -134,13 +134,13 @@ def test_a_leader_that_rejoins_keeps_leading(play: Play, cause: str) -> None:
 @scenario("PR-10")
 def test_a_leader_that_missed_the_join_phase_does_not_lead_again_when_it_is_back(play: Play) -> None:
     play.two_static()
-    play.alive("a")
-    play.join("b", metadata=T0_T1).parks()
+    play.keep_alive("a")
+    play.join("b", metadata=T0_T1).expect_parked()
     play.at(20_000).expect("b", generation=2, leader="b", members=["a", "b"])
     play.join("a").expect(generation=2, leader="b", members=[])
     play.sync("b", {"a": 1, "b": 2}).expect(ErrorCode.NONE, 2)
     play.sync("a").expect(ErrorCode.NONE, 1)
-    play.join("b").parks()
+    play.join("b").expect_parked()
     play.join("a").expect(generation=3, leader="b", members=[])
 
 
@@ -178,7 +178,7 @@ def test_the_join_phase_ends_for_any_subscription(play: Play, metadata: bytes, u
     play.one_dynamic(metadata=metadata)
     expected = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if unknown else ErrorCode.NONE
     play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[expected, expected])
-    play.join("b", version=3, metadata=metadata).parks()
+    play.join("b", version=3, metadata=metadata).expect_parked()
     play.join("a").expect(generation=2, members=["a", "b"])
 
 
@@ -193,7 +193,7 @@ def test_metadata_of_other_protocol_types_is_not_parsed(play: Play, metadata: by
 @scenario("PR-15")
 def test_when_the_first_member_of_a_new_group_leaves_a_parked_member_leads(play: Play) -> None:
     for name in ("a", "b", "c"):
-        play.join(name, instance=f"i{name}").parks()
+        play.join(name, instance=f"i{name}").expect_parked()
     play.leave("a").expect(ErrorCode.NONE)
     play.at(6_000)
     leader = play.group().leader

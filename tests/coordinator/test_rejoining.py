@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 @pytest.mark.parametrize(("session", "rebalance"), [(30_000, 20_000), (10_000, 40_000), (30_000, 40_000), (10_000, 20_000)])
 def test_each_timeout_of_a_member_that_joins_again_counts_from_then_on(play: Play, session: int, rebalance: int) -> None:
     play.two_dynamic()
-    play.join("b", session=session, rebalance=rebalance, metadata=T0_T1).parks()
+    play.join("b", session=session, rebalance=rebalance, metadata=T0_T1).expect_parked()
     assert play.phase_left() == rebalance
     play.join("a").expect(generation=2)
     assert (play.session_left("a"), play.session_left("b")) == (10_000, session)
@@ -35,19 +35,19 @@ def test_a_replaced_parked_join_does_not_complete_the_join_phase(play: Play, mon
 
 def test_a_join_note_says_whether_the_member_leads(play: Play) -> None:
     play.two_dynamic()
-    play.join("b", metadata=T0_T1, reason="more topics").parks()
-    play.noted(NoteKind.MEMBER_JOIN, member_id="b", leader=False, known_id=True, client_reason="more topics")
+    play.join("b", metadata=T0_T1, reason="more topics").expect_parked()
+    play.expect_note(NoteKind.MEMBER_JOIN, member_id="b", leader=False, known_id=True, client_reason="more topics")
     play.join("a").expect(generation=2)
-    play.noted(NoteKind.MEMBER_JOIN, member_id="a", leader=True, known_id=True)
-    play.join("c", version=3).parks()
-    play.noted(NoteKind.MEMBER_JOIN, member_id="c", leader=False, known_id=False)
+    play.expect_note(NoteKind.MEMBER_JOIN, member_id="a", leader=True, known_id=True)
+    play.join("c", version=3).expect_parked()
+    play.expect_note(NoteKind.MEMBER_JOIN, member_id="c", leader=False, known_id=False)
 
 
 def test_a_replacement_note_has_the_time_since_the_last_heartbeat(play: Play) -> None:
     play.two_static()
     play.at(1_000).heartbeat("b").expect(ErrorCode.NONE)
     play.at(4_000).join("b'").expect(generation=1)
-    play.noted(
+    play.expect_note(
         NoteKind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", since_heartbeat_ms=3_000, outcome=Replacement.NO_REBALANCE
     )
 
@@ -61,7 +61,7 @@ def test_notes_beyond_the_limit_are_counted(play: Play) -> None:
     assert play.group().notes_dropped == before + 1
     play.heartbeat("a")
     assert play.group().notes_dropped == before + 1
-    play.join("b'", metadata=T0_T1).parks()
+    play.join("b'", metadata=T0_T1).expect_parked()
     assert play.group().notes_dropped == before + 3  # the join, and the change of state
     play.join("a").expect(generation=2)
     assert play.group().notes_dropped == before + 5  # the join, and the change of state
@@ -73,16 +73,16 @@ def test_notes_beyond_the_limit_are_counted(play: Play) -> None:
 def test_a_parked_member_may_join_again_where_the_group_is_full(play: Play) -> None:
     play.configure(group_max_size=2)
     first = play.join("a", version=3)
-    play.join("b", version=3).parks()
-    play.join("a").parks()
+    play.join("b", version=3).expect_parked()
+    play.join("a").expect_parked()
     first.expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.group_is(State.PREPARING, members=["a", "b"])
 
 
 def test_a_newcomer_in_a_later_rebalance_does_not_prolong_the_first_phase_of_the_next_beginning(play: Play) -> None:
     play.one_dynamic()
-    play.join("b", version=3).parks()
-    play.join("c", version=3).parks()
+    play.join("b", version=3).expect_parked()
+    play.join("c", version=3).expect_parked()
     play.leave("a", "b", "c")
     play.group_is(State.EMPTY)
     joined = play.join("d", version=3)
@@ -94,16 +94,16 @@ def test_after_a_restart_the_other_members_that_have_not_synced_are_still_expect
     play.three_static(synced=["a"])
     play.join("b'").expect(generation=1)
     play.sync("b'").expect(ErrorCode.NONE, 2)
-    play.alive("a", "b'", "c").at(20_000)
+    play.keep_alive("a", "b'", "c").at(20_000)
     play.group_is(State.PREPARING, members=["a", "b'"])
-    play.noted(NoteKind.MEMBER_GONE, member_id="c", how=Removal.SYNC_TIMEOUT)
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.SYNC_TIMEOUT, reason_text="c")
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="c", how=Removal.SYNC_TIMEOUT)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.SYNC_TIMEOUT, reason_text="c")
 
 
 def test_a_static_member_may_restart_before_the_group_has_a_record(play: Play) -> None:
-    play.join("a", instance="ia").parks()
+    play.join("a", instance="ia").expect_parked()
     joined = play.join("a'")
-    joined.parks()
+    joined.expect_parked()
     play.after(6_000)
     joined.expect(generation=1, leader="a'", members=["a'"])
 
@@ -111,7 +111,7 @@ def test_a_static_member_may_restart_before_the_group_has_a_record(play: Play) -
 def test_the_leader_of_a_group_of_another_type_gets_all_members_in_each_generation(play: Play) -> None:
     play.two_dynamic(type="connect")
     for generation in (2, 3):
-        play.join("a").parks()
+        play.join("a").expect_parked()
         play.join("b").expect(generation=generation, members=[])
         play.expect("a", generation=generation, members=["a", "b"])
         play.sync("a", {"a": 1, "b": 2}).expect(ErrorCode.NONE, 1)
@@ -121,10 +121,10 @@ def test_the_leader_of_a_group_of_another_type_gets_all_members_in_each_generati
 def test_an_unused_pending_id_does_not_end_the_join_phase(play: Play) -> None:
     play.two_dynamic()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
-    play.alive("b")
+    play.keep_alive("b")
     parked = play.join("a")
     play.at(10_001)
-    parked.parks()
+    parked.expect_parked()
     play.group_is(State.PREPARING, members=["a", "b"], pending=[])
     play.at(20_000)
     parked.expect(generation=2, members=["a"])
@@ -133,11 +133,11 @@ def test_an_unused_pending_id_does_not_end_the_join_phase(play: Play) -> None:
 def test_a_refused_assignment_leaves_no_old_assignments_in_the_next_group_record(play: Play) -> None:
     play.configure(batch_bytes_max=2_000)
     play.two_dynamic()
-    play.join("a").parks()
+    play.join("a").expect_parked()
     play.join("b").expect(generation=2)
     play.sync("a", {"a": b"x" * 2_000}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.group_is(State.PREPARING)
-    play.join("a").parks()
+    play.join("a").expect_parked()
     play.join("b").expect(generation=3)
     play.group_is(State.COMPLETING)
     play.sync("a", {}).expect(ErrorCode.NONE, b"")

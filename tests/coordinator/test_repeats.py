@@ -96,7 +96,7 @@ def change_instance_id(play: Play) -> None:
 
 
 def reload_and_leave(play: Play) -> None:
-    play.log_fails()
+    play.fail_log()
     play.leave("a")
 
 
@@ -202,7 +202,7 @@ class Committing:
     def __init__(self, batch_bytes_max: int) -> None:
         self.play = Play()
         self.play.configure(batch_bytes_max=batch_bytes_max)
-        self.play.settled("a", "b", static=True).alive("a", "b")
+        self.play.settled("a", "b", static=True).keep_alive("a", "b")
         self.expected: Expected = {}
         self.durable: Expected | None = None  # while appends are in flight: the offsets before them
         self.number = self.repeated = 0
@@ -219,7 +219,7 @@ class Committing:
         self.repeated += play.repeated - before
         self.expected |= dict.fromkeys(places, (self.number, play.wall))
 
-    def look(self) -> None:
+    def check_offsets(self) -> None:
         state = self.play._of("g")
         assert state is not None
         stored = {(topic, partition): read_offset(value) for topic, partition, value in state.all_offsets()}
@@ -255,20 +255,20 @@ class Committing:
         self.durable = None
 
     def fail(self) -> None:
-        self.play.log_fails()
+        self.play.fail_log()
         if self.durable is not None:
             self.expected, self.durable = self.durable, None
 
     def end(self) -> None:
         self.confirm()
-        self.look()
+        self.check_offsets()
         self.play.failover()
-        self.look()
+        self.check_offsets()
 
 
 KINDS = [{PLACES[0]}, set(PLACES[:2]), set(PLACES[1:]), set(PLACES)]  # the partitions of a commit: few kinds, so that each commit is often repeated
 OTHERS: list[tuple[Any, ...]] = [
-    ("look",), ("rebalance",), ("delete",), ("forget",), ("hold", True), ("hold", False), ("confirm",), ("confirm",), ("fail",), ("wait", 1), ("wait", 3_000),
+    ("check_offsets",), ("rebalance",), ("delete",), ("forget",), ("hold", True), ("hold", False), ("confirm",), ("confirm",), ("fail",), ("wait", 1), ("wait", 3_000),
 ]  # fmt: skip
 
 
@@ -347,7 +347,7 @@ def test_a_member_silent_for_a_third_of_its_session_takes_the_usual_path(play: P
     else:
         assert beat.accept_slow(shard, play.now) == ErrorCode.NONE
     play._end_step(api)
-    play.alive("a").at(70_000)
+    play.keep_alive("a").at(70_000)
     gaps = [(member.max_gap_ms, member.count) for note in play.notes if isinstance(note.body, Heartbeats) for member in note.body.members]
     assert gaps == ([(gap_ms, 1)] if noted else [])
 
@@ -387,7 +387,7 @@ def test_a_shortened_session_applies_from_the_next_repeated_commit(play: Play) -
     for offset in range(2):
         play.commit("b", {("t0", 0): offset}).expect()
     assert play.repeated == 1
-    play.join("b", metadata=b"other", session=6_000).parks()
+    play.join("b", metadata=b"other", session=6_000).expect_parked()
     play.commit("b", {("t0", 0): 2}).expect()
     member = play.group().members[play.id_of("b")]
     assert member.scheduled_at <= member.deadline == play.now + 6_000
@@ -439,7 +439,7 @@ def test_a_heartbeat_before_the_assignment_takes_the_usual_path(play: Play) -> N
     play.two_awaiting_assignment(session=10_000, rebalance=120_000)
     two_heartbeats(play, "a")
     two_heartbeats(play, "b")
-    play.sync("b").parks()
+    play.sync("b").expect_parked()
     member = play.group().members[play.id_of("b")]
     for second in range(4, 40, 4):
         play.at(second * 1_000)

@@ -11,7 +11,7 @@ from coordinator.rules import RULES, StateRules
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play
-from tests.coordinator.test_catalogue import carried
+from tests.coordinator.test_catalogue import scenarios_with_tests
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -47,7 +47,7 @@ def test_every_cell_of_the_table_is_there_and_has_a_scenario() -> None:
         rule = getattr(RULES[state], column)
         assert callable(rule) or isinstance(rule, int), f"{state.name} x {column}"
         for number in getattr(SCENARIOS[state], column).split():
-            assert number in carried(), f"{state.name} x {column}: no test has {number}"
+            assert number in scenarios_with_tests(), f"{state.name} x {column}: no test has {number}"
 
 
 def test_an_empty_group_knows_no_member_and_no_instance() -> None:
@@ -67,7 +67,7 @@ def group_in_state(play: Play, state: State) -> None:
     else:
         play.two_static()
     play.group_is(state)
-    play.wrote(*(["empty group"] if state == State.EMPTY else []))
+    play.expect_records(*(["empty group"] if state == State.EMPTY else []))
 
 
 def test_a_pending_id_that_leaves_an_empty_group_changes_nothing(play: Play) -> None:
@@ -81,7 +81,7 @@ def test_a_pending_id_that_leaves_an_empty_group_changes_nothing(play: Play) -> 
 @pytest.mark.parametrize("static", [False, True])
 def test_a_newcomer_is_parked_in_every_state(play: Play, state: State, static: bool) -> None:
     group_in_state(play, state)
-    play.join("c", instance="ic" if static else None, version=9 if static else 3).parks()
+    play.join("c", instance="ic" if static else None, version=9 if static else 3).expect_parked()
     play.group_is(State.PREPARING)
     assert play.id_of("c") in play.group().members
 

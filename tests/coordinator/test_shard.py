@@ -61,13 +61,13 @@ def test_a_join_with_a_name_too_long_for_a_record_is_refused_without_a_group(pla
     group = how.get("group", "g")
     if group == LONG:
         play.no_group(group)
-        play.wrote()
+        play.expect_records()
     else:
         play.group_is(State.EMPTY, members=[], pending=[])
 
 
 def test_the_longest_storable_names_are_accepted(play: Play) -> None:
-    play.join("a", group=LONGEST, instance="x" * 32_765).parks()  # its id has a dash and one more character
+    play.join("a", group=LONGEST, instance="x" * 32_765).expect_parked()  # its id has a dash and one more character
     play.group_is(State.PREPARING, members=["a"], group=LONGEST)
 
 
@@ -81,7 +81,7 @@ def test_a_commit_to_a_group_name_too_long_for_a_record_is_refused(play: Play) -
 def test_a_commit_with_a_topic_name_too_long_for_a_record_is_refused_whole(play: Play) -> None:
     play.commit(None, {("t0", 0): 1, (LONG, 0): 2}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.no_group()
-    play.wrote()
+    play.expect_records()
 
 
 def test_generation_0_is_a_generation_and_makes_no_group(play: Play) -> None:
@@ -120,7 +120,7 @@ def test_a_heartbeat_is_late_from_more_than_a_third_of_the_session_on(play: Play
     play.heartbeat("a").expect()
     play.after(gap).heartbeat("a").expect()
     play.heartbeat("a").expect()
-    play.alive("a").after(60_000)
+    play.keep_alive("a").after(60_000)
     assert bool([note for note in play.notes if note.kind == NoteKind.HEARTBEATS]) == late
 
 
@@ -135,7 +135,7 @@ def test_heartbeat_and_commit_are_late_only_after_a_third_of_the_session(play: P
         assert shard.heartbeat("g", 1, id, None, play.now) == ErrorCode.NONE
     else:
         assert shard.commit(Commit("g", 1, id, None, []), play.now, play.wall) == ErrorCode.NONE
-    play.alive("a").after(70_000)
+    play.keep_alive("a").after(70_000)
     assert bool([note for note in play.notes if note.kind == NoteKind.HEARTBEATS]) == late
 
 
@@ -153,7 +153,7 @@ def test_a_join_repeated_unchanged_is_evaluated_again_in_a_rebalance(play: Play)
     """A follower's new rebalance timeout applies from the next rebalance on, also if its JoinGroup is passed as the same object again."""
     play.two_static(rebalance=20_000)
     play.join("b", rebalance=99_000).expect(generation=1)
-    play.join("a").parks()
+    play.join("a").expect_parked()
     play.join("b", rebalance=99_000).expect(generation=2)
     assert play.group().rebalance_timeout_ms == 99_000
 
@@ -172,7 +172,7 @@ def test_a_sync_for_another_protocol_is_refused_though_the_rest_is_right(play: P
 
 def test_refused_commits_to_a_missing_group_are_not_counted_for_its_successor(play: Play) -> None:
     play.commit("x", generation=5).expect(69)
-    play.join("a", version=3).parks()
+    play.join("a", version=3).expect_parked()
     play.after(20_000)
     assert not [note for note in play.notes if note.kind == NoteKind.COMMIT_REFUSED]
 
@@ -180,7 +180,7 @@ def test_refused_commits_to_a_missing_group_are_not_counted_for_its_successor(pl
 def test_a_session_begun_by_a_load_counts_no_heartbeat_gap(play: Play) -> None:
     play.two_loaded()
     play.after(1_000).heartbeat("m0").expect()
-    play.alive("m0", "m1").after(60_000)
+    play.keep_alive("m0", "m1").after(60_000)
     assert not [note for note in play.notes if note.kind == NoteKind.HEARTBEATS]
 
 

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 @scenario("SJ-01")
 def test_a_static_member_joins_at_once_under_an_id_made_from_its_instance(play: Play) -> None:
-    joining = play.join("a", instance="ia").parks()
-    play.wrote("new group")
+    joining = play.join("a", instance="ia").expect_parked()
+    play.expect_records("new group")
     play.at(3_000)
     joining.expect(generation=1, id="a", at=3_000)
     assert joining.member_id == "ia-a"
@@ -31,7 +31,7 @@ def test_a_static_follower_that_joins_again_unchanged_is_answered_at_once(play: 
 @scenario("SJ-03")
 def test_a_static_leader_that_joins_again_begins_a_rebalance(play: Play) -> None:
     play.two_static()
-    play.join("a").parks()
+    play.join("a").expect_parked()
     play.group_is(State.PREPARING)
 
 
@@ -61,7 +61,7 @@ def test_members_stay_static_through_a_round_without_instance_ids(play: Play) ->
     assert [member[1] for member in a.reply.members] == ["ia", "ib"]
     play.sync("a", {"a": 1, "b": 2}, generation=2, instance=None).expect(assignment=1)
     play.sync("b", generation=2, instance=None).expect(assignment=2)
-    assert [member.group_instance_id for member in play.wrote_group("assignments").members] == ["ia", "ib"]
+    assert [member.group_instance_id for member in play.expect_group_record("assignments").members] == ["ia", "ib"]
 
 
 @scenario("SJ-06")
@@ -84,9 +84,9 @@ def test_a_replaced_member_id_with_its_instance_id_is_fenced(play: Play) -> None
 
 @scenario("SJ-09")
 def test_the_empty_string_is_an_instance(play: Play) -> None:
-    first = play.join("a", instance="").parks()
+    first = play.join("a", instance="").expect_parked()
     assert play.id_of("a") == "-a"
-    second = play.join("a'", instance="").parks()
+    second = play.join("a'", instance="").expect_parked()
     first.expect(ErrorCode.FENCED_INSTANCE_ID, id="a")
     play.group_is(State.PREPARING, members=["a'"])
     play.at(3_000)
@@ -99,8 +99,8 @@ def test_an_instance_that_an_administrator_removed_joins_as_new(play: Play) -> N
     play.one_static()
     play.leave(("", "ia")).expect()
     play.group_is(State.EMPTY, generation=2)
-    play.wrote("empty group")
-    joining = play.join("a'").parks()
+    play.expect_records("empty group")
+    joining = play.join("a'").expect_parked()
     play.at(3_000)
     joining.expect(generation=3, at=3_000)
 
@@ -108,9 +108,9 @@ def test_an_instance_that_an_administrator_removed_joins_as_new(play: Play) -> N
 @scenario("SJ-11")
 def test_a_new_instance_begins_a_rebalance(play: Play) -> None:
     play.two_static()
-    c = play.join("c", instance="ic").parks()
+    c = play.join("c", instance="ic").expect_parked()
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
-    play.join("b").parks()
+    play.join("b").expect_parked()
     play.join("a").expect(generation=2, members=["a", "b", "c"])
     c.expect(generation=2, members=[])
 
@@ -121,4 +121,4 @@ def test_a_restart_with_a_protocol_of_its_own_is_refused_and_the_member_untouche
     play.join("b'", protocols=["roundrobin"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.heartbeat("b", 1).expect()
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
-    play.wrote()
+    play.expect_records()

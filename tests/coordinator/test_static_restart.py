@@ -20,14 +20,14 @@ def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
     play.after(1_000)
     play.join("b'").expect(generation=1, id="b'", leader="a", members=[], protocol="range", type="consumer", at=1_000)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b'"])
-    group_record = play.wrote_group("replacement")
+    group_record = play.expect_group_record("replacement")
     assert (group_record.generation, group_record.leader, group_record.current_state_timestamp) == (1, "ia-a", since_ms)
     assert [(member.member_id, member.group_instance_id, member.assignment) for member in group_record.members] == [
         ("ia-a", "ia", b"\1"),
         ("ib-b'", "ib", b"\2"),
     ]
     play.heartbeat("a", 1).expect()
-    note = play.noted(NoteKind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", outcome=Replacement.NO_REBALANCE)
+    note = play.expect_note(NoteKind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", outcome=Replacement.NO_REBALANCE)
     assert note.state == State.STABLE
 
 
@@ -35,9 +35,9 @@ def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
 def test_until_the_restart_is_durable_both_processes_wait_for_their_heartbeats_z17(play: Play) -> None:
     play.two_static()
     play.hold_appends()
-    restart = play.join("b'").parks()
-    old = play.heartbeat("b", 1).parks()
-    new = play.heartbeat("b'", 1).parks()
+    restart = play.join("b'").expect_parked()
+    old = play.heartbeat("b", 1).expect_parked()
+    new = play.heartbeat("b'", 1).expect_parked()
     play.confirm()
     restart.expect(generation=1, id="b'", leader="a")
     old.expect(ErrorCode.FENCED_INSTANCE_ID)
@@ -75,7 +75,7 @@ def test_the_old_process_is_unknown_when_it_leaves_its_instance_out(play: Play) 
 def test_a_restarted_leader_leads_and_skips_the_assignment(play: Play) -> None:
     play.two_static()
     play.join("a'").expect(generation=1, id="a'", leader="a'", members=["a'", "b"], skip=True)
-    assert play.wrote_group("replacement").leader == play.id_of("a'")
+    assert play.expect_group_record("replacement").leader == play.id_of("a'")
 
 
 @scenario("SR-07")
@@ -83,10 +83,10 @@ def test_a_restarted_leader_leads_and_skips_the_assignment(play: Play) -> None:
 def test_a_restarted_leaders_assignments_are_ignored(play: Play, assignments: dict[str, Bytes] | None) -> None:
     play.two_static()
     play.join("a'")
-    play.wrote("replacement")
+    play.expect_records("replacement")
     play.sync("a'", assignments, generation=1).expect(assignment=1)
     play.sync("b", generation=1).expect(assignment=2)
-    play.wrote()
+    play.expect_records()
 
 
 @pytest.mark.parametrize("version", [row("SR-08", 5), row("SR-08", 8)])
@@ -94,23 +94,23 @@ def test_an_old_client_that_led_gets_its_old_id_as_the_leader(play: Play, versio
     play.two_static()
     play.join("a'", version=version).expect(generation=1, id="a'", leader="a", members=[])
     play.group_is(State.STABLE, leader="a'")
-    play.wrote("replacement")
+    play.expect_records("replacement")
 
 
 @scenario("SR-09")
 def test_an_old_client_that_led_changes_nothing_by_syncing(play: Play) -> None:
     play.two_static()
     play.join("a'", version=5)
-    play.wrote("replacement")
+    play.expect_records("replacement")
     play.sync("a'", {"a'": 7, "b": 8}, generation=1).expect(assignment=1)
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("SR-10")
 def test_an_old_client_that_led_still_leads(play: Play) -> None:
     play.two_static()
     play.join("a'", version=5)
-    a = play.join("a'", version=9).parks()
+    a = play.join("a'", version=9).expect_parked()
     play.join("b").expect(generation=2, leader="a'")
     a.expect(generation=2, leader="a'", members=["a'", "b"])
 
@@ -119,7 +119,7 @@ def test_an_old_client_that_led_still_leads(play: Play) -> None:
 def test_an_old_follower_restarts_as_a_new_one_does(play: Play, version: int) -> None:
     play.two_static()
     play.join("b'", version=version).expect(generation=1, id="b'", leader="a", members=[])
-    play.wrote("replacement")
+    play.expect_records("replacement")
 
 
 @scenario("SR-12")
@@ -127,7 +127,7 @@ def test_a_restart_with_other_metadata_is_stored_without_a_rebalance(play: Play)
     play.two_static()
     play.join("b'", metadata=T0_T1).expect(generation=1)
     play.group_is(State.STABLE, generation=1)
-    assert [member.subscription for member in play.wrote_group("replacement").members] == [T0, T0_T1]
+    assert [member.subscription for member in play.expect_group_record("replacement").members] == [T0, T0_T1]
 
 
 @scenario("SR-13")
@@ -157,20 +157,20 @@ def test_a_join_after_a_restart_is_compared_with_the_restarts_metadata(play: Pla
 def test_a_restart_that_changes_the_choice_of_protocol_is_a_rebalance(play: Play) -> None:
     play.two_static(protocols=["range", "roundrobin"])
     play.group_is(State.STABLE, protocol="range")
-    restart = play.join("b'", protocols=["roundrobin"]).parks()
-    play.wrote()
+    restart = play.join("b'", protocols=["roundrobin"]).expect_parked()
+    play.expect_records()
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").expect(generation=2, protocol="roundrobin", members=["a", "b'"])
     restart.expect(generation=2, protocol="roundrobin", id="b'")
-    group_record = play.wrote_group("replacement in a rebalance")  # Kafka writes nothing before the leader's assignments
+    group_record = play.expect_group_record("replacement in a rebalance")  # Kafka writes nothing before the leader's assignments
     assert (group_record.generation, [member.member_id for member in group_record.members]) == (1, ["ia-a", "ib-b'"])
-    play.noted(NoteKind.STATIC_REPLACED, new_id="b'", outcome=Replacement.PROTOCOL_CHANGED)
+    play.expect_note(NoteKind.STATIC_REPLACED, new_id="b'", outcome=Replacement.PROTOCOL_CHANGED)
 
 
 @scenario("SR-17")
 def test_the_first_session_after_a_restart_is_as_long_as_the_old_ones_were(play: Play) -> None:
     play.two_static()
-    play.alive("a").at(5_000)
+    play.keep_alive("a").at(5_000)
     play.join("b'", session=30_000)
     assert play.session_left("b'") == 10_000
     play.at(12_000).group_is(State.STABLE, members=["a", "b'"])  # the old id's session ends without effect
@@ -182,10 +182,10 @@ def test_the_first_session_after_a_restart_is_as_long_as_the_old_ones_were(play:
 def test_two_restarts_in_a_row_are_both_answered_and_the_second_has_the_seat_z17(play: Play) -> None:
     play.one_static()
     play.hold_appends()
-    first = play.join("a'").parks()
-    second = play.join("a''").parks()
+    first = play.join("a'").expect_parked()
+    second = play.join("a''").expect_parked()
     play.confirm()
-    play.wrote("replacement", "replacement")
+    play.expect_records("replacement", "replacement")
     first.expect(generation=1, id="a'", leader="a'", skip=True, members=["a'"])  # Kafka: 82 at once
     second.expect(generation=1, id="a''", leader="a''", skip=True, members=["a''"])
     play.heartbeat("a'", 1).expect(ErrorCode.FENCED_INSTANCE_ID)
@@ -196,8 +196,8 @@ def test_two_restarts_in_a_row_are_both_answered_and_the_second_has_the_seat_z17
 def test_a_restart_that_cannot_be_stored_leaves_the_old_member_as_it_was_z17(play: Play) -> None:
     play.two_static()
     play.hold_appends()
-    restart = play.join("a'", rebalance=7_000, session=6_500).parks()
-    play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    restart = play.join("a'", rebalance=7_000, session=6_500).expect_parked()
+    play.fail_log(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     restart.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="", generation=-1)  # Kafka: generation 1, leader a
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b"])
     member = play.group().members[play.id_of("a")]
@@ -211,8 +211,8 @@ def test_a_restart_that_cannot_be_stored_leaves_the_old_member_as_it_was_z17(pla
 def test_a_restart_on_a_broken_disk_gets_not_coordinator_z17(play: Play) -> None:
     play.two_static()
     play.hold_appends()
-    restart = play.join("b'").parks()
-    play.log_fails(ErrorCode.NOT_COORDINATOR)
+    restart = play.join("b'").expect_parked()
+    play.fail_log(ErrorCode.NOT_COORDINATOR)
     restart.expect(ErrorCode.NOT_COORDINATOR, id="", generation=-1)
     play.heartbeat("b", 1).expect()
 
@@ -221,8 +221,8 @@ def test_a_restart_on_a_broken_disk_gets_not_coordinator_z17(play: Play) -> None
 def test_after_two_restarts_that_could_not_be_stored_the_old_id_has_the_seat_z16_z17(play: Play) -> None:
     play.one_static()
     play.hold_appends()
-    first, second = play.join("a'").parks(), play.join("a''").parks()
-    play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    first, second = play.join("a'").expect_parked(), play.join("a''").expect_parked()
+    play.fail_log(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     first.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
     second.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
     play.group_is(State.STABLE, members=["a"])  # Kafka: a', the id of no process
@@ -233,12 +233,12 @@ def test_after_two_restarts_that_could_not_be_stored_the_old_id_has_the_seat_z16
 def test_a_newcomer_after_a_restart_in_flight_sees_it_completed_z17(play: Play) -> None:
     play.two_static()
     play.hold_appends()
-    restart = play.join("b'").parks()
-    c = play.join("c", instance="ic").parks()
+    restart = play.join("b'").expect_parked()
+    c = play.join("c", instance="ic").expect_parked()
     play.group_is(State.PREPARING, generation=1)
     play.confirm()
     restart.expect(generation=1, id="b'")
-    a = play.join("a").parks()
+    a = play.join("a").expect_parked()
     play.join("b'").expect(generation=2)
     a.expect(generation=2, members=["a", "b'", "c"])
     c.expect(generation=2)
@@ -248,11 +248,11 @@ def test_a_newcomer_after_a_restart_in_flight_sees_it_completed_z17(play: Play) 
 def test_a_leader_that_rejoins_after_a_restart_in_flight_waits_for_it_z17(play: Play) -> None:
     play.two_static()
     play.hold_appends()
-    restart = play.join("b'").parks()
-    a = play.join("a").parks()
+    restart = play.join("b'").expect_parked()
+    a = play.join("a").expect_parked()
     play.confirm()
     restart.expect(generation=1, id="b'")  # Kafka: it counts as joined, and both get generation 2
-    a.parks()
+    a.expect_parked()
     play.join("b'").expect(generation=2)
     a.expect(generation=2, members=["a", "b'"])
 
@@ -261,13 +261,13 @@ def test_a_leader_that_rejoins_after_a_restart_in_flight_waits_for_it_z17(play: 
 def test_a_newcomer_after_a_failed_restart_append_is_refused_too_z17(play: Play) -> None:
     play.two_static()
     play.hold_appends()
-    restart = play.join("b'").parks()
-    c = play.join("c", instance="ic").parks()
-    play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    restart = play.join("b'").expect_parked()
+    c = play.join("c", instance="ic").expect_parked()
+    play.fail_log(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     restart.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
     c.expect(ErrorCode.NOT_COORDINATOR, id="c")
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
-    a = play.join("a").parks()
+    a = play.join("a").expect_parked()
     play.join("b").expect(generation=2)
     a.expect(generation=2, members=["a", "b"])
 
@@ -278,9 +278,9 @@ def test_no_generation_is_announced_after_a_failed_restart_append_z14_z17(play: 
     play.hold_appends()
     restart = play.join("b'")
     play.join("a")
-    retried = play.join("b'").parks()
+    retried = play.join("b'").expect_parked()
     assert play.group().generation == 2
-    play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    play.fail_log(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     restart.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
     retried.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
     play.expect("a", ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
@@ -292,8 +292,8 @@ def test_no_generation_is_announced_after_a_failed_restart_append_z14_z17(play: 
 def test_an_administrator_removes_a_member_whose_restart_is_in_flight_z17(play: Play) -> None:
     play.two_static()
     play.hold_appends()
-    restart = play.join("b'").parks()
-    removed = play.leave(("", "ib")).parks()
+    restart = play.join("b'").expect_parked()
+    removed = play.leave(("", "ib")).expect_parked()
     play.group_is(State.PREPARING, members=["a"])
     play.confirm()
     restart.expect(generation=1, id="b'")  # Kafka: 25
@@ -305,7 +305,7 @@ def test_an_administrator_removes_a_member_whose_restart_is_in_flight_z17(play: 
 def test_an_orderly_unload_waits_for_a_restart_in_flight_z17(play: Play) -> None:
     play.two_static()
     play.hold_appends()
-    restart = play.join("b'").parks()
+    restart = play.join("b'").expect_parked()
     play.unload()
     restart.expect(generation=1, id="b'")  # Kafka: 16
     play.load()
@@ -317,8 +317,8 @@ def test_an_orderly_unload_waits_for_a_restart_in_flight_z17(play: Play) -> None
 def test_a_restart_in_flight_does_not_count_as_joined_when_the_other_leaves_z17(play: Play) -> None:
     play.two_static()
     play.hold_appends()
-    restart = play.join("a'").parks()
-    play.leave("b").parks()
+    restart = play.join("a'").expect_parked()
+    play.leave("b").expect_parked()
     play.confirm()
     restart.expect(generation=1, id="a'", leader="a'", skip=True)  # Kafka: generation 2 at once
     play.heartbeat("a'", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -336,20 +336,20 @@ def test_a_rolling_restart_is_no_rebalance(play: Play) -> None:
         play.sync(new, generation=1).expect(assignment=number)
         for member in ("a'", "b" if name == "a" else "b'", "c'" if name == "c" else "c"):
             play.heartbeat(member, 1).expect()
-    play.wrote("replacement", "replacement", "replacement")
+    play.expect_records("replacement", "replacement", "replacement")
 
 
 @scenario("SR-30")
 def test_a_static_member_that_returns_after_its_session_is_a_newcomer(play: Play) -> None:
     play.three_static()
-    play.alive("a", "b").at(10_000)
+    play.keep_alive("a", "b").at(10_000)
     play.group_is(State.PREPARING, generation=1, members=["a", "b"])
-    c = play.join("c'").parks()
-    play.join("a").parks()
+    c = play.join("c'").expect_parked()
+    play.join("a").expect_parked()
     play.join("b").expect(generation=2)
     c.expect(generation=2, id="c'")
     play.expect("a", generation=2, members=["a", "b", "c'"])
-    group_record = play.wrote_group("replacement in a rebalance")  # c' was answered as a member, so the next coordinator must know it
+    group_record = play.expect_group_record("replacement in a rebalance")  # c' was answered as a member, so the next coordinator must know it
     assert [member.member_id for member in group_record.members] == ["ia-a", "ib-b", "ic-c'"]
 
 
@@ -359,7 +359,7 @@ def test_a_member_that_restarts_before_it_synced_is_not_waited_for_under_its_old
     play.sync("a", {"a": 1, "b": 2})
     play.join("b'").expect(generation=1)
     play.sync("b'", generation=1).expect(assignment=2)
-    play.alive("a", "b'").at(30_000)
+    play.keep_alive("a", "b'").at(30_000)
     play.group_is(State.STABLE, generation=1, members=["a", "b'"])  # Kafka: a rebalance when the sync timer fires
 
 
@@ -368,12 +368,12 @@ def test_a_member_that_restarts_and_never_syncs_is_removed_all_the_same(play: Pl
     play.two_awaiting_assignment()
     play.sync("a", {"a": 1, "b": 2})
     play.join("b'")
-    play.alive("a", "b'").at(19_999).group_is(State.STABLE, members=["a", "b'"])
+    play.keep_alive("a", "b'").at(19_999).group_is(State.STABLE, members=["a", "b'"])
     play.at(20_000).group_is(State.PREPARING, members=["a"])
 
 
 def test_an_unknown_instance_in_an_empty_group_is_a_newcomer(play: Play) -> None:
     play.one_static().at(10_000)
     play.group_is(State.EMPTY, generation=2)
-    play.join("a'").parks()
+    play.join("a'").expect_parked()
     play.group_is(State.PREPARING, members=["a'"])

@@ -40,7 +40,7 @@ def test_late_heartbeats_are_noted_once_a_minute(play: Play) -> None:
 
 def test_refused_commits_are_noted_ten_seconds_after_the_first(play: Play) -> None:
     play.two_static()
-    play.alive("a", "b")
+    play.keep_alive("a", "b")
     for _ in range(3):
         play.commit("b", generation=0).expect(ErrorCode.ILLEGAL_GENERATION)
     play.at(9_999).commit("x", generation=1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -70,7 +70,7 @@ def test_sums_have_a_limit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_group_with_too_many_notes_has_the_number_of_dropped_ones(play: Play) -> None:
     play.one_dynamic(session=1_800_000)
-    play.alive("a")
+    play.keep_alive("a")
     for number in range(1_500):
         play.commit(f"x{number}", generation=1)
     play.at(10_000)

@@ -67,7 +67,7 @@ class NotedPlay(Play):
     def suspend(self) -> None:
         """The log refuses an append: facts that are not durable are void, and the shard is replayed under the same epoch."""
         self.coordinator(ShardChange.SUSPENDED)
-        self.log_fails()
+        self.fail_log()
         self.now += 10
         self.coordinator(ShardChange.RESUMED)
 

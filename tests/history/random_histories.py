@@ -106,9 +106,9 @@ class RandomHistory:
     def expire(self) -> None:
         if self.names:
             alive = self.chance.sample(self.names, len(self.names) - 1)
-            self.play.alive(*alive)
+            self.play.keep_alive(*alive)
             self.play.after(10_100)
-            self.play.silent(*alive)
+            self.play.stop_heartbeats(*alive)
 
     def rejoin(self) -> None:
         if self.names:
@@ -171,15 +171,15 @@ class PolicyHistory(RandomHistory):
 
     def set_policies(self) -> None:
         chosen = self.chance.sample(sorted(POLICIES), self.chance.randint(0, 3))
-        self.play.policy({name: self.chance.choice(POLICIES[name]) for name in chosen})
+        self.play.set_policies({name: self.chance.choice(POLICIES[name]) for name in chosen})
 
     def fall_silent(self) -> None:
         """Let the sessions of all members end, or of all but one."""
         self.drop_removed()
         alive = self.chance.sample(self.names, min(len(self.names), self.chance.randint(0, 1)))
-        self.play.alive(*alive)
+        self.play.keep_alive(*alive)
         self.play.after(self.chance.choice((10_100, 12_000, 25_000)))
-        self.play.silent(*alive)
+        self.play.stop_heartbeats(*alive)
 
     def take_over(self) -> None:
         """Let the members that take over a seat join and sync in the present generation."""

@@ -47,7 +47,7 @@ def seats(entry: Rebalance | RebalancesMissing) -> list[tuple[object, ...]]:
     return [(move.partition, move.before and move.before.member_key, move.after and move.after.member_key) for move in moves]
 
 
-def until(rebalance: Rebalance) -> int:
+def end_or_forever(rebalance: Rebalance) -> int:
     return rebalance.ended_ms if rebalance.ended_ms >= 0 else FOREVER
 
 
@@ -124,7 +124,7 @@ def check(entries: list[Entry], truth: list[Entry], *, recorded: bool = True) ->
     gaps = [entry for entry in entries if isinstance(entry, RebalancesMissing)]
     completed = [rebalance for rebalance in real if rebalance.end in (End.STABLE, End.EMPTY)]
     for gap in gaps:
-        inside = [rebalance for rebalance in completed if gap.after_ms <= until(rebalance) and rebalance.began_ms <= gap.before_ms]
+        inside = [rebalance for rebalance in completed if gap.after_ms <= end_or_forever(rebalance) and rebalance.began_ms <= gap.before_ms]
         assert gap.count_min <= len(inside), f"{short(gap)} has only {inside}"
         if gap.after is not None:
             real_one = [rebalance for rebalance in real if rebalance.after is not None and rebalance.after.offset <= gap.after.offset][-1]
@@ -176,7 +176,7 @@ def at_end(entry: Entry) -> int:
     return entry.at_ms
 
 
-def led(play: NotedPlay, seed: int, kind: type[RandomHistory] = RandomHistory, *, suspended: bool = False) -> tuple[RandomHistory, list[Entry]]:
+def played_history(play: NotedPlay, seed: int, kind: type[RandomHistory] = RandomHistory, *, suspended: bool = False) -> tuple[RandomHistory, list[Entry]]:
     history = kind(play, seed, suspended=suspended)
     history.play_steps(40)
     truth = story_of("g", play.note_records, play.group_records, from_start=True, records_complete=True)
@@ -187,14 +187,14 @@ def led(play: NotedPlay, seed: int, kind: type[RandomHistory] = RandomHistory, *
 
 @pytest.mark.parametrize("seed", range(12))
 def test_folded_history_is_true_when_notes_are_lost(play: NotedPlay, seed: int) -> None:
-    history, truth = led(play, seed)
+    history, truth = played_history(play, seed)
     for damaged in damaged_histories(history, seed):
         check(damaged.story(), truth, recorded=bool(damaged.records))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 17, 30, 56])
 def test_a_history_with_policies_is_true_when_notes_are_lost(play: NotedPlay, seed: int) -> None:
-    history, truth = led(play, seed, PolicyHistory)
+    history, truth = played_history(play, seed, PolicyHistory)
     for damaged in damaged_histories(history, seed):
         check(damaged.story(), truth, recorded=bool(damaged.records))
 
@@ -202,7 +202,7 @@ def test_a_history_with_policies_is_true_when_notes_are_lost(play: NotedPlay, se
 @pytest.mark.parametrize("seed", range(4))
 def test_folded_history_is_true_after_suspensions_of_the_coordinator(play: NotedPlay, seed: int) -> None:
     """A suspension does not change the epoch, so only histories that still have all notes about the coordinator can show it."""
-    history, truth = led(play, seed, suspended=True)
+    history, truth = played_history(play, seed, suspended=True)
     coordinators = [note for note in play.note_records if not note.group]
     for damaged in damaged_histories(history, seed):
         if [note for note in damaged.notes if not note.group] != coordinators:
@@ -212,14 +212,14 @@ def test_folded_history_is_true_after_suspensions_of_the_coordinator(play: Noted
 
 # Hard cases found among 700 random histories: a generation undone by a restart, a coordinator without any remaining note, an
 # earlier group of the same name. (seed, number of the damaged history)
-FOUND = [(15, 445), (19, 250), (29, 85), (29, 134), (36, 136), (40, 457), (42, 2), (42, 401), (42, 484), (46, 520)]
-FOUND += [(66, 472), (68, 475), (75, 505), (113, 448), (117, 369), (123, 177), (132, 358), (149, 204), (167, 118), (198, 518)]
-FOUND += [(366, 144), (456, 136), (456, 436), (467, 240), (510, 228), (516, 240), (662, 186)]
+PAST_FAILURES = [(15, 445), (19, 250), (29, 85), (29, 134), (36, 136), (40, 457), (42, 2), (42, 401), (42, 484), (46, 520)]
+PAST_FAILURES += [(66, 472), (68, 475), (75, 505), (113, 448), (117, 369), (123, 177), (132, 358), (149, 204), (167, 118), (198, 518)]
+PAST_FAILURES += [(366, 144), (456, 136), (456, 436), (467, 240), (510, 228), (516, 240), (662, 186)]
 
 
-@pytest.mark.parametrize(("seed", "number"), FOUND)
+@pytest.mark.parametrize(("seed", "number"), PAST_FAILURES)
 def test_a_scan_reports_the_known_part_of_its_result(play: NotedPlay, seed: int, number: int) -> None:
-    history, truth = led(play, seed)
+    history, truth = played_history(play, seed)
     damaged = next(islice(damaged_histories(history, seed), number, None))
     check(damaged.story(), truth, recorded=bool(damaged.records))
 
@@ -257,7 +257,7 @@ def timeless(entry: Entry) -> object:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPlay, seed: int) -> None:
     """If notes are lost, only times order the entries of the two logs, so the order may change, but no duration."""
-    history, _ = led(play, seed)
+    history, _ = played_history(play, seed)
     chance = random.Random(seed)
     all_notes = DamagedHistory(play.note_records, play.group_records, recorded=True)
     for damaged in [all_notes] * 20 + list(islice(damaged_histories(history, seed), 0, None, 5)):

@@ -53,8 +53,8 @@ def only_rebalance(entries: list[Entry]) -> Rebalance:
 
 def test_an_absence_and_a_timely_return_are_shown(play: Play, story: ReadStory) -> None:
     play.two_static()
-    play.policy({"registration.timeout.ms": "15000"})
-    play.alive("a").at(13_000)
+    play.set_policies({"registration.timeout.ms": "15000"})
+    play.keep_alive("a").at(13_000)
     play.join("b'").expect(generation=1)
     absent, _, returned = story()
     assert isinstance(absent, AbsenceChanged)
@@ -65,7 +65,7 @@ def test_an_absence_and_a_timely_return_are_shown(play: Play, story: ReadStory) 
 
 def test_a_refused_instance_is_shown_with_the_instance_list(play: Play, story: ReadStory) -> None:
     play.one_static()
-    play.policy({"instance.ids": "ia", "roster.strict": "true"})
+    play.set_policies({"instance.ids": "ia", "roster.strict": "true"})
     play.join("x", instance="ix")
     (barred,) = story()
     assert isinstance(barred, InstanceRefused)
@@ -74,11 +74,11 @@ def test_a_refused_instance_is_shown_with_the_instance_list(play: Play, story: R
 
 def test_a_take_over_by_a_standby_is_shown(play: Play, story: ReadStory) -> None:
     play.two_static()
-    play.policy({"target.group.size": "2"})
-    play.alive("a", "b")
+    play.set_policies({"target.group.size": "2"})
+    play.keep_alive("a", "b")
     play.join("x", instance="ix")
     play.sync("x", generation=1)
-    play.alive("x").silent("b").at(12_000)
+    play.keep_alive("x").stop_heartbeats("b").at(12_000)
     play.join("x").expect(generation=1)
     play.sync("x", generation=1).expect(assignment=2)
     entries = story()
@@ -99,12 +99,12 @@ def test_a_take_over_by_a_standby_is_shown(play: Play, story: ReadStory) -> None
 
 def test_a_late_standby_is_shown(play: Play, story: ReadStory) -> None:
     play.two_static()
-    play.policy({"target.group.size": "2"})
-    play.alive("a", "b")
+    play.set_policies({"target.group.size": "2"})
+    play.keep_alive("a", "b")
     for name in "xy":
         play.join(name, instance=f"i{name}")
         play.sync(name, generation=1)
-    play.alive("x", "y")
+    play.keep_alive("x", "y")
     play.leave("b")
     play.at(10_000)
     late = [entry for entry in story() if isinstance(entry, StandbyChanged) and entry.step is StandbyStep.TOO_LATE]
@@ -119,7 +119,7 @@ def test_a_late_standby_is_shown(play: Play, story: ReadStory) -> None:
 
 
 def test_a_rebalance_that_makes_standbys_is_one(play: NotedPlay) -> None:
-    play.policy({"target.group.size": "1"})
+    play.set_policies({"target.group.size": "1"})
     for name in "ab":
         play.join(name, instance=f"i{name}")
     play.after(6_000)
@@ -133,9 +133,9 @@ def test_a_rebalance_that_makes_standbys_is_one(play: NotedPlay) -> None:
 
 def test_a_seat_of_an_absent_member_that_is_taken_does_not_split_the_rebalance(play: NotedPlay) -> None:
     play.three_static()
-    play.policy({"registration.timeout.ms": "60000"})
-    play.alive("a", "b").at(12_000)
-    play.policy({"registration.timeout.ms": "60000", "target.group.size": "2"})
+    play.set_policies({"registration.timeout.ms": "60000"})
+    play.keep_alive("a", "b").at(12_000)
+    play.set_policies({"registration.timeout.ms": "60000", "target.group.size": "2"})
     for name in "ab":
         play.join(name)
     play.sync("a", {"a": 1, "b": 2}, generation=2)
@@ -148,7 +148,7 @@ def test_a_seat_of_an_absent_member_that_is_taken_does_not_split_the_rebalance(p
 
 def test_the_last_absent_members_leave_in_one_rebalance(play: NotedPlay) -> None:
     play.two_static()
-    play.policy({"registration.timeout.ms": "15000"})
+    play.set_policies({"registration.timeout.ms": "15000"})
     play.at(40_000)
     entries = whole_story(play)
     assert not gaps(entries)
@@ -160,9 +160,9 @@ def test_the_last_absent_members_leave_in_one_rebalance(play: NotedPlay) -> None
 
 def test_the_unset_of_the_policy_is_the_cause_when_it_ends_absences(play: NotedPlay) -> None:
     play.three_static()
-    play.policy({"registration.timeout.ms": "60000"})
-    play.alive("a").at(12_000)
-    play.policy({"registration.timeout.ms": "none"})
+    play.set_policies({"registration.timeout.ms": "60000"})
+    play.keep_alive("a").at(12_000)
+    play.set_policies({"registration.timeout.ms": "none"})
     play.after(0)
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
@@ -189,16 +189,16 @@ def test_policies_leave_no_gaps(play: NotedPlay, seed: int) -> None:
 def test_policies_leave_no_gaps_after_a_compaction(play: NotedPlay, seed: int) -> None:
     """A policy record follows the group record in its batch, so the notes of that step name another offset than the group record's."""
     play.two_static()
-    play.policy({"target.group.size": "2", "registration.timeout.ms": "15000"})
+    play.set_policies({"target.group.size": "2", "registration.timeout.ms": "15000"})
     chance = random.Random(seed)
     for name in "xyz":
         play.join(name, instance=f"i{name}")
         play.sync(name, generation=1)
-    play.alive("a", "b", "x", "y", "z")
+    play.keep_alive("a", "b", "x", "y", "z")
     for name in chance.sample("bxyz", 3):
         play.leave(name)
         play.after(chance.choice((0, 700)))
-    play.silent("a", "b", "x", "y", "z").at(60_000)
+    play.stop_heartbeats("a", "b", "x", "y", "z").at(60_000)
     kept = play.group_records
     for first in range(len(kept) + 1):
         assert not gaps(story_of("g", play.note_records, kept[first:], from_start=True, records_complete=False)), first

@@ -102,7 +102,7 @@ def test_a_static_member_that_returns_with_other_protocols_is_the_cause(play: Pl
 
 
 def test_an_expired_member_is_named_with_how_long_it_was_silent(play: Play, story: ReadStory) -> None:
-    play.two_dynamic().alive("a")
+    play.two_dynamic().keep_alive("a")
     play.after(10_100)
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
@@ -167,7 +167,7 @@ def test_a_running_rebalance_is_shown_as_open(play: Play, story: ReadStory) -> N
 
 
 def test_members_that_did_not_rejoin_in_time_are_named(play: Play, story: ReadStory) -> None:
-    play.two_dynamic(rebalance=5_000, session=30_000).alive("a", "b")
+    play.two_dynamic(rebalance=5_000, session=30_000).keep_alive("a", "b")
     play.join("c", version=3, rebalance=5_000)
     play.join("a")
     play.after(5_100)

@@ -100,9 +100,9 @@ def test_an_aborted_round_is_counted(play: NotedPlay) -> None:
 
 
 def test_a_static_restart_saves_two_rebalances(play: NotedPlay) -> None:
-    play.two_static().alive("a", "b")
+    play.two_static().keep_alive("a", "b")
     play.after(30_000)
-    play.silent("b")
+    play.stop_heartbeats("b")
     play.after(4_000)
     play.join("b'")
     exact, inferred = exact_and_inferred(play)
@@ -131,7 +131,7 @@ def test_a_static_member_that_returns_with_other_protocols_saves_nothing(play: N
 
 
 def test_an_expired_static_member_that_returns_was_away_longer_than_its_session(play: NotedPlay) -> None:
-    play.two_static().alive("a")
+    play.two_static().keep_alive("a")
     play.after(10_100)
     play.join("a")
     play.sync("a", {"a": b""})

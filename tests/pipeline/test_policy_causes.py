@@ -35,8 +35,8 @@ def test_every_cause_has_a_colour_of_the_report() -> None:
 
 def test_absent_members_count_as_expired(play: NotedPlay) -> None:
     play.three_static()
-    play.policy({"registration.timeout.ms": "15000"})
-    play.alive("a").at(25_000)
+    play.set_policies({"registration.timeout.ms": "15000"})
+    play.keep_alive("a").at(25_000)
     episode = rebalanced(play, "a")
     assert (episode.cause, episode.confidence, episode.avoidable) == ("absences_ended", "exact", NO)
     assert (episode.joined, episode.left, episode.expired) == ([], [], ["ib", "ic"])
@@ -45,9 +45,9 @@ def test_absent_members_count_as_expired(play: NotedPlay) -> None:
 
 def test_absences_that_an_unset_policy_ends_are_not_called_too_long(play: NotedPlay) -> None:
     play.three_static()
-    play.policy({"registration.timeout.ms": "60000"})
-    play.alive("a").at(25_000)
-    play.policy()
+    play.set_policies({"registration.timeout.ms": "60000"})
+    play.keep_alive("a").at(25_000)
+    play.set_policies()
     play.after(0)
     episode = rebalanced(play, "a")
     assert (episode.cause, episode.confidence, episode.avoidable) == ("registration_unset", "exact", NO)
@@ -57,10 +57,10 @@ def test_absences_that_an_unset_policy_ends_are_not_called_too_long(play: NotedP
 
 def test_an_absent_static_member_that_returns_shows_the_needed_timeout(play: NotedPlay) -> None:
     play.two_static()
-    play.policy({"registration.timeout.ms": "15000"})
-    play.alive("a").at(25_000)
+    play.set_policies({"registration.timeout.ms": "15000"})
+    play.keep_alive("a").at(25_000)
     rebalanced(play, "a")
-    play.alive("a").at(40_000)
+    play.keep_alive("a").at(40_000)
     play.join("b'", instance="ib")
     rebalanced(play, "a", "b'")
     went, returned = with_verdicts(play)[-2:]
@@ -71,8 +71,8 @@ def test_an_absent_static_member_that_returns_shows_the_needed_timeout(play: Not
 
 def test_rebalances_for_newcomers_are_necessary(play: NotedPlay) -> None:
     play.one_static()
-    play.policy({"expansion.timeout.ms": "5000"})
-    play.alive("a")
+    play.set_policies({"expansion.timeout.ms": "5000"})
+    play.keep_alive("a")
     play.join("b", instance="ib")
     play.join("c", instance="ic")
     play.at(5_000)
@@ -83,7 +83,7 @@ def test_rebalances_for_newcomers_are_necessary(play: NotedPlay) -> None:
 
 def test_a_member_taken_off_the_list_was_removed_on_purpose(play: NotedPlay) -> None:
     play.two_static()
-    play.policy({"instance.ids": "ia", "roster.strict": "true"})
+    play.set_policies({"instance.ids": "ia", "roster.strict": "true"})
     episode = rebalanced(play, "a")
     assert (episode.cause, episode.left, episode.avoidable) == ("roster_changed", ["ib"], NO)
     assert episode.evidence == "members were removed from the strict list of instances: ib"
@@ -101,7 +101,7 @@ def test_a_requested_rebalance_quotes_the_operator(play: NotedPlay) -> None:
 
 def test_changed_topics_are_named(play: NotedPlay) -> None:
     play.one_static()
-    play.policy({"topics.watch": "true"})
+    play.set_policies({"topics.watch": "true"})
     assert play.shard is not None
     play.shard.topics_changed(["t0"], play.now, play.wall)
     play.after(0)
@@ -112,19 +112,19 @@ def test_changed_topics_are_named(play: NotedPlay) -> None:
 
 def test_a_seat_that_moves_to_a_standby_is_no_rebalance(play: NotedPlay) -> None:
     play.two_static()
-    play.policy({"target.group.size": "2"})
-    play.alive("a", "b")
+    play.set_policies({"target.group.size": "2"})
+    play.keep_alive("a", "b")
     play.join("x", instance="ix")
     play.sync("x", generation=1)
     before = len(with_verdicts(play))
-    play.alive("x").silent("b").at(12_000)
+    play.keep_alive("x").stop_heartbeats("b").at(12_000)
     play.join("x").expect(generation=1)
     play.sync("x", generation=1).expect(assignment=2)
     assert len(with_verdicts(play)) == before
 
 
 def test_a_rebalance_that_makes_standbys_is_one_row(play: NotedPlay) -> None:
-    play.policy({"target.group.size": "1"})
+    play.set_policies({"target.group.size": "1"})
     for name in "ab":
         play.join(name, instance=f"i{name}")
     play.after(6_000)
@@ -136,7 +136,7 @@ def test_a_rebalance_that_makes_standbys_is_one_row(play: NotedPlay) -> None:
 
 def test_the_last_absent_members_leave_in_one_row(play: NotedPlay) -> None:
     play.two_static()
-    play.policy({"registration.timeout.ms": "15000"})
+    play.set_policies({"registration.timeout.ms": "15000"})
     play.at(40_000)
     formed, emptied = with_verdicts(play)
     assert (formed.to_generation, emptied.from_generation, emptied.to_generation) == (1, 1, 2)

@@ -20,8 +20,8 @@ class Connection:
 def connection(play: Play) -> Connection:
     """Two static members and a client whose JoinGroups come on this connection, with both policies."""
     play.two_static()
-    assert not play.policy({"pending.release": "true", "topics.watch": "true"})
-    play.alive("a", "b")
+    assert not play.set_policies({"pending.release": "true", "topics.watch": "true"})
+    play.keep_alive("a", "b")
     connection = Connection()
     play.connection = connection
     return connection
@@ -34,15 +34,15 @@ def test_an_unused_member_id_ends_with_its_connection(play: Play, connection: Co
     connection.closed = True
     play.group_is(State.STABLE, pending=["x"])
     play.at(3_000).group_is(State.STABLE, pending=[])
-    play.noted(NoteKind.MEMBER_GONE, member_id="x", how=Removal.PENDING_EXPIRED)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="x", how=Removal.PENDING_EXPIRED)
 
 
 @scenario("PP-02")
 def test_a_rebalance_goes_on_when_the_unused_id_is_released(play: Play, connection: Connection) -> None:
     play.join("x", instance=None).expect(MEMBER_ID_REQUIRED)
     play.connection = None
-    play.join("a").parks()
-    last = play.join("b").parks()
+    play.join("a").expect_parked()
+    last = play.join("b").expect_parked()
     connection.closed = True
     play.at(1_000)
     last.expect(generation=2, at=1_000)
@@ -69,14 +69,14 @@ def test_an_unused_id_on_an_open_connection_lives_for_its_session(play: Play, co
 @scenario("PP-05")
 def test_a_used_id_no_longer_depends_on_its_connection(play: Play, connection: Connection) -> None:
     play.join("x", instance=None).expect(MEMBER_ID_REQUIRED)
-    play.join("x").parks()
+    play.join("x").expect_parked()
     connection.closed = True
     play.at(5_000).group_is(State.PREPARING, members=["a", "b", "x"], pending=[])
 
 
 @scenario("PP-06")
 def test_without_the_policy_an_unused_id_outlives_its_connection(play: Play, connection: Connection) -> None:
-    play.policy()
+    play.set_policies()
     play.join("x", instance=None).expect(MEMBER_ID_REQUIRED)
     play.join("y", instance=None).expect(MEMBER_ID_REQUIRED)
     connection.closed = True
@@ -93,7 +93,7 @@ def changed(play: Play, *topics: str) -> None:
 def test_new_partitions_of_a_listed_topic_cause_a_rebalance(play: Play, connection: Connection) -> None:
     changed(play, "t0", "other")
     play.group_is(State.PREPARING)
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.TOPICS_CHANGED, reason_text="topics: t0")
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.TOPICS_CHANGED, reason_text="topics: t0")
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -106,7 +106,7 @@ def test_other_topics_cause_no_rebalance(play: Play, connection: Connection) -> 
 @scenario("PT-03")
 def test_a_change_while_assignments_are_awaited_restarts_the_rebalance(play: Play) -> None:
     waiting = play.follower_awaits_assignment(metadata=T0_T1)
-    play.policy({"topics.watch": "true"})
+    play.set_policies({"topics.watch": "true"})
     changed(play, "t1")
     waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.group_is(State.PREPARING)
@@ -115,7 +115,7 @@ def test_a_change_while_assignments_are_awaited_restarts_the_rebalance(play: Pla
 @scenario("PT-04")
 def test_a_join_phase_is_not_restarted_by_a_change(play: Play) -> None:
     play.leader_rejoins()
-    play.policy({"topics.watch": "true"})
+    play.set_policies({"topics.watch": "true"})
     changed(play, "t0")
     play.group_is(State.PREPARING)
     assert not [note for note in play.notes if note.kind == NoteKind.STATE_CHANGE]
@@ -124,7 +124,7 @@ def test_a_join_phase_is_not_restarted_by_a_change(play: Play) -> None:
 @pytest.mark.parametrize(("type", "policy"), [row("PT-05", "connect", "topics.watch"), row("PT-05", "consumer", "pending.release")])
 def test_a_changed_topic_does_not_concern_groups_of_other_types_or_policies(play: Play, type: str, policy: str) -> None:
     play.two_static(type=type)
-    play.policy({policy: "true"})
+    play.set_policies({policy: "true"})
     changed(play, "t0")
     play.group_is(State.STABLE, generation=1)
 

@@ -166,7 +166,7 @@ class PolicyWorld:
     def set_policies(self) -> None:
         random = self.random
         names = [name for name in POLICIES if random.random() < (0.9 if name == "target.group.size" else 0.3)]
-        self.play.policy({name: random.choice(POLICIES[name]) for name in names}, random.choice([None, None, "reason"]))
+        self.play.set_policies({name: random.choice(POLICIES[name]) for name in names}, random.choice([None, None, "reason"]))
 
     def failover(self, *, written: bool) -> None:
         self.play.failover(written=written)
@@ -218,7 +218,7 @@ class PolicyWorld:
 @pytest.mark.parametrize("seed", range(40))
 def test_a_seat_has_one_holder_in_any_sequence(seed: int) -> None:
     world = PolicyWorld(seed)
-    world.play.policy({"target.group.size": "2"})
+    world.play.set_policies({"target.group.size": "2"})
     for _ in range(300):
         world.step()
     world.confirm()
@@ -229,7 +229,7 @@ def test_a_seat_has_one_holder_in_any_sequence(seed: int) -> None:
 def settle(world: PolicyWorld) -> None:
     """Let all processes run: the group becomes Stable with 3 active members and 4 standbys, and a crash moves seats without a rebalance."""
     play = world.play
-    play.policy({"target.group.size": "3"})
+    play.set_policies({"target.group.size": "3"})
     world.restart_all()
     world.run(120)
     group = play.group()
@@ -258,7 +258,7 @@ def test_a_group_with_any_policies_settles(seed: int) -> None:
     for _ in range(250):
         world.step()
     world.confirm()
-    play.policy({name: text for name, text in play.texts().items() if name != "rebalance.request"})
+    play.set_policies({name: text for name, text in play.texts().items() if name != "rebalance.request"})
     world.restart_all()
     world.run(600)
     policies = play.policies()

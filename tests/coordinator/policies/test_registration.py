@@ -18,13 +18,13 @@ def away_at(play: Play, *absences: tuple[str, int], present: tuple[str, ...]) ->
     """Static members that send their last heartbeat at the given moments; `present` stay alive. Time then counts from the end of the first session."""
     names = [*present, *[name for name, _ in absences]]
     play.settled(*names, static=True, session=SESSION_MS)
-    assert not play.policy(REGISTRATION)
-    play.wrote("policies")
-    play.alive(*names)
+    assert not play.set_policies(REGISTRATION)
+    play.expect_records("policies")
+    play.keep_alive(*names)
     for name, at_ms in sorted(absences, key=lambda absence: absence[1]):
         play.at(at_ms)
         play.heartbeat(name)
-        play.silent(name)
+        play.stop_heartbeats(name)
     play.at(SESSION_MS)
     play.began = play.now
     return play
@@ -35,8 +35,8 @@ def test_a_member_whose_session_ends_is_away_without_a_rebalance(play: Play) -> 
     away_at(play, ("b", 0), present=("a",))
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     play.heartbeat("a", 1).expect()
-    play.wrote("away")
-    play.noted(NoteKind.MEMBER_AWAY, instance_id="ib", back=False)
+    play.expect_records("away")
+    play.expect_note(NoteKind.MEMBER_AWAY, instance_id="ib", back=False)
     assert play.shard is not None
     assert play.shard.policy_status("g") == {"status.away": f"ib since {play.wall}"}
 
@@ -47,13 +47,13 @@ def test_the_table_of_absences(play: Play) -> None:
     away_at(play, ("a", 0), ("b", 10_000), present=("c",))
     play.at(14_000)
     play.join("a'").expect(generation=1)
-    play.alive("a'")
+    play.keep_alive("a'")
     play.at(24_999)
     play.group_is(State.STABLE, generation=1, members=["c", "a'", "b"])
     play.at(25_000)
     play.group_is(State.PREPARING, members=["c", "a'"])
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.ABSENCES_ENDED)
-    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.STAYED_AWAY)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.ABSENCES_ENDED)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="b", how=Removal.STAYED_AWAY)
     assert play.group().phase_start_ms == play.began + 25_000
 
 
@@ -66,7 +66,7 @@ def test_all_members_that_are_away_go_in_one_rebalance(play: Play) -> None:
     play.group_is(State.PREPARING, members=["c"])
     play.join("c").expect(generation=2, members=["c"])
     play.sync("c", {"c": 1}).expect()
-    play.wrote("away", "away", "assignments", "back", "back")
+    play.expect_records("away", "away", "assignments", "back", "back")
 
 
 @scenario("PA-04")
@@ -75,10 +75,10 @@ def test_a_member_that_returns_in_time_keeps_its_seat(play: Play) -> None:
     play.at(14_999)
     play.join("b'").expect(generation=1, id="b'", members=[])
     play.sync("b'", generation=1).expect(assignment=2)
-    play.alive("b'").after(60_000)
+    play.keep_alive("b'").after(60_000)
     play.group_is(State.STABLE, generation=1, members=["a", "b'"])
-    play.wrote("away", "back", "replacement")
-    play.noted(NoteKind.MEMBER_AWAY, instance_id="ib", back=True, away_ms=14_999)
+    play.expect_records("away", "back", "replacement")
+    play.expect_note(NoteKind.MEMBER_AWAY, instance_id="ib", back=True, away_ms=14_999)
 
 
 @scenario("PA-05")
@@ -88,7 +88,7 @@ def test_every_request_of_the_old_process_ends_its_absence(play: Play, request_k
     play.at(10_000)
     getattr(play, request_kind)("b").expect()
     assert play.session_left("b") == SESSION_MS
-    play.alive("b").after(60_000)
+    play.keep_alive("b").after(60_000)
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     kinds = [record.kind for record in play._newest]
     assert kinds[:2] == ["away", "back"]
@@ -97,7 +97,7 @@ def test_every_request_of_the_old_process_ends_its_absence(play: Play, request_k
 @scenario("PA-06")
 def test_a_full_stop_and_start_within_the_timeout_needs_no_generation(play: Play) -> None:
     play.three_static()
-    play.policy(REGISTRATION)
+    play.set_policies(REGISTRATION)
     play.at(SESSION_MS + TIMEOUT_MS - 1)
     play.group_is(State.STABLE, generation=1, members=["a", "b", "c"])
     play.join("c'").expect(generation=1)
@@ -105,23 +105,23 @@ def test_a_full_stop_and_start_within_the_timeout_needs_no_generation(play: Play
     play.join("a'").expect(generation=1, leader="a'", members=["a'", "b'", "c'"], skip=True)
     for number, name in enumerate(["a'", "b'", "c'"], 1):
         play.sync(name, generation=1).expect(assignment=number)
-    play.alive("a'", "b'", "c'").after(60_000)
+    play.keep_alive("a'", "b'", "c'").after(60_000)
     play.group_is(State.STABLE, generation=1)
 
 
 @scenario("PA-07")
 def test_a_full_stop_for_longer_than_the_timeout_empties_the_group_once(play: Play) -> None:
     play.three_static()
-    play.policy(REGISTRATION)
+    play.set_policies(REGISTRATION)
     play.at(SESSION_MS + TIMEOUT_MS)
     play.group_is(State.EMPTY, generation=2)
-    play.wrote("policies", "away", "away", "away", "empty group", "back", "back", "back")
+    play.expect_records("policies", "away", "away", "away", "empty group", "back", "back", "back")
 
 
 @scenario("PA-08")
 def test_a_join_phase_does_not_wait_for_an_away_member_and_keeps_its_seat(play: Play) -> None:
     away_at(play, ("c", 0), present=("a", "b"))
-    play.join("a").parks()  # the leader triggers a rebalance
+    play.join("a").expect_parked()  # the leader triggers a rebalance
     joined = play.join("b")
     joined.expect(generation=2)
     play.expect("a", generation=2, members=["a", "b", "c"])
@@ -137,8 +137,8 @@ def test_a_join_phase_does_not_wait_for_an_away_member_and_keeps_its_seat(play: 
 @scenario("PA-09")
 def test_a_member_that_goes_away_ends_the_join_phase_that_waited_for_it(play: Play) -> None:
     play.two_static(session={"a": 10_000, "b": 10_000})
-    play.policy(REGISTRATION)
-    joining = play.join("a").parks()
+    play.set_policies(REGISTRATION)
+    joining = play.join("a").expect_parked()
     play.at(SESSION_MS)
     joining.expect(generation=2, at=SESSION_MS, members=["a", "b"])
 
@@ -146,8 +146,8 @@ def test_a_member_that_goes_away_ends_the_join_phase_that_waited_for_it(play: Pl
 @scenario("PA-10")
 def test_the_timer_for_missing_sync_groups_spares_an_away_member(play: Play) -> None:
     play.settled("a", "b", static=True, synced=["a"], session={"a": 60_000, "b": 10_000}, rebalance=12_000)
-    play.policy(REGISTRATION)
-    play.alive("a").at(13_000)
+    play.set_policies(REGISTRATION)
+    play.keep_alive("a").at(13_000)
     play.group_is(State.STABLE, generation=1, members=["a", "b"])
     assert play.phase_left() is None
 
@@ -155,7 +155,7 @@ def test_the_timer_for_missing_sync_groups_spares_an_away_member(play: Play) -> 
 @scenario("PA-11")
 def test_a_leader_that_goes_away_before_it_assigned_is_replaced_as_leader(play: Play) -> None:
     parked = play.follower_awaits_assignment(session={"a": 6_000, "b": 10_000}, rebalance=30_000)
-    play.policy(REGISTRATION)
+    play.set_policies(REGISTRATION)
     play.at(6_000)
     parked.expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.group_is(State.PREPARING, members=["a", "b"])
@@ -165,20 +165,20 @@ def test_a_leader_that_goes_away_before_it_assigned_is_replaced_as_leader(play: 
 @scenario("PA-12")
 def test_dynamic_members_are_never_away(play: Play) -> None:
     play.settled("a", "b", static={"a"})
-    play.policy(REGISTRATION)
-    play.alive("a").at(SESSION_MS)
+    play.set_policies(REGISTRATION)
+    play.keep_alive("a").at(SESSION_MS)
     play.group_is(State.PREPARING, members=["a"])
 
 
 @scenario("PA-13")
 def test_a_member_without_a_generation_is_never_away(play: Play) -> None:
     play.two_static(rebalance=400_000)
-    play.policy(REGISTRATION)
-    play.alive("a")
-    play.join("c", instance="ic").parks()
+    play.set_policies(REGISTRATION)
+    play.keep_alive("a")
+    play.join("c", instance="ic").expect_parked()
     play.at(300_000)
     assert "ic-c" not in play.group().members
-    play.noted(NoteKind.MEMBER_GONE, member_id="c", how=Removal.EXPIRED)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="c", how=Removal.EXPIRED)
 
 
 @scenario("PA-14")
@@ -188,25 +188,25 @@ def test_an_administrator_removes_an_away_member_at_once(play: Play) -> None:
     play.group_is(State.PREPARING, members=["a"])
     play.join("a").expect(generation=2)
     play.sync("a", {"a": 1}).expect()
-    play.wrote("away", "assignments", "back")
+    play.expect_records("away", "assignments", "back")
 
 
 @scenario("PA-15")
 def test_without_the_policy_the_members_that_are_away_go_at_once(play: Play) -> None:
     away_at(play, ("b", 0), present=("a",))
     play.at(3_000)
-    play.policy()
+    play.set_policies()
     play.after(0)
     play.group_is(State.PREPARING, members=["a"])
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.REGISTRATION_UNSET, reason_text=play.id_of("b"))
-    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.REGISTRATION_UNSET)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.REGISTRATION_UNSET, reason_text=play.id_of("b"))
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="b", how=Removal.REGISTRATION_UNSET)
 
 
 @scenario("PA-16")
 def test_a_shorter_timeout_counts_from_the_begin_of_the_absence(play: Play) -> None:
     away_at(play, ("b", 0), present=("a",))
     play.at(3_000)
-    play.policy({"registration.timeout.ms": "5000"})
+    play.set_policies({"registration.timeout.ms": "5000"})
     play.at(4_999)
     play.group_is(State.STABLE)
     play.at(5_000)

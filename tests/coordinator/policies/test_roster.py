@@ -29,10 +29,10 @@ def status(play: Play, name: str) -> str:
 
 @scenario("PL-01")
 def test_a_group_that_forms_is_ready_when_all_listed_instances_are_there(play: Play) -> None:
-    assert not play.policy(roster("ia,ib,ic"))
-    play.join("a", instance="ia").parks()
+    assert not play.set_policies(roster("ia,ib,ic"))
+    play.join("a", instance="ia").expect_parked()
     play.at(20_000)
-    last = play.join("b", instance="ib").parks()
+    last = play.join("b", instance="ib").expect_parked()
     assert status(play, "status.missing") == "ic"
     play.at(40_000)
     play.join("c", instance="ic").expect(generation=1, at=40_000)
@@ -43,41 +43,41 @@ def test_a_group_that_forms_is_ready_when_all_listed_instances_are_there(play: P
 
 @scenario("PL-02")
 def test_a_group_that_forms_goes_on_without_the_missing_at_the_timeout(play: Play) -> None:
-    play.policy(roster("ia,ib,ic"))
-    first = play.join("a", instance="ia").parks()
+    play.set_policies(roster("ia,ib,ic"))
+    first = play.join("a", instance="ia").expect_parked()
     play.at(50_000)
-    play.join("b", instance="ib").parks()
+    play.join("b", instance="ib").expect_parked()
     play.at(59_999)
-    first.parks()
+    first.expect_parked()
     play.at(60_000)
     first.expect(generation=1, at=60_000, members=["a", "b"])
 
 
 @scenario("PL-03")
 def test_an_instance_list_without_a_timeout_does_not_delay_the_group(play: Play) -> None:
-    play.policy(roster("ia,ib,ic", timeout_ms=None))
-    first = play.join("a", instance="ia").parks()
+    play.set_policies(roster("ia,ib,ic", timeout_ms=None))
+    first = play.join("a", instance="ia").expect_parked()
     play.at(3_000)
     first.expect(generation=1, at=3_000)
 
 
 @scenario("PL-03")
 def test_a_complete_list_without_a_timeout_does_not_shorten_the_initial_delay(play: Play) -> None:
-    play.policy(roster("ia", timeout_ms=None))
-    play.join("a", instance="ia").parks()
+    play.set_policies(roster("ia", timeout_ms=None))
+    play.join("a", instance="ia").expect_parked()
     play.at(3_000).expect("a", generation=1, at=3_000)
 
 
 @scenario("PL-04")
 def test_a_single_listed_instance_does_not_wait(play: Play) -> None:
-    play.policy(roster("ia"))
+    play.set_policies(roster("ia"))
     play.join("a", instance="ia").expect(generation=1, at=0)
 
 
 @scenario("PL-05")
 def test_new_members_outlast_a_long_wait_for_the_list(play: Play) -> None:
-    play.policy(roster("ia,ib", timeout_ms=600_000))
-    first = play.join("a", instance="ia").parks()
+    play.set_policies(roster("ia,ib", timeout_ms=600_000))
+    first = play.join("a", instance="ia").expect_parked()
     play.at(500_000)
     play.join("b", instance="ib").expect(generation=1)
     first.expect(generation=1, at=500_000)
@@ -85,18 +85,18 @@ def test_new_members_outlast_a_long_wait_for_the_list(play: Play) -> None:
 
 @scenario("PL-06")
 def test_a_list_that_shrinks_to_those_present_ends_the_wait(play: Play) -> None:
-    play.policy(roster("ia,ib", strict=True))
-    first = play.join("a", instance="ia").parks()
-    assert not play.policy(roster("ia", strict=True))
+    play.set_policies(roster("ia,ib", strict=True))
+    first = play.join("a", instance="ia").expect_parked()
+    assert not play.set_policies(roster("ia", strict=True))
     first.expect(generation=1)
 
 
 @scenario("PL-07")
 def test_without_the_list_a_group_that_forms_waits_only_its_initial_delay(play: Play) -> None:
-    play.policy(roster("ia,ib"))
-    first = play.join("a", instance="ia").parks()
+    play.set_policies(roster("ia,ib"))
+    first = play.join("a", instance="ia").expect_parked()
     play.at(10_000)
-    play.policy()
+    play.set_policies()
     play.at(13_000)
     first.expect(generation=1, at=13_000)
 
@@ -107,22 +107,22 @@ def test_without_the_list_a_group_that_forms_waits_only_its_initial_delay(play: 
 @scenario("PL-08")
 def test_added_instances_join_in_one_rebalance_when_the_list_is_complete(play: Play) -> None:
     play.two_static()
-    assert not play.policy(roster("ia,ib,ic,id"))
-    play.alive("a", "b")
-    play.join("c", instance="ic").parks()
+    assert not play.set_policies(roster("ia,ib,ic,id"))
+    play.keep_alive("a", "b")
+    play.join("c", instance="ic").expect_parked()
     play.at(19_000).group_is(State.STABLE, generation=1, members=["a", "b"])
     assert status(play, "status.missing") == "id"
-    play.join("d", instance="id").parks()
+    play.join("d", instance="id").expect_parked()
     play.group_is(State.PREPARING, members=["a", "b", "c", "d"])
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.ROSTER_COMPLETE)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.ROSTER_COMPLETE)
 
 
 @scenario("PL-09")
 def test_added_instances_join_at_the_timeout_if_one_stays_missing(play: Play) -> None:
     play.two_static()
-    play.policy(roster("ia,ib,ic,id", timeout_ms=15_000))
-    play.alive("a", "b").at(1_000)
-    play.join("c", instance="ic").parks()
+    play.set_policies(roster("ia,ib,ic,id", timeout_ms=15_000))
+    play.keep_alive("a", "b").at(1_000)
+    play.join("c", instance="ic").expect_parked()
     play.at(15_999).group_is(State.STABLE, members=["a", "b"])
     play.at(16_000).group_is(State.PREPARING, members=["a", "b", "c"])
 
@@ -130,18 +130,18 @@ def test_added_instances_join_at_the_timeout_if_one_stays_missing(play: Play) ->
 @scenario("PL-10")
 def test_an_unlisted_newcomer_does_not_wait_for_the_list(play: Play) -> None:
     play.two_static()
-    play.policy(roster("ia,ib,ic,id"))
-    play.join("c", instance="ic").parks()
-    play.join("x", instance="ix").parks()
+    play.set_policies(roster("ia,ib,ic,id"))
+    play.join("c", instance="ic").expect_parked()
+    play.join("x", instance="ix").expect_parked()
     play.group_is(State.PREPARING, members=["a", "b", "x", "c"])
 
 
 @scenario("PL-11")
 def test_of_an_expansion_timeout_and_a_list_the_earlier_wins(play: Play) -> None:
     play.two_static()
-    play.policy({**roster("ia,ib,ic,id", timeout_ms=9_000), "expansion.timeout.ms": "5000"})
-    play.alive("a", "b")
-    play.join("c", instance="ic").parks()
+    play.set_policies({**roster("ia,ib,ic,id", timeout_ms=9_000), "expansion.timeout.ms": "5000"})
+    play.keep_alive("a", "b")
+    play.join("c", instance="ic").expect_parked()
     play.at(4_999).group_is(State.STABLE, members=["a", "b"])
     play.at(5_000).group_is(State.PREPARING, members=["a", "b", "c"])
 
@@ -149,11 +149,11 @@ def test_of_an_expansion_timeout_and_a_list_the_earlier_wins(play: Play) -> None
 @scenario("PL-11")
 def test_the_timeout_of_the_list_counts_from_the_first_listed_newcomer(play: Play) -> None:
     play.two_static()
-    play.policy({**roster("ia,ib,ic,id", timeout_ms=5_000), "expansion.timeout.ms": "60000"})
-    play.alive("a", "b")
-    play.join("x", instance="ix").parks()
+    play.set_policies({**roster("ia,ib,ic,id", timeout_ms=5_000), "expansion.timeout.ms": "60000"})
+    play.keep_alive("a", "b")
+    play.join("x", instance="ix").expect_parked()
     play.at(10_000)
-    play.join("c", instance="ic").parks()
+    play.join("c", instance="ic").expect_parked()
     play.at(14_999).group_is(State.STABLE, members=["a", "b"])
     play.at(15_000).group_is(State.PREPARING, members=["a", "b", "x", "c"])
 
@@ -164,19 +164,19 @@ def test_the_timeout_of_the_list_counts_from_the_first_listed_newcomer(play: Pla
 @scenario("PL-12")
 def test_a_strict_list_refuses_others_and_dynamic_members(play: Play) -> None:
     play.two_static()
-    play.policy(roster("ia,ib", strict=True))
+    play.set_policies(roster("ia,ib", strict=True))
     play.join("x", instance="ix").expect(REFUSED, id="")
     play.join("y", instance=None).expect(REFUSED, id="")
     play.join("z", instance=None, version=3).expect(REFUSED, id="")
     play.group_is(State.STABLE, generation=1, members=["a", "b"], pending=[])
-    play.noted(NoteKind.JOIN_REFUSED, instance_id="ix", listed="ia, ib")
-    play.wrote("policies")
+    play.expect_note(NoteKind.JOIN_REFUSED, instance_id="ix", listed="ia, ib")
+    play.expect_records("policies")
     play.join("b'").expect(generation=1)
 
 
 @scenario("PL-13")
 def test_a_refused_instance_creates_no_group(play: Play) -> None:
-    play.policy(roster("ia", strict=True))
+    play.set_policies(roster("ia", strict=True))
     play.join("x", instance="ix").expect(REFUSED, id="")
     play.no_group()
 
@@ -184,12 +184,12 @@ def test_a_refused_instance_creates_no_group(play: Play) -> None:
 @scenario("PL-14")
 def test_members_taken_off_a_strict_list_are_removed_in_one_rebalance(play: Play) -> None:
     play.settled("a", "b", "c", "d", static=True)
-    play.policy(roster("ia,ib,ic,id", strict=True))
+    play.set_policies(roster("ia,ib,ic,id", strict=True))
     play.group_is(State.STABLE, generation=1)
-    assert not play.policy(roster("ia,ib", strict=True))
+    assert not play.set_policies(roster("ia,ib", strict=True))
     play.group_is(State.PREPARING, generation=1, members=["a", "b"])
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.ROSTER_CHANGED)
-    play.noted(NoteKind.MEMBER_GONE, member_id="d", how=Removal.NOT_LISTED)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.ROSTER_CHANGED)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="d", how=Removal.NOT_LISTED)
     play.heartbeat("c").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.join("c").expect(REFUSED, id="")
     play.join("b")
@@ -199,8 +199,8 @@ def test_members_taken_off_a_strict_list_are_removed_in_one_rebalance(play: Play
 @scenario("PL-15")
 def test_no_member_is_removed_by_a_list_that_is_not_strict(play: Play) -> None:
     play.two_static()
-    play.policy(roster("ia,ib"))
-    (sentence,) = play.policy(roster("ia"))
+    play.set_policies(roster("ia,ib"))
+    (sentence,) = play.set_policies(roster("ia"))
     assert "roster.strict" in sentence
     play.group_is(State.STABLE, members=["a", "b"])
 
@@ -208,15 +208,15 @@ def test_no_member_is_removed_by_a_list_that_is_not_strict(play: Play) -> None:
 @scenario("PL-16")
 def test_a_strict_list_removes_members_that_are_not_in_it(play: Play) -> None:
     play.settled("a", "b", "c", static={"a", "b"})
-    play.policy(roster("ia,ib", strict=True))
+    play.set_policies(roster("ia,ib", strict=True))
     play.group_is(State.PREPARING, members=["a", "b"])
 
 
 @scenario("PL-17")
 def test_a_failover_before_the_end_of_the_rebalance_removes_unlisted_members_again(play: Play) -> None:
     play.three_static()
-    play.policy(roster("ia,ib,ic", strict=True))
-    play.policy(roster("ia,ib", strict=True))
+    play.set_policies(roster("ia,ib,ic", strict=True))
+    play.set_policies(roster("ia,ib", strict=True))
     play.failover()
     play.group_is(State.PREPARING, members=["a", "b"])
     play.join("b")
@@ -229,9 +229,9 @@ def test_a_failover_before_the_end_of_the_rebalance_removes_unlisted_members_aga
 @scenario("PL-18")
 def test_a_strict_list_refuses_newcomers_that_wait(play: Play) -> None:
     play.two_static()
-    play.policy({"expansion.timeout.ms": "5000"})
-    waiting = play.join("x", instance="ix").parks()
-    play.policy({"expansion.timeout.ms": "5000", **roster("ia,ib", strict=True)})
+    play.set_policies({"expansion.timeout.ms": "5000"})
+    waiting = play.join("x", instance="ix").expect_parked()
+    play.set_policies({"expansion.timeout.ms": "5000", **roster("ia,ib", strict=True)})
     waiting.expect(REFUSED)
     assert not play.newcomers()
     play.group_is(State.STABLE, members=["a", "b"])
@@ -240,23 +240,23 @@ def test_a_strict_list_refuses_newcomers_that_wait(play: Play) -> None:
 @scenario("PL-19")
 def test_a_listed_member_may_leave_its_instance_out(play: Play) -> None:
     play.two_static()
-    play.policy(roster("ia,ib", strict=True))
+    play.set_policies(roster("ia,ib", strict=True))
     play.join("b", instance=None).expect(generation=1)
 
 
 @scenario("PL-20")
 def test_all_members_removed_from_the_list_empty_the_group(play: Play) -> None:
     play.two_static()
-    play.policy(roster("ix", strict=True))
+    play.set_policies(roster("ix", strict=True))
     play.group_is(State.EMPTY, generation=2)
 
 
 @scenario("PL-21")
 def test_a_member_that_comes_back_to_an_otherwise_complete_list_joins_at_once(play: Play) -> None:
     play.two_static()
-    play.policy(roster("ia,ib"))
+    play.set_policies(roster("ia,ib"))
     play.leave(("", "ib")).expect()
     play.join("a").expect(generation=2)
     play.sync("a", {"a": 1}).expect()
-    play.join("b'").parks()
+    play.join("b'").expect_parked()
     play.group_is(State.PREPARING, members=["a", "b'"])

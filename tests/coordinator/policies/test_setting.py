@@ -21,9 +21,9 @@ def shard_of(play: Play) -> Shard:
 
 def test_policies_are_replayed_with_and_without_their_group(play: Play) -> None:
     play.one_static()
-    assert not play.policy(CHANGE)
-    assert not play.policy(CHANGE, group="later")
-    play.wrote("policies", "policies")
+    assert not play.set_policies(CHANGE)
+    assert not play.set_policies(CHANGE, group="later")
+    play.expect_records("policies", "policies")
     play.failover()
     for group in ("g", "later"):
         assert shard_of(play).policy_texts(group) == CHANGE
@@ -34,15 +34,15 @@ def test_policies_are_replayed_with_and_without_their_group(play: Play) -> None:
 
 def test_the_same_policies_again_write_nothing(play: Play) -> None:
     play.one_static()
-    play.policy(CHANGE)
-    play.policy(CHANGE)
-    play.wrote("policies")
+    play.set_policies(CHANGE)
+    play.set_policies(CHANGE)
+    play.expect_records("policies")
 
 
 def test_the_last_policy_leaves_a_tombstone(play: Play) -> None:
-    play.policy(CHANGE)
-    assert not play.policy({})
-    _, last = play.wrote("policies", "policies")
+    play.set_policies(CHANGE)
+    assert not play.set_policies({})
+    _, last = play.expect_records("policies", "policies")
     assert last.value is None
     play.failover()
     assert shard_of(play).policies_of("g") == NO_POLICIES
@@ -50,15 +50,15 @@ def test_the_last_policy_leaves_a_tombstone(play: Play) -> None:
 
 
 def test_a_refused_set_changes_nothing(play: Play) -> None:
-    play.policy(CHANGE)
-    play.wrote("policies")
-    assert len(play.policy({"subscription.change": "no", "nonsense": "1"})) == 2
-    play.wrote()
+    play.set_policies(CHANGE)
+    play.expect_records("policies")
+    assert len(play.set_policies({"subscription.change": "no", "nonsense": "1"})) == 2
+    play.expect_records()
     assert shard_of(play).policy_texts("g") == CHANGE
 
 
 def test_policies_survive_the_deletion_of_their_group(play: Play) -> None:
-    play.policy(CHANGE)
+    play.set_policies(CHANGE)
     play.one_static()
     play.leave("a").expect()
     play.delete().expect()
@@ -73,7 +73,7 @@ def test_defaults_apply_to_groups_without_values_of_their_own(play: Play) -> Non
     policy = play.group().policy_state
     assert policy is not None
     assert policy.policies.subscription_change
-    play.policy({"subscription.change": "none"})
+    play.set_policies({"subscription.change": "none"})
     assert not policy.policies.subscription_change
 
 
@@ -93,10 +93,10 @@ def test_by_default_a_returning_member_with_other_topics_causes_no_rebalance(pla
 
 def test_a_returning_member_with_other_topics_causes_a_rebalance(play: Play) -> None:
     play.two_static()
-    play.policy(CHANGE)
-    play.join("b'", metadata=T0_T1).parks()
+    play.set_policies(CHANGE)
+    play.join("b'", metadata=T0_T1).expect_parked()
     play.group_is(State.PREPARING)
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.STATIC_PROTOCOL_CHANGED, to_state=State.PREPARING)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.STATIC_PROTOCOL_CHANGED, to_state=State.PREPARING)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_returning_member_with_other_topics_causes_a_rebalance(play: Play) -> 
 )
 def test_only_the_sets_of_topics_are_compared(play: Play, before: bytes, after: bytes) -> None:
     play.two_static(metadata=before)
-    play.policy(CHANGE)
+    play.set_policies(CHANGE)
     play.join("b'", metadata=after).expect(generation=1)
 
 
@@ -119,36 +119,36 @@ def test_only_the_sets_of_topics_are_compared(play: Play, before: bytes, after: 
 
 def test_a_request_makes_all_members_rejoin_once(play: Play) -> None:
     play.two_static()
-    assert not play.policy({"rebalance.request": "new rack"}, "new rack")
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.REQUESTED, reason_text="new rack")
+    assert not play.set_policies({"rebalance.request": "new rack"}, "new rack")
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.REQUESTED, reason_text="new rack")
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
-    play.join("b").parks()
+    play.join("b").expect_parked()
     play.join("a").expect(generation=2, members=["a", "b"])
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
     play.sync("b").expect(assignment=2)
-    play.policy({"rebalance.request": "new rack"}, "new rack")
+    play.set_policies({"rebalance.request": "new rack"}, "new rack")
     play.group_is(State.PREPARING, generation=2)
 
 
 def test_a_request_supersedes_a_rebalance_that_awaits_assignments(play: Play) -> None:
     waiting = play.follower_awaits_assignment()
-    play.policy({"rebalance.request": "x"}, "x")
+    play.set_policies({"rebalance.request": "x"}, "x")
     waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.group_is(State.PREPARING)
 
 
 def test_a_request_does_not_act_again_after_a_failover(play: Play) -> None:
     play.two_static()
-    play.policy({"rebalance.request": "x"}, "x")
+    play.set_policies({"rebalance.request": "x"}, "x")
     play.failover()
     play.group_is(State.STABLE, generation=1)
-    play.alive("a", "b").after(60_000)
+    play.keep_alive("a", "b").after(60_000)
     play.group_is(State.STABLE, generation=1)
 
 
 def test_another_policy_that_is_set_does_not_repeat_the_request(play: Play) -> None:
     play.two_static()
-    play.policy({"rebalance.request": "x", **CHANGE})
+    play.set_policies({"rebalance.request": "x", **CHANGE})
     play.group_is(State.STABLE, generation=1)
 
 

@@ -44,11 +44,11 @@ def add_standby(play: Play, name: str, **options: object) -> None:
 def play(play: Play) -> Play:
     """a (leader) and b are active in generation 1 with assignments 1 and 2; x and, a second later, y joined as standbys."""
     play.two_static()
-    assert not play.policy(TWO)
+    assert not play.set_policies(TWO)
     add_standby(play, "x")
-    play.alive("a", "b", "x").after(1_000)
+    play.keep_alive("a", "b", "x").after(1_000)
     add_standby(play, "y")
-    play.alive("y")
+    play.keep_alive("y")
     play.began = play.now
     play._newest.clear()
     return play
@@ -66,7 +66,7 @@ def take_over(play: Play, name: str, assignment: int, *, leads: bool = False, ge
 
 def remove(play: Play, name: str, kind: str) -> None:
     if kind == "expiry":
-        play.silent(name).at(SESSION_MS)
+        play.stop_heartbeats(name).at(SESSION_MS)
     else:
         play.leave(name if kind == "leave" else ("", f"i{name}")).expect()
 
@@ -79,7 +79,7 @@ def test_a_newcomer_beyond_the_target_enters_a_stable_group_without_a_rebalance(
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b", "x", "y"])
     assert standbys(play) == ["ix-x", "iy-y"]
     assert status(play) == {"status.standby": f"ix since {play.wall - 1_000}, iy since {play.wall}"}
-    play.noted(NoteKind.STANDBY, member_id="y", instance_id="iy", step=StandbyStep.WAITS)
+    play.expect_note(NoteKind.STANDBY, member_id="y", instance_id="iy", step=StandbyStep.WAITS)
     play.heartbeat("x", 1).expect()
     play.commit("x", generation=1).expect()
 
@@ -87,12 +87,12 @@ def test_a_newcomer_beyond_the_target_enters_a_stable_group_without_a_rebalance(
 @scenario("PW-11")
 def test_a_newcomer_is_stored_with_its_record_before_it_is_answered(play: Play) -> None:
     play.hold_appends()
-    joining = play.join("z", instance="iz").parks()
+    joining = play.join("z", instance="iz").expect_parked()
     play.failover()
-    joining.parks()
+    joining.expect_parked()
     assert standbys(play) == ["ix-x", "iy-y"]
     add_standby(play, "w")
-    play.wrote("replacement", "seats")
+    play.expect_records("replacement", "seats")
     play.failover()
     assert standbys(play) == ["ix-x", "iy-y", "iw-w"]
     play.sync("w", generation=1).expect(assignment=EMPTY_ASSIGNMENT)
@@ -103,12 +103,12 @@ def test_a_newcomer_that_does_not_fit_into_a_batch_changes_nothing() -> None:
     play = Play()
     play.configure(batch_bytes_max=1_000)
     play.two_static()
-    play.policy(TWO)
-    play.wrote("policies")
+    play.set_policies(TWO)
+    play.expect_records("policies")
     play.join("x", instance="ix", client="c" * 900).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b"])
     assert not standbys(play)
-    play.wrote()
+    play.expect_records()
 
 
 @scenario("PW-11")
@@ -119,7 +119,7 @@ def test_a_standby_with_the_instance_id_of_a_removed_member_is_not_fenced_after_
     play.leave(("", "iy")).expect()
     play.expect("a", generation=2)
     play.join("w", instance="iy").expect(generation=2, members=[])
-    play.wrote("replacement in a rebalance")
+    play.expect_records("replacement in a rebalance")
     play.failover()
     play.heartbeat("w", 2).expect(ErrorCode.ILLEGAL_GENERATION)
     play.join("w").expect(generation=1, members=[])
@@ -127,15 +127,15 @@ def test_a_standby_with_the_instance_id_of_a_removed_member_is_not_fenced_after_
 
 @scenario("PW-12")
 def test_a_newcomer_within_the_target_causes_a_rebalance(play: Play) -> None:
-    play.policy({"target.group.size": "5"})
+    play.set_policies({"target.group.size": "5"})
     play.group_is(State.PREPARING)
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.TARGET_CHANGED, to_state=State.PREPARING)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.TARGET_CHANGED, to_state=State.PREPARING)
     for name in "abxy":
         play.join(name)
     play.expect("a", generation=2, members=["a", "b", "x", "y"])
     play.sync("a", {"a": 1, "b": 2, "x": 3, "y": 4}).expect()
-    play.wrote("policies", "assignments", "no seats")
-    play.join("z", instance="iz").parks()
+    play.expect_records("policies", "assignments", "no seats")
+    play.join("z", instance="iz").expect_parked()
     play.group_is(State.PREPARING)
 
 
@@ -143,8 +143,8 @@ def test_a_newcomer_within_the_target_causes_a_rebalance(play: Play) -> None:
 @pytest.mark.parametrize("names", [["a-10", "a-2", "a-1"], ["a-1", "a-10", "a-2"], ["a-2", "a-1", "a-10"]])
 def test_in_a_forming_group_the_first_names_are_active(names: list[str]) -> None:
     play = Play()
-    play.policy(TWO)
-    joined = {name: play.join(name, instance=name).parks() for name in names}
+    play.set_policies(TWO)
+    joined = {name: play.join(name, instance=name).expect_parked() for name in names}
     play.after(7_000)
     active = [f"{name}-{name}" for name in names if name != "a-10"]
     leader = active[0]
@@ -161,9 +161,9 @@ def test_in_a_forming_group_the_first_names_are_active(names: list[str]) -> None
 @scenario("PW-13")
 def test_leading_zeros_of_names_do_not_count() -> None:
     play = Play()
-    play.policy({"target.group.size": "1"})
+    play.set_policies({"target.group.size": "1"})
     for name in ("b-10", "b-002"):
-        play.join(name, instance=name).parks()
+        play.join(name, instance=name).expect_parked()
     play.after(7_000)
     play.group_is(State.COMPLETING, leader="b-002")
     assert standbys(play) == ["b-10-b-10"]
@@ -172,7 +172,7 @@ def test_leading_zeros_of_names_do_not_count() -> None:
 @scenario("PW-14")
 def test_dynamic_members_are_standbys_too() -> None:
     play = Play().two_dynamic()
-    play.policy(TWO)
+    play.set_policies(TWO)
     play.join("x").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("x").expect(generation=1, leader="a")
     play.sync("x", generation=1).expect(assignment=EMPTY_ASSIGNMENT)
@@ -187,27 +187,27 @@ def test_dynamic_members_are_standbys_too() -> None:
 
 @scenario("PW-15")
 def test_standbys_rejoin_in_every_rebalance_and_the_leader_does_not_see_them(play: Play) -> None:
-    play.join("a").parks()
+    play.join("a").expect_parked()
     for name in "bxy":
         play.heartbeat(name, 1).expect(REBALANCE)
         play.join(name)
     play.expect("a", generation=2, members=["a", "b"], leader="a")
     for name in "xy":
         play.expect(name, generation=2, members=[], leader="a")
-        play.sync(name).parks()
+        play.sync(name).expect_parked()
     play.sync("a", {"a": 3, "b": 4, "x": 5}).expect(assignment=3)
     for name in "xy":
         play.expect(name, assignment=EMPTY_ASSIGNMENT)
-    play.wrote("assignments", "seats")
+    play.expect_records("assignments", "seats")
     assert standbys(play) == ["ix-x", "iy-y"]
 
 
 @scenario("PW-15")
 def test_a_standby_gets_a_free_seat_before_a_newcomer(play: Play) -> None:
-    play.join("a").parks()
-    play.join("z", instance="iz").parks()
+    play.join("a").expect_parked()
+    play.join("z", instance="iz").expect_parked()
     play.leave("b").expect()
-    play.join("y").parks()
+    play.join("y").expect_parked()
     play.join("x").expect(generation=2)
     play.expect("a", members=["a", "x"])
     assert standbys(play) == ["iy-y", "iz-z"]
@@ -216,10 +216,10 @@ def test_a_standby_gets_a_free_seat_before_a_newcomer(play: Play) -> None:
 @scenario("PW-15")
 def test_static_members_come_first_in_the_leaders_list_with_static_standbys_too() -> None:
     play = Play().settled("a", "b", static={"b"})
-    play.policy(TWO)
+    play.set_policies(TWO)
     add_standby(play, "x")
-    play.join("a").parks()
-    play.join("x").parks()
+    play.join("a").expect_parked()
+    play.join("x").expect_parked()
     play.join("b").expect(generation=2)
     play.expect("a", generation=2, members=["b", "a"])
 
@@ -227,11 +227,11 @@ def test_static_members_come_first_in_the_leaders_list_with_static_standbys_too(
 @scenario("PW-16")
 def test_standbys_vote_on_protocols() -> None:
     play = Play().two_static(protocols=["range", "roundrobin"])
-    play.policy(TWO)
+    play.set_policies(TWO)
     play.join("x", instance="ix", protocols=["roundrobin", "range"]).expect(generation=1, protocol="range")
     play.join("y", instance="iy", protocols=["roundrobin", "range"]).expect(generation=1, protocol="range")
     # With a third vote for roundrobin the selected protocol changes, which needs a rebalance.
-    voting = play.join("z", instance="iz", protocols=["roundrobin", "range"]).parks()
+    voting = play.join("z", instance="iz", protocols=["roundrobin", "range"]).expect_parked()
     play.group_is(State.PREPARING)
     for name in "abxy":
         play.join(name)
@@ -244,7 +244,7 @@ def test_standbys_vote_on_protocols() -> None:
 def test_a_standby_that_rejoins_causes_no_rebalance_whatever_its_metadata_says(play: Play) -> None:
     play.join("x").expect(generation=1, members=[])
     play.join("x", metadata=T0_T1).expect(generation=1, members=[])
-    play.wrote("replacement")
+    play.expect_records("replacement")
     play.failover()
     play.group_is(State.STABLE, generation=1, leader="a")
     assert standbys(play) == ["ix-x", "iy-y"]
@@ -256,7 +256,7 @@ def test_a_standby_that_rejoins_causes_no_rebalance_whatever_its_metadata_says(p
 def test_the_removal_of_a_standby_causes_no_rebalance(play: Play, kind: str) -> None:
     remove(play, "x", kind)
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b", "y"])
-    play.wrote("replacement", "seats")
+    play.expect_records("replacement", "seats")
     assert standbys(play) == ["iy-y"]
     play.failover()
     play.group_is(State.STABLE, generation=1, members=["a", "b", "y"])
@@ -287,14 +287,14 @@ def test_a_newcomer_beyond_the_target_enters_while_assignments_are_awaited(play:
         play.join(name)
     play.group_is(State.COMPLETING, generation=2)
     play.join("z", instance="iz").expect(generation=2, members=[])
-    waiting = play.sync("z").parks()
-    play.wrote()
+    waiting = play.sync("z").expect_parked()
+    play.expect_records()
     play.leave("y").expect()  # a standby that leaves does not disturb the rebalance either
     play.group_is(State.COMPLETING, generation=2)
     play.sync("a", {"a": 1, "b": 2, "z": 9}).expect(assignment=1)
     waiting.expect(assignment=EMPTY_ASSIGNMENT)
     play.group_is(State.STABLE, generation=2, members=["a", "b", "x", "z"])
-    play.wrote("assignments", "seats")
+    play.expect_records("assignments", "seats")
 
 
 @scenario("PW-22")
@@ -304,7 +304,7 @@ def test_the_removal_of_an_active_member_while_assignments_are_awaited_causes_a_
     play.group_is(State.COMPLETING, generation=2)
     play.leave("x", "b").expect(NONE, NONE)
     play.group_is(State.PREPARING)
-    play.join("a").parks()
+    play.join("a").expect_parked()
     play.join("y").expect(generation=3)
     play.expect("a", generation=3, members=["a", "y"])
     assert not standbys(play)
@@ -320,15 +320,15 @@ def test_the_seat_of_an_active_member_goes_to_the_longest_waiting_standby(play: 
     play.group_is(State.STABLE, generation=1, leader="a", members=["a", "x", "y"])
     assert (standbys(play), taking(play)) == (["iy-y"], ["ix-x"])
     assert status(play)["status.takeover"].startswith("ix for ib since ")
-    play.wrote("replacement", "seats")
-    play.noted(NoteKind.STANDBY, member_id="x", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
+    play.expect_records("replacement", "seats")
+    play.expect_note(NoteKind.STANDBY, member_id="x", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
     play.heartbeat("b", 1).expect(UNKNOWN)
     play.commit("b", generation=1).expect(UNKNOWN)
     play.heartbeat("a", 1).expect()
     play.heartbeat("y", 1).expect()
     take_over(play, "x", 2)
-    play.wrote("seats")
-    play.noted(NoteKind.STANDBY, member_id="x", step=StandbyStep.TOOK_OVER)
+    play.expect_records("seats")
+    play.expect_note(NoteKind.STANDBY, member_id="x", step=StandbyStep.TOOK_OVER)
     assert (standbys(play), taking(play)) == (["iy-y"], [])
     play.after(60_000)
     play.group_is(State.STABLE, generation=1)
@@ -339,7 +339,7 @@ def test_the_seat_of_an_active_member_goes_to_the_longest_waiting_standby(play: 
 def test_the_standby_is_asked_to_rejoin_only_when_the_removal_is_durable(play: Play) -> None:
     play.hold_appends()
     play.leave(("", "ib"))
-    heartbeat = play.heartbeat("x", 1).parks()
+    heartbeat = play.heartbeat("x", 1).expect_parked()
     play.confirm()
     heartbeat.expect(REBALANCE)
     play.failover()
@@ -351,9 +351,9 @@ def test_the_standby_is_asked_to_rejoin_only_when_the_removal_is_durable(play: P
 def test_a_take_over_whose_record_was_lost_has_not_happened(play: Play) -> None:
     play.hold_appends()
     play.leave(("", "ib"))
-    heartbeat = play.heartbeat("x", 1).parks()
+    heartbeat = play.heartbeat("x", 1).expect_parked()
     play.failover()
-    heartbeat.parks()
+    heartbeat.expect_parked()
     play.heartbeat("b", 1).expect()
     play.heartbeat("x", 1).expect()
     assert (standbys(play), taking(play)) == (["ix-x", "iy-y"], [])
@@ -368,7 +368,7 @@ def test_the_leaders_seat_brings_leadership(play: Play) -> None:
     play.heartbeat("x", 1).expect(REBALANCE)
     play.join("x").expect(generation=1, leader="x", members=["b", "x"], skip=True)
     play.sync("x", {"x": 9, "b": 9}, generation=1).expect(assignment=1)
-    play.join("x").parks()  # as in Kafka, a rejoining leader causes a rebalance
+    play.join("x").expect_parked()  # as in Kafka, a rejoining leader causes a rebalance
     play.group_is(State.PREPARING)
 
 
@@ -394,25 +394,25 @@ def test_owned_partitions_of_the_standby_change_nothing(play: Play, metadata: by
 @scenario("PW-36")
 def test_a_standby_that_rejoins_with_other_topics_causes_a_rebalance(play: Play) -> None:
     play.leave("b").expect()
-    play.join("x", metadata=T0_T1).parks()
+    play.join("x", metadata=T0_T1).expect_parked()
     play.group_is(State.PREPARING)
 
 
 @scenario("PW-37")
 def test_a_standby_whose_offer_changes_the_selected_protocol_causes_a_rebalance() -> None:
     play = Play().settled("a", "b", "c", static=True, protocols={"a": ["range", "sticky"], "b": ["range", "sticky"], "c": ["sticky", "range"]})
-    play.policy({"target.group.size": "3"})
+    play.set_policies({"target.group.size": "3"})
     add_standby(play, "x", protocols=["range", "sticky"])
     play.leave("b").expect()
     play.heartbeat("x", 1).expect(REBALANCE)
-    play.join("x", protocols=["sticky", "range"]).parks()
+    play.join("x", protocols=["sticky", "range"]).expect_parked()
     play.group_is(State.PREPARING)
 
 
 @scenario("PW-38")
 def test_a_seat_goes_only_to_a_standby_with_the_same_topics() -> None:
     play = Play().two_static()
-    play.policy(TWO)
+    play.set_policies(TWO)
     add_standby(play, "x", metadata=T0_T1)
     add_standby(play, "y", metadata=subscription("t0") + b"\0\0\0\0")
     play.leave("b").expect()
@@ -420,7 +420,7 @@ def test_a_seat_goes_only_to_a_standby_with_the_same_topics() -> None:
     take_over(play, "y", 2)
     play.leave("y").expect()  # the only standby left is x, which subscribes to other topics
     play.group_is(State.PREPARING, members=["a", "x"])
-    play.join("x").parks()
+    play.join("x").expect_parked()
     play.join("a").expect(generation=2, members=["a", "x"])
     assert not standbys(play)
 
@@ -466,8 +466,8 @@ def test_a_standby_that_does_not_sync_within_its_session_yields_to_the_next(play
     play.join("x").expect(generation=1)
     play.at(SESSION_MS)
     assert (standbys(play), taking(play)) == (["ix-x"], ["iy-y"])
-    play.noted(NoteKind.STANDBY, member_id="x", step=StandbyStep.TOO_LATE)
-    play.noted(NoteKind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_instance_id="ib")
+    play.expect_note(NoteKind.STANDBY, member_id="x", step=StandbyStep.TOO_LATE)
+    play.expect_note(NoteKind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_instance_id="ib")
     play.sync("x", generation=1).expect(assignment=EMPTY_ASSIGNMENT)
     take_over(play, "y", 2)
     play.group_is(State.STABLE, generation=1)
@@ -478,8 +478,8 @@ def test_the_last_standby_that_does_not_sync_causes_a_rebalance(play: Play) -> N
     play.leave("y", "b").expect(NONE, NONE)
     play.at(SESSION_MS - 1).group_is(State.STABLE, generation=1)
     play.at(SESSION_MS).group_is(State.PREPARING, members=["a", "x"])
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.STANDBY_LATE, reason_text="x")
-    play.join("x").parks()
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.STANDBY_LATE, reason_text="x")
+    play.join("x").expect_parked()
     play.join("a").expect(generation=2, members=["a", "x"])
 
 
@@ -489,7 +489,7 @@ def test_a_standby_that_is_removed_during_its_take_over_leaves_the_seat_to_the_n
     play.leave("b").expect()
     remove(play, "x", kind)
     assert (standbys(play), taking(play)) == ([], ["iy-y"])
-    play.noted(NoteKind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
+    play.expect_note(NoteKind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
     take_over(play, "y", 2)
 
 
@@ -506,9 +506,9 @@ def test_a_standby_that_restarts_during_its_take_over_gets_the_seat(play: Play) 
 @scenario("PW-47")
 def test_a_rebalance_ends_take_overs_and_the_seats_stay(play: Play) -> None:
     play.leave("b").expect()
-    play.join("a").parks()
+    play.join("a").expect_parked()
     assert not taking(play)
-    play.join("y").parks()
+    play.join("y").expect_parked()
     play.join("x").expect(generation=2)
     play.expect("a", generation=2, members=["a", "x"])
     assert standbys(play) == ["iy-y"]
@@ -534,7 +534,7 @@ def test_a_failover_at_every_step_finishes_the_take_over(play: Play, step: int) 
         play.join("x").expect(generation=1)
     if step == 3:
         play.hold_appends()
-        play.sync("x", generation=1).parks()
+        play.sync("x", generation=1).expect_parked()
     if step == 4:
         play.sync("x", generation=1).expect(assignment=2)
     play.failover()
@@ -596,7 +596,7 @@ def test_the_record_of_another_generation_is_ignored(play: Play) -> None:
     play.sync("a", {"a": 1, "b": 2}).expect()
     play.load(old)
     play.group_is(State.PREPARING)
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
     for name in "yxab":
         play.join(name)
     assert standbys(play) == ["ix-x", "iy-y"]
@@ -616,19 +616,19 @@ def test_a_slow_log_gives_the_standby_one_more_session(play: Play) -> None:
 @scenario("PW-54")
 def test_a_member_that_does_not_sync_in_time_leaves_its_seat_to_a_standby() -> None:
     play = Play().settled("a", "b", static=True, synced=["a"], session=60_000)
-    play.policy(TWO)
+    play.set_policies(TWO)
     add_standby(play, "x", session=60_000)
     play.at(20_000)
     play.group_is(State.STABLE, generation=1, members=["a", "x"])
-    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.SYNC_TIMEOUT)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="b", how=Removal.SYNC_TIMEOUT)
     take_over(play, "x", 2)
 
 
 @scenario("PW-55")
 def test_a_static_member_that_does_not_rejoin_gives_its_seat_to_a_standby_that_does(play: Play) -> None:
-    play.join("a").parks()
-    play.join("x").parks()
-    play.join("y").parks()
+    play.join("a").expect_parked()
+    play.join("x").expect_parked()
+    play.join("y").expect_parked()
     play.at(20_000)
     play.group_is(State.COMPLETING, generation=2)
     play.expect("a", members=["a", "x"])
@@ -641,9 +641,9 @@ def test_a_static_member_that_does_not_rejoin_gives_its_seat_to_a_standby_that_d
 @scenario("PW-60")
 def test_a_lower_target_makes_the_last_members_standbys_in_one_rebalance() -> None:
     play = Play().three_static()
-    play.policy(TWO)
+    play.set_policies(TWO)
     play.group_is(State.PREPARING)
-    play.noted(NoteKind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
     play.failover()
     play.group_is(State.PREPARING)  # again: the log has the target of two, and a generation with three seats
     for name in "cba":
@@ -651,8 +651,8 @@ def test_a_lower_target_makes_the_last_members_standbys_in_one_rebalance() -> No
     play.expect("a", generation=2, members=["a", "b"])
     assert standbys(play) == ["ic-c"]
     play.sync("a", {"a": 1, "b": 2}).expect()
-    play.wrote("assignments", "seats")
-    play.policy({"target.group.size": "1"})
+    play.expect_records("assignments", "seats")
+    play.set_policies({"target.group.size": "1"})
     for name in "cba":
         play.join(name)
     assert standbys(play) == ["ic-c", "ib-b"]
@@ -661,15 +661,15 @@ def test_a_lower_target_makes_the_last_members_standbys_in_one_rebalance() -> No
 @scenario("PW-60")
 def test_a_target_that_is_lowered_while_assignments_are_awaited_supersedes_the_rebalance() -> None:
     play = Play().joined("a", "b", "c", static=True)
-    waiting = play.sync("c").parks()
-    play.policy(TWO)
+    waiting = play.sync("c").expect_parked()
+    play.set_policies(TWO)
     waiting.expect(REBALANCE)
     play.group_is(State.PREPARING)
 
 
 @scenario("PW-61")
 def test_without_the_policy_all_members_are_active_again(play: Play) -> None:
-    play.policy({})
+    play.set_policies({})
     play.group_is(State.PREPARING)
     play.failover()
     play.group_is(State.PREPARING)
@@ -677,7 +677,7 @@ def test_without_the_policy_all_members_are_active_again(play: Play) -> None:
         play.join(name)
     play.expect("a", generation=2, members=["a", "b", "x", "y"])
     play.sync("a", {"a": 1, "b": 2, "x": 3, "y": 4}).expect()
-    play.wrote("assignments", "no seats")
+    play.expect_records("assignments", "no seats")
     play.failover()
     play.group_is(State.STABLE, generation=2)
     assert play.group().policy_state is None
@@ -687,14 +687,14 @@ def test_without_the_policy_all_members_are_active_again(play: Play) -> None:
 @pytest.mark.parametrize(("type", "protocol", "words"), [("connect", "range", "only groups of consumers"), ("consumer", "stream", "Kafka Streams")])
 def test_a_target_is_refused_for_groups_other_than_of_consumers(type: str, protocol: str, words: str) -> None:
     play = Play().one_static(type=type, protocols=[protocol])
-    (problem,) = play.policy(TWO)
+    (problem,) = play.set_policies(TWO)
     assert problem.startswith("target.group.size: ")
     assert words in problem
-    assert not play.policy({"target.group.size": "none"})
+    assert not play.set_policies({"target.group.size": "none"})
     play.leave("a").expect()
-    assert not play.policy(TWO)
+    assert not play.set_policies(TWO)
     play.join("a'", instance="ia", type=type, protocols=[protocol]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    play.join("b", instance="ib", type="consumer", protocols=["range"]).parks()
+    play.join("b", instance="ib", type="consumer", protocols=["range"]).expect_parked()
 
 
 @scenario("PW-63")
@@ -710,7 +710,7 @@ def test_a_default_does_not_concern_other_groups(type: str, protocol: str) -> No
 def test_an_emptied_group_deletes_its_standby_record(play: Play) -> None:
     play.leave("x", "y", "a", "b").expect(NONE, NONE, NONE, NONE)
     play.group_is(State.EMPTY, generation=2)
-    play.wrote("empty group", "no seats")
+    play.expect_records("empty group", "no seats")
     play.delete().expect()
     play.failover()
     play.no_group()
@@ -721,55 +721,55 @@ def test_an_emptied_group_deletes_its_standby_record(play: Play) -> None:
 
 @scenario("PW-70")
 def test_with_registration_the_seat_moves_at_the_end_of_the_session(play: Play) -> None:
-    play.policy({**TWO, "registration.timeout.ms": "60000"})
-    play.silent("b").at(SESSION_MS)
+    play.set_policies({**TWO, "registration.timeout.ms": "60000"})
+    play.stop_heartbeats("b").at(SESSION_MS)
     assert taking(play) == ["ix-x"]
     assert "status.away" not in status(play)
     take_over(play, "x", 2)
-    play.silent("y").after(SESSION_MS)
+    play.stop_heartbeats("y").after(SESSION_MS)
     play.group_is(State.STABLE, generation=1, members=["a", "x"])  # a standby is never away
 
 
 @scenario("PW-71")
 def test_without_a_free_standby_the_member_is_away_until_one_comes(play: Play) -> None:
-    play.policy({**TWO, "registration.timeout.ms": "60000"})
+    play.set_policies({**TWO, "registration.timeout.ms": "60000"})
     play.leave("x", "y").expect(NONE, NONE)
-    play.silent("b").at(SESSION_MS)
+    play.stop_heartbeats("b").at(SESSION_MS)
     assert status(play)["status.away"].startswith("ib since")
     play._newest.clear()
     play.at(30_000).join("z", instance="iz").expect(generation=1, members=[])
     play.group_is(State.STABLE, generation=1, members=["a", "z"])
-    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.SEAT_TAKEN)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="b", how=Removal.SEAT_TAKEN)
     play.sync("z", generation=1).expect(assignment=2)
     play.heartbeat("z", 1).expect()
-    play.wrote("replacement", "seats", "back", "no seats")
+    play.expect_records("replacement", "seats", "back", "no seats")
     play.failover()
     play.group_is(State.STABLE, generation=1, members=["a", "z"])
 
 
 @scenario("PW-72")
 def test_a_member_that_is_away_gives_its_seat_to_a_standby_in_a_rebalance(play: Play) -> None:
-    play.policy({**TWO, "registration.timeout.ms": "60000"})
+    play.set_policies({**TWO, "registration.timeout.ms": "60000"})
     play.join("x", metadata=T0_T1).expect(generation=1)
     play.join("y", metadata=T0_T1).expect(generation=1)
-    play.silent("b").at(SESSION_MS)
+    play.stop_heartbeats("b").at(SESSION_MS)
     assert status(play)["status.away"].startswith("ib since")  # the standbys subscribe to other topics, so neither can take the seat
-    play.join("a").parks()
-    play.join("x").parks()
+    play.join("a").expect_parked()
+    play.join("x").expect_parked()
     play.join("y").expect(generation=2)
     play.expect("a", members=["a", "x"])
     play.group_is(State.COMPLETING, members=["a", "x", "y"])
-    play.noted(NoteKind.MEMBER_GONE, member_id="b", how=Removal.SEAT_TAKEN)
+    play.expect_note(NoteKind.MEMBER_GONE, member_id="b", how=Removal.SEAT_TAKEN)
 
 
 @scenario("PW-77")
 def test_a_leader_that_is_away_gives_leadership_to_an_active_member() -> None:
     """b, the first member that remains, becomes a standby, so a leads."""
     play = Play().settled("x", "a", "b", static=True)
-    play.policy({"registration.timeout.ms": "60000"})
-    play.alive("a", "b").at(SESSION_MS)
-    play.policy({"registration.timeout.ms": "60000", "target.group.size": "1"})
-    play.join("b").parks()
+    play.set_policies({"registration.timeout.ms": "60000"})
+    play.keep_alive("a", "b").at(SESSION_MS)
+    play.set_policies({"registration.timeout.ms": "60000", "target.group.size": "1"})
+    play.join("b").expect_parked()
     play.join("a").expect(generation=2, leader="a", members=["a"])
     play.group_is(State.COMPLETING, members=["a", "b"])
     play.failover()
@@ -778,22 +778,22 @@ def test_a_leader_that_is_away_gives_leadership_to_an_active_member() -> None:
 
 @scenario("PW-73")
 def test_a_newcomer_beyond_the_target_does_not_wait_for_an_expansion(play: Play) -> None:
-    play.policy({**TWO, "expansion.timeout.ms": "5000"})
+    play.set_policies({**TWO, "expansion.timeout.ms": "5000"})
     add_standby(play, "z")
-    play.policy({"target.group.size": "6", "expansion.timeout.ms": "5000"})
+    play.set_policies({"target.group.size": "6", "expansion.timeout.ms": "5000"})
     for name in "abxyz":
         play.join(name)
     play.sync("a", {}).expect()
-    play.join("v", instance="iv").parks()
+    play.join("v", instance="iv").expect_parked()
     assert play.newcomers() == ["iv"]
 
 
 @scenario("PW-74")
 def test_a_newcomer_that_waited_is_a_standby_when_the_target_is_lowered() -> None:
     play = Play().two_static()
-    play.policy({"expansion.timeout.ms": "5000"})
-    waiting = play.join("x", instance="ix").parks()
-    play.policy({"expansion.timeout.ms": "5000", **TWO})
+    play.set_policies({"expansion.timeout.ms": "5000"})
+    waiting = play.join("x", instance="ix").expect_parked()
+    play.set_policies({"expansion.timeout.ms": "5000", **TWO})
     retried = play.join("x'").expect(generation=1, members=[])
     assert isinstance(retried, SentJoin)
     waiting.expect(UNKNOWN)
@@ -804,18 +804,18 @@ def test_a_newcomer_that_waited_is_a_standby_when_the_target_is_lowered() -> Non
 @scenario("PW-75")
 def test_seats_of_members_taken_off_a_strict_list_go_to_standbys(play: Play) -> None:
     roster = {**TWO, "instance.ids": "ia,ib,ix,iy", "roster.strict": "true"}
-    assert not play.policy(roster)
-    assert not play.policy({**roster, "instance.ids": "ia,ix,iy"})
+    assert not play.set_policies(roster)
+    assert not play.set_policies({**roster, "instance.ids": "ia,ix,iy"})
     play.group_is(State.STABLE, generation=1, members=["a", "x", "y"])
     take_over(play, "x", 2)
-    assert play.policy({**roster, "instance.ids": "ia", "target.group.size": "2"})
+    assert play.set_policies({**roster, "instance.ids": "ia", "target.group.size": "2"})
 
 
 @scenario("PW-75")
 def test_a_load_begins_one_rebalance_for_all_its_reasons() -> None:
     """A member is not listed, the target is lower, and the group is over its maximum size."""
     play = Play().three_static()
-    play.policy({"instance.ids": "ia,ib", "roster.strict": "true", "target.group.size": "1"})
+    play.set_policies({"instance.ids": "ia,ib", "roster.strict": "true", "target.group.size": "1"})
     play.config = play.config._replace(group_max_size=1)
     play.failover()
     play.group_is(State.PREPARING, members=["a", "b"])
@@ -823,8 +823,8 @@ def test_a_load_begins_one_rebalance_for_all_its_reasons() -> None:
 
 @scenario("PW-76")
 def test_a_returning_standby_with_other_topics_needs_no_rebalance(play: Play) -> None:
-    play.policy({**TWO, "subscription.change": "rebalance"})
+    play.set_policies({**TWO, "subscription.change": "rebalance"})
     play.join("x'", metadata=T0_T1).expect(generation=1)
     play.group_is(State.STABLE, generation=1)
-    play.join("b'", metadata=T0_T1).parks()
+    play.join("b'", metadata=T0_T1).expect_parked()
     play.group_is(State.PREPARING)
