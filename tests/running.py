@@ -201,7 +201,7 @@ class Client:
             data += chunk
         return data
 
-    def closed(self) -> bool:
+    def await_close(self) -> bool:
         """Wait for the broker to close the connection; whether it does, without sending anything."""
         try:
             return self.socket.recv(1) == b""

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from broker.runtime.contain import DEFECTS
-from tests.support.group_harness import GroupHarness, Peer
+from tests.support.group_harness import GroupClient, GroupHarness
 from tests.support.in_loop import InLoopBroker
 from tests.support.small_disk import mounted
 
@@ -62,9 +62,9 @@ def harness() -> GroupHarness:
 
 
 @pytest.fixture
-def peer(harness: GroupHarness) -> Peer:
+def peer(harness: GroupHarness) -> GroupClient:
     """A client of `harness`."""
-    return Peer(harness)
+    return GroupClient(harness)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 import broker.net.connection
 from tests.running import ROOT, Broker, Client, environment
 from tests.running import broker as started_broker
-from tests.support.peers import eventually, on
+from tests.support.peers import becomes_true, serve_options
 from tests.support.pipeliner import BATCH, LARGE, TOPIC, Pipeliner, fetching, producing
 from tests.support.restartable import create_topic
 
@@ -29,9 +29,9 @@ pytestmark = [
 ]
 
 # Functions that take callbacks: the position of the callback among the arguments.
-CALLS_BACK = {"call_soon": 0, "call_later": 1, "call_at": 1, "call_soon_threadsafe": 0, "add_reader": 1, "add_writer": 1, "add_done_callback": 0}
+CALLBACK_POSITION = {"call_soon": 0, "call_later": 1, "call_at": 1, "call_soon_threadsafe": 0, "add_reader": 1, "add_writer": 1, "add_done_callback": 0}
 # Callbacks that need no wrapper: they contain exceptions themselves, or cannot raise.
-BARE = {
+UNWRAPPED_CALLBACKS = {
     ("broker/runtime/turn.py", "self._end"),
     ("broker/runtime/turn.py", "self._fire"),
     ("broker/runtime/turn.py", "self._advance_past_input"),
@@ -47,7 +47,7 @@ AWAITED = {
 }
 # Methods called by a turn, a log or a transport.
 CALLED = {"end_turn", "advance", "move_deadlines", "write_piece", "release", "fail", "complete", "answer", "enough", "done", "grown"}
-LOOPS_CALLS = ("data_received", "pause_writing", "resume_writing", "connection_lost")
+PROTOCOL_CALLBACKS = ("data_received", "pause_writing", "resume_writing", "connection_lost")
 NOT_PLANTED = {
     "broker.net.connection:Connection.connection_lost",  # these end connections, so an exception in them would leave one open
     "broker.net.dispatch:ConstantReply.answer",
@@ -102,8 +102,8 @@ def handed_over() -> Iterator[tuple[str, ast.expr]]:
     """The callbacks and tasks that the broker passes to an event loop, with their file."""
     for path, tree in sources():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS_BACK:
-                yield path, node.args[CALLS_BACK[node.func.attr]]
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLBACK_POSITION:
+                yield path, node.args[CALLBACK_POSITION[node.func.attr]]
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("create_task", "ensure_future"):
                 yield path, node.args[0]
 
@@ -126,7 +126,7 @@ def planting_points() -> list[str]:
                 continue
             methods = {node.name for node in kind.body if isinstance(node, ast.FunctionDef)}
             contained = {method_in(node) for node in ast.walk(kind) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Contained"}
-            planted_methods = (methods & (CALLED | contained)) | ({*LOOPS_CALLS} & methods if kind.name == "Connection" else set())
+            planted_methods = (methods & (CALLED | contained)) | ({*PROTOCOL_CALLBACKS} & methods if kind.name == "Connection" else set())
             if kind.name == "ProduceTemplate":
                 planted_methods |= {"__call__"}
             points.update(dict.fromkeys(f"{module}:{kind.name}.{name}" for name in sorted(planted_methods)))
@@ -159,7 +159,7 @@ ALWAYS_MET = {
 def test_every_callback_given_to_the_loop_is_contained() -> None:
     bare = {(path, ast.unparse(node)) for path, node in handed_over() if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Contained", "contained_task"))}
     bare -= AWAITED
-    assert bare <= BARE
+    assert bare <= UNWRAPPED_CALLBACKS
 
 
 def test_the_planting_points_exist_in_the_code() -> None:
@@ -172,7 +172,7 @@ class Planted:
 
     def __init__(self, ours: Broker, control: Path) -> None:
         self.ours = ours
-        assert eventually(control.exists)
+        assert becomes_true(control.exists)
         self._socket = socket.create_connection(("127.0.0.1", int(control.read_text())), 10)
         self._lines = self._socket.makefile("rw")
         self.pipeliners = [Pipeliner(ours.port, f"planted-{number}", number) for number in range(3)]
@@ -205,7 +205,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
         "log.retention.check.interval.ms=50",
         "log.retention.ms=-1",
     )
-    with started_broker(*on("uvloop", *settings), PYTHONPATH=path, POINTS=" ".join(POINTS), CONTROL=str(folder / "control")) as ours:
+    with started_broker(*serve_options("uvloop", *settings), PYTHONPATH=path, POINTS=" ".join(POINTS), CONTROL=str(folder / "control")) as ours:
         create_topic(ours.port, TOPIC, 1)
         create_topic(ours.port, LARGE, 1)
         with Client(ours.port) as client:
@@ -250,7 +250,7 @@ def works(port: int, pipeliner: Pipeliner) -> bool:
 def all_replies(pipeliner: Pipeliner) -> bool:
     """Whether all replies arrived; False if the broker closed the connection."""
     try:
-        assert pipeliner.answered() == [], "out of order"
+        assert pipeliner.receive_replies() == [], "out of order"
     except (AssertionError, ConnectionError) as error:
         if isinstance(error, AssertionError) and "closed after" not in str(error):
             raise
@@ -272,12 +272,12 @@ def test_a_fault_at_any_point_ends_at_most_one_connection(planted: Planted, poin
             client.ask(planted.pipeliners[0].requests["long poll"][1], 11)
             waiting.send(fetching(TOPIC, max_wait_ms=1_000, min_bytes=1 << 20), 11)
             client.ask(producing(BATCH, TOPIC), 9)  # completes the waiting fetch
-        assert eventually(lambda: planted.say("count", point) > before, 3), "it was not met"
+        assert becomes_true(lambda: planted.say("count", point) > before, 3), "it was not met"
     planted.say("disarm", point)
     for pipeliner in ended:
         pipeliner.connect_anew()
     assert len(ended) <= 1
-    assert eventually(lambda: works(planted.ours.port, planted.pipeliners[0])), planted.ours.errors()[-2000:]
+    assert becomes_true(lambda: works(planted.ours.port, planted.pipeliners[0])), planted.ours.errors()[-2000:]
     for pipeliner in planted.pipeliners:
         pipeliner.warm_up()
 

@@ -148,8 +148,8 @@ def test_a_rolling_restart_of_a_thousand_static_members_causes_no_rebalance(tmp_
             joined = await member.join()
             assert (joined.generation_id, await member.sync(joined)) == (generation, 0)
             assert member.assignment == seats[member.instance]
-            assert await members[(number * 7) % CROWD].beat() == 0
-        assert await asyncio.gather(*(member.beat() for member in members)) == [0] * CROWD
+            assert await members[(number * 7) % CROWD].heartbeat() == 0
+        assert await asyncio.gather(*(member.heartbeat() for member in members)) == [0] * CROWD
         assert sum(member.rejoin_errors for member in members) == rejoin_errors
         disperse(members)
 
@@ -170,7 +170,7 @@ def test_a_rebalance_of_a_thousand_members_delays_no_other_client(tmp_path: Path
                 # The leader rejoins; error 27 to their heartbeats makes the followers rejoin, and the last JoinGroup ends the join phase.
                 leader = next(member for member in members if member.leads)
                 rejoined = asyncio.create_task(leader.take_part())
-                while await members[1 if members[0] is leader else 0].beat() == 0:
+                while await members[1 if members[0] is leader else 0].heartbeat() == 0:
                     await asyncio.sleep(0.005)
                 await asyncio.gather(*(member.take_part() for member in members if member is not leader))
                 await rejoined

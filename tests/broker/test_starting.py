@@ -13,7 +13,7 @@ import pytest
 
 from broker.runtime.start import ExitCode
 from tests.running import Client, broker, start
-from tests.support.peers import LOOPS, answered, arguments_for, clients, creating, eventually, log_lines
+from tests.support.peers import LOOPS, arguments_for, becomes_true, clients, creating, is_served, log_lines
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -105,7 +105,7 @@ def test_the_lock_ends_with_a_killed_process(tmp_path: Path) -> None:
     with broker(*arguments_for(tmp_path)) as first:
         first.kill()
     with broker(*arguments_for(tmp_path)) as second, Client(second.port) as client:
-        assert answered(client)
+        assert is_served(client)
 
 
 @pytest.mark.parametrize("listeners", ["PLAINTEXT://127.0.0.1:{}", "PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:{}"])
@@ -244,9 +244,9 @@ def test_a_log_output_without_a_reader_stops_nothing(tmp_path: Path, loop: str) 
                 with clients(100, started.port) as nonsense:
                     for number, peer in enumerate(nonsense):
                         peer.send_frame((20_000 + 100 * round + number).to_bytes(2, "big") + b"nonsense")  # new log lines, as equal ones are only counted
-                    assert all(peer.closed() for peer in nonsense)
-                assert answered(client)
-            assert eventually(lambda: not writable(unread)), "the pipe is not full"
+                    assert all(peer.await_close() for peer in nonsense)
+                assert is_served(client)
+            assert becomes_true(lambda: not writable(unread)), "the pipe is not full"
             assert started.stop() == 0
     finally:
         os.close(unread)

@@ -25,18 +25,18 @@ from tests.support.peers import (
     NO_TOPIC,
     STOP_SECONDS,
     SlowDisk,
-    answered,
     arguments_for,
+    becomes_true,
     bytes_of,
     clients,
     creating,
     defects,
-    eventually,
     frames_until_end,
+    is_served,
     log_lines,
-    on,
     refused,
     send_until_stuck,
+    serve_options,
 )
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -73,7 +73,7 @@ def no_clients(started: Broker, stack: ExitStack) -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("clients_are", [no_clients, idle, half_sent, unread])
 def test_idle_half_sent_and_unread_connections_do_not_delay_the_stop(loop: str, clients_are: Callable[[Broker, ExitStack], None]) -> None:
-    with broker(*on(loop)) as started, ExitStack() as stack:
+    with broker(*serve_options(loop)) as started, ExitStack() as stack:
         clients_are(started, stack)
         code, seconds = timed_stop(started)
     assert (code, defects(started)) == (0, [])
@@ -83,25 +83,25 @@ def test_idle_half_sent_and_unread_connections_do_not_delay_the_stop(loop: str, 
 
 def test_an_interrupt_stops_the_broker_like_sigterm() -> None:
     with broker("--profile", "test") as started, Client(started.port) as client:
-        assert answered(client)
+        assert is_served(client)
         assert timed_stop(started, signal.SIGINT)[0] == 0
-        assert client.closed()
+        assert client.await_close()
     assert log_lines(started, "stopping")[0]["signal"] == "SIGINT"
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_no_connection_is_accepted_while_the_broker_stops(loop: str) -> None:
-    with broker(*on(loop)) as started, Client(started.port) as stuck:
+    with broker(*serve_options(loop)) as started, Client(started.port) as stuck:
         send_until_stuck(stuck.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
         started.signal(signal.SIGTERM)
-        assert eventually(lambda: refused(started.port), 2)
+        assert becomes_true(lambda: refused(started.port), 2)
         assert started.process.poll() is None, "it ended before it could refuse a connection"
         assert started.wait() == 0
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_replies_reach_a_client_that_reads_while_the_broker_stops(loop: str) -> None:
-    with broker(*on(loop)) as started, Client(started.port) as reader:
+    with broker(*serve_options(loop)) as started, Client(started.port) as reader:
         send_until_stuck(reader.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
         started.signal(signal.SIGTERM)
         frames, partial_frame = frames_until_end(reader.socket)
@@ -132,7 +132,7 @@ def test_a_stop_answers_exactly_the_durable_requests(tmp_path: Path, loop: str) 
             reader.start()
         for number, client in enumerate(storm):
             client.socket.sendall(b"".join(bytes_of(creating(f"t{number}-{index}"), 7) for index in range(CREATED_EACH)))
-        assert eventually(lambda: registry.exists() and registry.stat().st_size > 2_000)
+        assert becomes_true(lambda: registry.exists() and registry.stat().st_size > 2_000)
         code, seconds = timed_stop(started)
         for reader in readers:
             reader.join()
@@ -151,13 +151,13 @@ def test_a_hanging_disk_does_not_delay_the_stop(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
     arguments = arguments_for(tmp_path / "data", "offsets.flush=always")
     with broker(*arguments, **disk.environment) as started, clients(2, started.port) as (held, unread):
-        assert answered(unread)
+        assert is_served(unread)
         send_until_stuck(unread.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
         disk.stick()
         held.send(creating("never-durable"), 7)
         held.send(creating("never-begun"), 7)
         code, seconds = timed_stop(started)
-        assert held.closed()
+        assert held.await_close()
     assert code == ExitCode.DISK
     assert seconds < STOP_SECONDS
     assert defects(started) == []
@@ -167,7 +167,7 @@ def test_a_hanging_disk_does_not_delay_the_stop(tmp_path: Path) -> None:
 def test_a_held_reply_leaves_during_the_stop_when_the_disk_recovers(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
     with broker(*arguments_for(tmp_path / "data"), **disk.environment) as started, Client(started.port) as held:
-        assert answered(held)
+        assert is_served(held)
         disk.stick()
         held.send(creating("held"), 7)
         assert not held_reply_came(held)
@@ -194,7 +194,7 @@ def test_only_an_orderly_stop_writes_the_clean_shutdown_marker(tmp_path: Path) -
     marker = data / ".kafka_cleanshutdown"
     disk = SlowDisk(tmp_path)
     with broker(*arguments_for(data), **disk.environment) as started, Client(started.port) as client:
-        assert answered(client)
+        assert is_served(client)
         assert not marker.exists()
         assert started.stop() == 0
     assert marker.exists()
@@ -244,7 +244,7 @@ sys.exit(main(["serve", *sys.argv[1:]]))
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_signal_at_the_start_of_the_loop_counts_once(tmp_path: Path, loop: str) -> None:
     """Both the loop's signal handler and the one installed before it may see the signal."""
-    command = (sys.executable, "-P", "-c", SIGNALLED_AS_IT_RUNS, *on(loop))
+    command = (sys.executable, "-P", "-c", SIGNALLED_AS_IT_RUNS, *serve_options(loop))
     done = subprocess.run(command, env=environment(TMPDIR=str(tmp_path)), timeout=10, capture_output=True, text=True)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     assert list(tmp_path.iterdir()) == []

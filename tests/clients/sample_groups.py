@@ -67,7 +67,7 @@ class SampleGroups:
     def check_seats_kept(self) -> None:
         """Check that each member continues without an error, with the same assignment and a new commit; also after a static restart."""
         for actor in self.members:
-            assert actor.beat() == 0
+            assert actor.heartbeat() == 0
             assert actor.sync().assignment == assignment_of(actor)
         for number, actor in enumerate(self.members):
             assert actor.commit("orders", number % 3, 200 + number, f"again by {number}") == 0
@@ -76,9 +76,9 @@ class SampleGroups:
         rejoined = keeper.join("")
         assert (rejoined.error_code, rejoined.generation_id) == (0, generation)
         assert keeper.member_id != old
-        assert keeper.beat(member_id=old) == 82
+        assert keeper.heartbeat(member_id=old) == 82
         assert keeper.sync().assignment == assignment_of(keeper)
-        assert [actor.beat() for actor in self.members] == [0] * len(self.members)
+        assert [actor.heartbeat() for actor in self.members] == [0] * len(self.members)
 
     def commit_alone(self, group: str, offsets: list[tuple[int, int, str]], version: int = 8, retention_ms: int = -1) -> list[int]:
         parts = [OffsetCommitRequestPartition(partition, offset, 3 if version > 5 else -1, text) for partition, offset, text in offsets]

@@ -34,13 +34,13 @@ def deny(call: Any, operation: Operation, resource: int, name: str) -> bool:
 
 
 class HarnessPeer(Peer):
-    """Calls the handlers as `Peer` calls a broker."""
+    """Calls the handlers as `GroupClient` calls a broker."""
 
     def __init__(self, harness: group_harness.GroupHarness) -> None:
         self.ids = {}
         self.port = group_harness.DIALLED.port
         self.cluster_id = ""
-        self._peer = group_harness.Peer(harness)
+        self._peer = group_harness.GroupClient(harness)
 
     def ask(self, question: Question) -> Any:
         frame = question.frame(self.ids)

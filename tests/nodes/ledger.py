@@ -13,7 +13,7 @@ from protocol.errors import ErrorCode
 from tests.clients.members import TopicPartition
 from tests.nodes.cluster import Nodes
 from tests.running import wait_until
-from tests.support.restartable import Actor, hand_out
+from tests.support.restartable import Actor, sync_all
 
 GROUPS = 12
 PAUSE_SECONDS = 0.02  # between two commits of each group
@@ -35,7 +35,7 @@ class Account:
         self._connect()
         reply = self._actor.join()
         assert not reply.error_code, reply
-        hand_out(self._actor)
+        sync_all(self._actor)
 
     def _connect(self) -> None:
         coordinator = wait_until(lambda: max(self._nodes.coordinator(self.group), 0), CHECK_SECONDS)

@@ -18,7 +18,7 @@ WAITING_MAX = 1_000
 FRAME_MAX = 5_000
 
 
-class Wire(BareTransport):
+class FakeTransport(BareTransport):
     """The transport: the written bytes, and whether reading is paused. Calls back like asyncio's when its buffer is full."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class ConnectionHarness:
         self.seen: list[bytes] = []
         self.ended: list[str] = []
         self.answer: Callable[[bytes], bytes | None] = lambda frame: frame if frame.startswith(b"echo") else None
-        self.wire = Wire()
+        self.wire = FakeTransport()
         context = ConnectionContext(
             clock,
             Turn(cast(AbstractEventLoop, self.loop), clock),
@@ -96,7 +96,7 @@ class ConnectionHarness:
             raise ProtocolError("nonsense")
         return self.answer(frame)
 
-    def arrives(self, *frames: bytes) -> None:
+    def receive(self, *frames: bytes) -> None:
         self.connection.data_received(b"".join(pack(">i", len(frame)) + frame for frame in frames))
 
     def end_turn(self) -> None:

@@ -60,7 +60,7 @@ class CrowdMember:
         code: int = reply.error_code
         return code
 
-    async def beat(self) -> int:
+    async def heartbeat(self) -> int:
         code: int = (await self.ask(HeartbeatRequest(GROUP, self.generation, self.member_id, self.instance), 4)).error_code
         self.rejoin_errors += code != 0
         return code
@@ -84,7 +84,7 @@ async def gather(port: int, count: int, static: bool) -> list[CrowdMember]:
         joining.discard(member)
         while joining:
             await asyncio.sleep(BEAT_SECONDS)
-            if await member.beat():
+            if await member.heartbeat():
                 await member.take_part()
 
     for first in range(0, count, CONNECTS_AT_ONCE):
@@ -97,7 +97,7 @@ async def gather(port: int, count: int, static: bool) -> list[CrowdMember]:
 async def settle(members: list[CrowdMember]) -> None:
     """Heartbeat all members, and rejoin those that get an error, until no heartbeat gets one."""
     while True:
-        codes = await asyncio.gather(*(member.beat() for member in members))
+        codes = await asyncio.gather(*(member.heartbeat() for member in members))
         unsettled = [member for member, code in zip(members, codes, strict=True) if code]
         if not unsettled:
             break

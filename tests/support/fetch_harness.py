@@ -48,7 +48,7 @@ class ImmediateLog:
         return self.log.append(batch, self.epoch)
 
 
-class Finder:
+class FakePartitions:
     """The part of `Partitions` that handlers use; `find` opens the logs of a topic without a delay."""
 
     def __init__(self, topics: Topics, disk: SimDisk, segment_bytes: int) -> None:
@@ -78,7 +78,7 @@ class Finder:
         return served
 
 
-class Wire(BareTransport):
+class FakeTransport(BareTransport):
     """The transport of a connection: collects the bytes that the broker writes, and splits them into frames."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class FetchClient:
 
     def __init__(self, harness: FetchHarness) -> None:
         self.harness = harness
-        self.wire = Wire()
+        self.wire = FakeTransport()
         self.connection = Connection(harness.context, harness.address, "127.0.0.1")
         self.connection.connection_made(self.wire)
         self._unanswered: list[tuple[int, int]] = []
@@ -168,7 +168,7 @@ class FetchHarness:
         self.disk.make_folder(FOLDER)
         self._ids = 0
         self.topics = Topics(self._new_id)
-        self.finder = Finder(self.topics, self.disk, segment_bytes)
+        self.finder = FakePartitions(self.topics, self.disk, segment_bytes)
         self.fetches = Fetches(self.turn, self.clock)
         self.turn.add_actor(self.fetches)
         self.address = Address("PLAINTEXT", "127.0.0.1", 9092)
@@ -227,19 +227,21 @@ class FetchHarness:
         self.loop.pass_once()
 
 
-def fetch(*topics: FetchTopic, wait: int = 0, least: int = 1, most: int = 1 << 20, level: int = 0, replica: int = -1, **more: Any) -> FetchRequest:
+def fetch(
+    *topics: FetchTopic, max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 1 << 20, isolation_level: int = 0, replica: int = -1, **more: Any
+) -> FetchRequest:
     state = ReplicaState(replica) if replica != -1 else None
-    request = FetchRequest(None, state, replica, wait, least, most, level, topics=list(topics))
+    request = FetchRequest(None, state, replica, max_wait_ms, min_bytes, max_bytes, isolation_level, topics=list(topics))
     for name, value in more.items():
         setattr(request, name, value)
     return request
 
 
-def of(topic: str | bytes, *partitions: FetchPartition) -> FetchTopic:
+def fetch_topic(topic: str | bytes, *partitions: FetchPartition) -> FetchTopic:
     return FetchTopic(partitions=list(partitions), **({"topic": topic} if isinstance(topic, str) else {"topic_id": topic}))
 
 
-def from_(offset: int, partition: int = 0, most: int = 1 << 20, current: int = -1, fetched: int = -1) -> FetchPartition:
+def fetch_partition(offset: int, partition: int = 0, most: int = 1 << 20, current: int = -1, fetched: int = -1) -> FetchPartition:
     return FetchPartition(partition, current, offset, fetched, -1, most)
 
 

@@ -111,7 +111,7 @@ class GroupHarness(GroupWorld):
         log.immediate = False
         return log
 
-    def append_succeeds(self) -> None:
+    def complete_append(self) -> None:
         """Complete the oldest waiting append to the log of group "g"."""
         self.log_of("g").succeed()
         self.loop.run()
@@ -122,7 +122,7 @@ class GroupHarness(GroupWorld):
         self.clock.tick()
 
 
-class Peer(BareTransport):
+class GroupClient(BareTransport):
     """A client on its own connection."""
 
     def __init__(self, harness: GroupHarness, address: str = "127.0.0.1", client_id: str | None = "client", listener: Address = DIALLED) -> None:

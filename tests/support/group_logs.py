@@ -155,12 +155,12 @@ class GroupWorld:
         self.journal.unload(lambda: unloaded.append(True))
         return unloaded
 
-    def append_succeeds(self) -> None:
+    def complete_append(self) -> None:
         """Complete the oldest append in flight to the first partition."""
         self.log().succeed()
         self.loop.run()
 
-    def recovery_succeeds(self) -> None:
+    def complete_recovery(self) -> None:
         """Complete the repair of the log of the first partition."""
         self.log().recoveries.pop()(None)
         self.loop.run()

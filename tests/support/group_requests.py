@@ -9,10 +9,10 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProto
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.group_harness import GroupHarness, Peer
+from tests.support.group_harness import GroupClient, GroupHarness
 
 CONSUMER = "consumer"
-COMMITS, FETCHES = range(2, 10), range(1, 10)  # versions of OffsetCommit and OffsetFetch
+COMMIT_VERSIONS, FETCH_VERSIONS = range(2, 10), range(1, 10)  # versions of OffsetCommit and OffsetFetch
 
 
 def joining(
@@ -32,7 +32,7 @@ def syncing(id: str, generation: int = 1, assigned: dict[str, bytes] | None = No
     return SyncGroupRequest("g", generation, id, instance, CONSUMER, "range", assignments)
 
 
-def joined(harness: GroupHarness, peer: Peer, request: JoinGroupRequest, version: int = 9) -> Any:
+def joined(harness: GroupHarness, peer: GroupClient, request: JoinGroupRequest, version: int = 9) -> Any:
     """The reply to a JoinGroup whose join phase ends at once."""
     peer.send(request, version)
     harness.pass_ms(0)
@@ -43,7 +43,7 @@ def joined(harness: GroupHarness, peer: Peer, request: JoinGroupRequest, version
     return reply
 
 
-def stable(harness: GroupHarness, peer: Peer, instance: str | None = None) -> str:
+def join_stable_group(harness: GroupHarness, peer: GroupClient, instance: str | None = None) -> str:
     """The id of the only member of the stable group "g"."""
     reply = joined(harness, peer, joining(instance=instance), 5)
     peer.ask(syncing(reply.member_id, assigned={reply.member_id: b"mine"}, instance=instance), 5)
@@ -78,7 +78,7 @@ def refuse_everything(harness: GroupHarness, refusal: int) -> None:
         journal.refusal = refusal
 
 
-def fetched(peer: Peer, version: int, *topics: tuple[str, list[int]], everything: bool = False) -> Any:
+def fetch_offsets(peer: GroupClient, version: int, *topics: tuple[str, list[int]], everything: bool = False) -> Any:
     if version >= 8:
         requested = None if everything else [OffsetFetchRequestTopics(name, partitions) for name, partitions in topics]
         (reply,) = peer.ask(OffsetFetchRequest([OffsetFetchRequestGroup("g", topics=requested)]), version).groups

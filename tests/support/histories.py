@@ -133,7 +133,7 @@ class TopicWorld(TopicBroker):
             self._run_pending_work()
         compacted = self.chance.random() < 0.5
         policy = {"cleanup_policy": "compact"} if compacted else {}
-        topic = self.topic(name, 1, segment_bytes=str(SEGMENT_BYTES), file_delete_delay_ms="3000", **policy)
+        topic = self.create_topic(name, 1, segment_bytes=str(SEGMENT_BYTES), file_delete_delay_ms="3000", **policy)
         self.loop.run()
         self.histories[name] = TopicHistory(topic.id, compacted)
 

@@ -113,7 +113,7 @@ class AsyncClient:
         self.send((request, version))
         return await self.reply()
 
-    async def ended(self) -> bool:
+    async def await_close(self) -> bool:
         """Wait for the broker to close the connection; whether it did so, and sent nothing before."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):

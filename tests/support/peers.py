@@ -35,7 +35,7 @@ os.fdatasync = fdatasync
 """
 
 
-def on(loop: str, *settings: str) -> tuple[str, ...]:
+def serve_options(loop: str, *settings: str) -> tuple[str, ...]:
     """Command-line arguments: the test profile, this event loop, and further settings."""
     return ("--profile", "test", *(part for setting in (f"event.loop={loop}", *settings) for part in ("--set", setting)))
 
@@ -58,7 +58,7 @@ EVERY_TOPIC = bytes_of(MetadataRequest(None), 12)
 NO_TOPIC = bytes_of(MetadataRequest([]), 12)
 
 
-def answered(client: Client, version: int = 12) -> bool:
+def is_served(client: Client, version: int = 12) -> bool:
     """Whether the broker still serves this client."""
     return bool(client.ask(MetadataRequest([]), version).brokers[0].node_id == 1)
 
@@ -69,7 +69,7 @@ def clients(count: int, port: int) -> Iterator[list[Client]]:
         yield [stack.enter_context(Client(port)) for _ in range(count)]
 
 
-def may_open(descriptors: int) -> bool:
+def raise_open_files_limit(descriptors: int) -> bool:
     """Raise the open-file limit of this process; False if the system does not allow that many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < descriptors <= hard:
@@ -114,7 +114,7 @@ def has_ipv6() -> bool:
     return True
 
 
-def eventually(true: Callable[[], bool], seconds: float = 10) -> bool:
+def becomes_true(true: Callable[[], bool], seconds: float = 10) -> bool:
     """Wait for a condition that the broker reaches in its own time."""
     until = time.monotonic() + seconds
     while not true():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from tests.support.restartable import Actor, assignment_of, await_members, await_state, create_topic, described, gather, hand_out, settle
+from tests.support.restartable import Actor, assignment_of, await_members, await_state, create_topic, described, gather, settle, sync_all
 
 NONE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED, FENCED = 0, 22, 25, 27, 79, 82
 
@@ -72,23 +72,23 @@ class Joining(Phase):
         self.new_dynamic.take_id()
         self.new_dynamic.send_join()
         await_members(self.port, self.group, 4)
-        assert self.static.beat() == REBALANCE_IN_PROGRESS
+        assert self.static.heartbeat() == REBALANCE_IN_PROGRESS
 
     def end(self) -> None:
-        assert (self.static.beat(), self.dynamic.beat()) == (NONE, NONE)
+        assert (self.static.heartbeat(), self.dynamic.heartbeat()) == (NONE, NONE)
         assert self.new_dynamic.join().error_code == UNKNOWN_MEMBER_ID
         assert self.state() == "Stable"
         self.new_static.send_join("")
         self.new_dynamic.take_id()
         self.new_dynamic.send_join()
         await_members(self.port, self.group, 4)
-        assert self.static.beat() == REBALANCE_IN_PROGRESS
+        assert self.static.heartbeat() == REBALANCE_IN_PROGRESS
         before = self.static.generation
         self.dynamic.send_join()
         self.static.send_join()
         for actor in (self.static, self.dynamic, self.new_static, self.new_dynamic):
             assert (actor.receive_join().error_code, actor.generation) == (NONE, before + 1)
-        hand_out(self.static, self.dynamic, self.new_static, self.new_dynamic)
+        sync_all(self.static, self.dynamic, self.new_static, self.new_dynamic)
 
 
 class Completing(Phase):
@@ -111,11 +111,11 @@ class Completing(Phase):
     def end(self) -> None:
         for old in (self.leader, self.member):
             assert old.sync().error_code == ILLEGAL_GENERATION
-            assert old.beat() == ILLEGAL_GENERATION
-            assert old.beat(self.before) == NONE
+            assert old.heartbeat() == ILLEGAL_GENERATION
+            assert old.heartbeat(self.before) == NONE
         for new in (self.new_static, self.new_dynamic):
             assert new.sync().error_code == UNKNOWN_MEMBER_ID
-            assert new.beat() == UNKNOWN_MEMBER_ID
+            assert new.heartbeat() == UNKNOWN_MEMBER_ID
             assert new.join().error_code == UNKNOWN_MEMBER_ID
         assert self.state() == "Stable"
         self.new_static.send_join("")
@@ -124,7 +124,7 @@ class Completing(Phase):
         self.member.send_join()
         for actor in (self.leader, self.member, self.new_static):
             assert actor.receive_join().generation_id == self.before + 1
-        hand_out(self.leader, self.member, self.new_static)
+        sync_all(self.leader, self.member, self.new_static)
 
 
 class Assigned(Phase):
@@ -139,7 +139,7 @@ class Assigned(Phase):
     def end(self) -> None:
         reply = self.member.sync()
         assert (reply.error_code, reply.assignment) == (NONE, assignment_of(self.member))
-        assert (self.leader.beat(), self.member.beat()) == (NONE, NONE)
+        assert (self.leader.heartbeat(), self.member.heartbeat()) == (NONE, NONE)
         assert self.state() == "Stable"
 
 
@@ -154,14 +154,14 @@ class Stable(Phase):
 
     def end(self) -> None:
         members = (self.leader, self.static, self.dynamic)
-        assert [actor.beat() for actor in members] == [NONE] * 3
+        assert [actor.heartbeat() for actor in members] == [NONE] * 3
         assert self.dynamic.commit("topic", 0, 18, "where") == NONE
         generation, old = self.static.generation, self.static.member_id
         rejoined = self.static.join("")
         assert (rejoined.error_code, rejoined.generation_id, rejoined.members) == (NONE, generation, [])
         assert self.static.sync().assignment == assignment_of(self.static)
-        assert self.static.beat(member_id=old) == FENCED
-        assert [actor.beat() for actor in members] == [NONE] * 3
+        assert self.static.heartbeat(member_id=old) == FENCED
+        assert [actor.heartbeat() for actor in members] == [NONE] * 3
 
 
 class ReplacedStable(Phase):
@@ -178,13 +178,13 @@ class ReplacedStable(Phase):
             pass
 
     def end(self) -> None:
-        assert self.answered_process.beat() == NONE
-        assert self.leader.beat() == FENCED
-        assert self.static.beat(member_id=self.old) == FENCED
+        assert self.answered_process.heartbeat() == NONE
+        assert self.leader.heartbeat() == FENCED
+        assert self.static.heartbeat(member_id=self.old) == FENCED
         reply = self.static.join("")
         assert (reply.error_code, reply.generation_id) == (NONE, self.answered_process.generation)
         assert self.static.sync().assignment == assignment_of(self.static)
-        assert (self.answered_process.beat(), self.static.beat()) == (NONE, NONE)
+        assert (self.answered_process.heartbeat(), self.static.heartbeat()) == (NONE, NONE)
         assert self.answered_process.sync().assignment == assignment_of(self.leader)
 
 
@@ -202,11 +202,11 @@ class ReplacedWhileJoining(Phase):
             pass
 
     def end(self) -> None:
-        assert self.leader.beat() == NONE
+        assert self.leader.heartbeat() == NONE
         reply = self.static.join("")
         assert (reply.error_code, reply.generation_id) == (NONE, self.leader.generation)
         assert self.static.sync().assignment == assignment_of(self.static)
-        assert (self.leader.beat(), self.static.beat()) == (NONE, NONE)
+        assert (self.leader.heartbeat(), self.static.heartbeat()) == (NONE, NONE)
 
 
 class ReplacedInRebalance(Phase):
@@ -226,15 +226,15 @@ class ReplacedInRebalance(Phase):
             assert actor.receive_join().generation_id == self.before + 1
 
     def end(self) -> None:
-        assert self.member.beat(self.before) == NONE
+        assert self.member.heartbeat(self.before) == NONE
         for actor, old in zip((self.leader, self.static), self.old_ids, strict=True):
             if self.is_tenure:
-                assert actor.beat(member_id=old) == FENCED
-                assert actor.beat() == ILLEGAL_GENERATION
+                assert actor.heartbeat(member_id=old) == FENCED
+                assert actor.heartbeat() == ILLEGAL_GENERATION
                 assert actor.sync().error_code == ILLEGAL_GENERATION
-                assert actor.beat(self.before) == NONE
+                assert actor.heartbeat(self.before) == NONE
             else:
-                assert (actor.beat(), actor.sync().error_code, actor.join().error_code) == (FENCED, FENCED, FENCED)
+                assert (actor.heartbeat(), actor.sync().error_code, actor.join().error_code) == (FENCED, FENCED, FENCED)
         assert self.newcomer.join().error_code == UNKNOWN_MEMBER_ID
         self.newcomer.send_join("")
         await_state(self.port, self.group, "PreparingRebalance")
@@ -244,7 +244,7 @@ class ReplacedInRebalance(Phase):
         members = (self.leader, self.static, self.member, self.newcomer)
         for actor in members:
             assert actor.receive_join().generation_id == self.before + 1
-        hand_out(*members)
+        sync_all(*members)
 
 
 class Left(Phase):
@@ -257,7 +257,7 @@ class Left(Phase):
 
     def end(self) -> None:
         assert len(described(self.port, self.group).members) == 2
-        assert self.static.beat() == NONE
+        assert self.static.heartbeat() == NONE
         await_state(self.port, self.group, "PreparingRebalance")
         assert self.static.join().error_code == NONE
         assert [member.group_instance_id for member in described(self.port, self.group).members] == ["a"]
@@ -275,7 +275,7 @@ class Emptied(Phase):
 
     def end(self) -> None:
         assert self.state() == "Empty"
-        assert self.member.beat() == UNKNOWN_MEMBER_ID
+        assert self.member.heartbeat() == UNKNOWN_MEMBER_ID
         assert self.member.join().error_code == UNKNOWN_MEMBER_ID
         before = self.member.generation
         self.member.take_id()

@@ -23,7 +23,7 @@ from tests.running import Client, environment
 PACE_SECONDS = 0.002
 
 
-def worked(pid: int) -> float:
+def main_thread_cpu_seconds(pid: int) -> float:
     """Processor time of the main thread of this process, which runs the broker's loop."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
@@ -35,10 +35,10 @@ def main(port: int, pid: int) -> None:
         client.ask(ApiVersionsRequest("pinger", "1"), 3)
         print("pinging", flush=True)
         while not select.select([sys.stdin], [], [], 0)[0]:
-            begin, before = time.monotonic(), worked(pid)
+            begin, before = time.monotonic(), main_thread_cpu_seconds(pid)
             client.ask(ApiVersionsRequest("pinger", "1"), 3)
             longest = max(longest, time.monotonic() - begin)
-            most = max(most, worked(pid) - before)
+            most = max(most, main_thread_cpu_seconds(pid) - before)
             count += 1
             time.sleep(PACE_SECONDS)
     print(json.dumps({"longest": longest, "worked": most, "count": count}))

@@ -55,7 +55,7 @@ class Pipeliner:
         staying, rejoining = Actor(port, f"{name}-stays"), Actor(port, f"{name}-joins")
         for actor in (staying, rejoining):
             actor.take_id()
-        assert staying.join().error_code == staying.sync().error_code == staying.beat() == 0
+        assert staying.join().error_code == staying.sync().error_code == staying.heartbeat() == 0
         for actor in (staying, rejoining):
             actor.close()  # their sessions outlast the test without heartbeats
         self.rejoining = rejoining
@@ -127,7 +127,7 @@ class Pipeliner:
             data = data[at:]
         self.sock.sendall(data)
 
-    def answered(self) -> list[int]:
+    def receive_replies(self) -> list[int]:
         """The correlation ids of as many replies as are due."""
         data = b""
         received: list[int] = []
@@ -160,7 +160,7 @@ class Pipeliner:
         """Send each request of these kinds three times, so that the connection learns it."""
         for kind in ("heartbeat", "commit", "fetch offsets", "join", "sync", "produce") * 3:
             self.send([kind])
-            assert self.answered() == []
+            assert self.receive_replies() == []
 
 
 Kind = tuple[int, int, Any]  # API key, version, body

@@ -88,11 +88,11 @@ def plain_batch(**fields: int) -> bytes:
     return batch(record(), **fields)
 
 
-def three(**fields: int) -> bytes:
+def batch_of_three(**fields: int) -> bytes:
     return batch(record(0), record(1, timestamp=5), record(2, timestamp=3), **({"max_timestamp": THEN + 5} | fields))
 
 
-def of_size(size: int, **fields: int) -> bytes:
+def batch_of_size(size: int, **fields: int) -> bytes:
     """A batch of exactly `size` bytes."""
     value = bytes(size - 80)
     data = batch(record(value=value), **fields)
@@ -102,5 +102,5 @@ def of_size(size: int, **fields: int) -> bytes:
     return data
 
 
-def of_producer(sequence: int, count: int = 1, epoch: int = 0, id: int = 7, **fields: int) -> bytes:
+def producer_batch(sequence: int, count: int = 1, epoch: int = 0, id: int = 7, **fields: int) -> bytes:
     return batch(*[record(number) for number in range(count)], producer_id=id, producer_epoch=epoch, base_sequence=sequence, **fields)

@@ -147,7 +147,7 @@ class MemoryChecker:
             job.done(check_job((job.data, astuple(job.settings), job.now, job.name, UNLIMITED, 0)))
 
 
-class Wire(BareTransport):
+class FakeTransport(BareTransport):
     """A connection's transport: the written bytes, and whether it was closed."""
 
     def __init__(self) -> None:
@@ -201,8 +201,8 @@ class ProduceHarness:
     def make_partitions(self) -> Any:
         return MemoryPartitions(self.topics)
 
-    def caller(self) -> Caller:
-        return Caller(self)
+    def caller(self) -> ProduceClient:
+        return ProduceClient(self)
 
     def settle(self) -> None:
         """Run until no check and no end-of-turn work is left."""
@@ -212,13 +212,13 @@ class ProduceHarness:
                 self.checker.check()
 
 
-class Caller:
+class ProduceClient:
     """A client, on its own connection."""
 
     def __init__(self, harness: ProduceHarness) -> None:
         self.harness = harness
         self.connection = Connection(harness.context, DIALLED, "peer")
-        self.wire = Wire()
+        self.wire = FakeTransport()
         self.connection.connection_made(self.wire)
         self._correlation_id = 0
 

@@ -19,7 +19,7 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssig
 from tests.kafka_process import free_ports
 from tests.running import Broker, Client
 
-JOIN, SYNC, HEARTBEAT, LEAVE, DESCRIBE, COMMIT, FETCH, LIST = 9, 5, 4, 5, 5, 8, 8, 4
+JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION, DESCRIBE_VERSION, COMMIT_VERSION, FETCH_VERSION, LIST_VERSION = 9, 5, 4, 5, 5, 8, 8, 4
 AWAIT_SECONDS = 30
 TOPIC_ALREADY_EXISTS = 36
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=100", "offsets.topic.num.partitions=3")
@@ -128,7 +128,7 @@ class Actor:
     def send_join(self, member_id: str | None = None) -> None:
         id = self.member_id if member_id is None else member_id
         offer = [JoinGroupRequestProtocol(name, name.encode()) for name in self.offers.split()]
-        self.send(JoinGroupRequest(self.group, self.session_ms, self.rebalance_ms, id, self.instance, self._type, offer), JOIN)
+        self.send(JoinGroupRequest(self.group, self.session_ms, self.rebalance_ms, id, self.instance, self._type, offer), JOIN_VERSION)
 
     def receive_join(self) -> Any:
         reply = self.receive()
@@ -150,7 +150,7 @@ class Actor:
     def send_sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> None:
         requested = [SyncGroupRequestAssignment(id, assignment) for id, assignment in (assignments or {}).items()]
         generation_id = self.generation if generation is None else generation
-        self.send(SyncGroupRequest(self.group, generation_id, self.member_id, self.instance, self._type, self._protocol, requested), SYNC)
+        self.send(SyncGroupRequest(self.group, generation_id, self.member_id, self.instance, self._type, self._protocol, requested), SYNC_VERSION)
 
     def sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> Any:
         self.send_sync(assignments, generation)
@@ -158,21 +158,21 @@ class Actor:
 
     # Requests that return the error code of their reply.
 
-    def beat(self, generation: int | None = None, member_id: str | None = None) -> int:
+    def heartbeat(self, generation: int | None = None, member_id: str | None = None) -> int:
         generation_id = self.generation if generation is None else generation
         id = self.member_id if member_id is None else member_id
-        code: int = self.ask(HeartbeatRequest(self.group, generation_id, id, self.instance), HEARTBEAT).error_code
+        code: int = self.ask(HeartbeatRequest(self.group, generation_id, id, self.instance), HEARTBEAT_VERSION).error_code
         return code
 
     def leave(self) -> int:
-        reply = self.ask(LeaveGroupRequest(self.group, [MemberIdentity(self.member_id, self.instance)]), LEAVE)
+        reply = self.ask(LeaveGroupRequest(self.group, [MemberIdentity(self.member_id, self.instance)]), LEAVE_VERSION)
         code: int = reply.error_code or reply.members[0].error_code
         return code
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> int:
         topics = [OffsetCommitRequestTopic(topic, [OffsetCommitRequestPartition(partition, offset, -1, metadata)])]
         request = OffsetCommitRequest(self.group, self.generation, self.member_id, self.instance, topics=topics)
-        code: int = self.ask(request, COMMIT).topics[0].partitions[0].error_code
+        code: int = self.ask(request, COMMIT_VERSION).topics[0].partitions[0].error_code
         return code
 
 
@@ -193,7 +193,7 @@ def gather(first: Actor, *others: Actor) -> dict[str, Any]:
     return dict(zip([first.member_id, *[actor.member_id for actor in others]], replies, strict=True))
 
 
-def hand_out(first: Actor, *others: Actor) -> None:
+def sync_all(first: Actor, *others: Actor) -> None:
     """Sync all actors; the leader assigns to each member that member's `assignment_of`."""
     assignments = {actor.member_id: assignment_of(actor) for actor in (first, *others)}
     for actor in others:
@@ -206,7 +206,7 @@ def hand_out(first: Actor, *others: Actor) -> None:
 
 def settle(first: Actor, *others: Actor) -> None:
     gather(first, *others)
-    hand_out(first, *others)
+    sync_all(first, *others)
 
 
 def create_topic(port: int, name: str, partitions: int = 3) -> None:
@@ -222,13 +222,13 @@ def create_topic(port: int, name: str, partitions: int = 3) -> None:
 
 def list_code(port: int) -> int:
     with Client(port) as client:
-        code: int = client.ask(ListGroupsRequest(), LIST).error_code
+        code: int = client.ask(ListGroupsRequest(), LIST_VERSION).error_code
         return code
 
 
 def fetch_code(port: int, group: str) -> int:
     with Client(port) as client:
-        code: int = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None)]), FETCH).groups[0].error_code
+        code: int = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None)]), FETCH_VERSION).groups[0].error_code
         return code
 
 
@@ -260,13 +260,13 @@ def assignment_of(actor: Actor) -> bytes:
 
 def described(port: int, group: str) -> DescribedGroup:
     with Client(port) as client:
-        group_description: DescribedGroup = client.ask(DescribeGroupsRequest([group]), DESCRIBE).groups[0]
+        group_description: DescribedGroup = client.ask(DescribeGroupsRequest([group]), DESCRIBE_VERSION).groups[0]
         return group_description
 
 
 def stored_offsets(port: int, group: str) -> dict[tuple[str, int], tuple[int, str | None]]:
     """All offsets committed for a group."""
     with Client(port) as client:
-        answer = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None)]), FETCH).groups[0]
+        answer = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None)]), FETCH_VERSION).groups[0]
     assert answer.error_code == 0, answer
     return {(topic.name, partition.partition_index): (partition.committed_offset, partition.metadata) for topic in answer.topics for partition in topic.partitions}

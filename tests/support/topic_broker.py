@@ -88,7 +88,7 @@ class TopicBroker:
         self.partitions.open_all()
         self.threads.run_all()
 
-    def topic(self, name: str, partitions: int = 1, **settings: str) -> Topic:
+    def create_topic(self, name: str, partitions: int = 1, **settings: str) -> Topic:
         topic_settings = {name.replace("_", "."): value for name, value in settings.items()}
         topic = self.topics.create(name, partitions, SETTINGS | topic_settings, 0)
         self.partitions.created(topic)
@@ -97,7 +97,7 @@ class TopicBroker:
 
     def written_topic(self, partitions: int = 1, written: int | None = None, **settings: str) -> Topic:
         """The topic `orders` with a record "a" in each partition, or only in the first `written` partitions."""
-        topic = self.topic("orders", partitions, **settings)
+        topic = self.create_topic("orders", partitions, **settings)
         for index in range(partitions if written is None else written):
             put(self.find("orders", index), "a")
         self.settle()

@@ -21,7 +21,7 @@ METADATA = 12
 NOT_KEPT = shutil.ignore_patterns(".lock")
 
 
-def served(port: int) -> dict[str, Any]:
+def visible_state(port: int) -> dict[str, Any]:
     """All stored state that a client can see, as JSON values."""
     with Client(port) as client:
         reply = client.ask(MetadataRequest(None), METADATA)
@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
         sample_groups.settle()
         sample_groups.check_seats_kept()
         sample_groups.close()
-        served_state = served(writer.port)
+        served_state = visible_state(writer.port)
         writer.stop()
     shutil.copytree(folder / "work", folder / "data", ignore=NOT_KEPT)
     shutil.rmtree(folder / "work")

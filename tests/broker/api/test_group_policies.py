@@ -11,11 +11,11 @@ from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeC
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.support.group_harness import Peer, refusing
-from tests.support.group_requests import joined, joining, stable, syncing
+from tests.support.group_harness import GroupClient, refusing
+from tests.support.group_requests import join_stable_group, joined, joining, syncing
 from tests.support.topic_harness import TopicHarness
 
-TOPIC, GROUP = 2, 32
+TOPIC_RESOURCE, GROUP_RESOURCE = 2, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OF_GROUP, OF_BROKER, DEFAULT = 8, 4, 5
 INVALID_CONFIG, INVALID_REQUEST, LOADING, NOT_AVAILABLE, NOT_COORDINATOR, NOT_AUTHORIZED = 40, 42, 14, 15, 16, 30
@@ -33,33 +33,33 @@ def harness() -> TopicHarness:
 
 def changing(group: str, *operations: tuple[str, int, str | None], validate: bool = False) -> IncrementalAlterConfigsRequest:
     settings = [incremental_alter_configs.AlterableConfig(*operation) for operation in operations]
-    return IncrementalAlterConfigsRequest([incremental_alter_configs.AlterConfigsResource(GROUP, group, settings)], validate)
+    return IncrementalAlterConfigsRequest([incremental_alter_configs.AlterConfigsResource(GROUP_RESOURCE, group, settings)], validate)
 
 
 def replacing(group: str, *settings: tuple[str, str | None]) -> AlterConfigsRequest:
     configs = [alter_configs.AlterableConfig(*setting) for setting in settings]
-    return AlterConfigsRequest([alter_configs.AlterConfigsResource(GROUP, group, configs)])
+    return AlterConfigsRequest([alter_configs.AlterConfigsResource(GROUP_RESOURCE, group, configs)])
 
 
 def describing(*groups: str, keys: list[str] | None = None) -> DescribeConfigsRequest:
-    return DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, keys) for group in groups], True, True)
+    return DescribeConfigsRequest([DescribeConfigsResource(GROUP_RESOURCE, group, keys) for group in groups], True, True)
 
 
 def change(harness: TopicHarness, group: str, *operations: tuple[str, int, str | None], validate: bool = False) -> tuple[int, str]:
-    (response,) = Peer(harness).ask(changing(group, *operations, validate=validate), 1).responses
+    (response,) = GroupClient(harness).ask(changing(group, *operations, validate=validate), 1).responses
     return response.error_code, response.error_message or ""
 
 
 def own_values(harness: TopicHarness, group: str) -> dict[str, str]:
-    (result,) = Peer(harness).ask(describing(group), 4).results
+    (result,) = GroupClient(harness).ask(describing(group), 4).results
     assert result.error_code == 0
     return {config.name: config.value for config in result.configs if config.config_source == OF_GROUP}
 
 
 def listed(harness: TopicHarness) -> set[str]:
-    reply = Peer(harness).ask(ListConfigResourcesRequest([GROUP]), 1)
+    reply = GroupClient(harness).ask(ListConfigResourcesRequest([GROUP_RESOURCE]), 1)
     assert reply.error_code == 0
-    return {config_resource.resource_name for config_resource in reply.config_resources if config_resource.resource_type == GROUP}
+    return {config_resource.resource_name for config_resource in reply.config_resources if config_resource.resource_type == GROUP_RESOURCE}
 
 
 def test_a_policy_is_set_described_and_deleted_without_its_group(harness: TopicHarness) -> None:
@@ -79,13 +79,13 @@ def test_a_repeated_instance_id_is_stored_once(harness: TopicHarness, written: s
     """As in Kafka, which removes duplicates from values of type list; other lists stay as they were written."""
     assert change(harness, "g", ("instance.ids", SET, written)) == (0, "")
     assert own_values(harness, "g") == {"instance.ids": stored}
-    (response,) = Peer(harness).ask(replacing("h", ("instance.ids", written)), 1).responses
+    (response,) = GroupClient(harness).ask(replacing("h", ("instance.ids", written)), 1).responses
     assert (response.error_code, own_values(harness, "h")) == (0, {"instance.ids": stored})
 
 
 def test_a_described_policy_has_a_type_a_source_and_documentation(harness: TopicHarness) -> None:
     change(harness, "g", (CHANGE, SET, "rebalance"))
-    (result,) = Peer(harness).ask(describing("g", keys=[CHANGE]), 4).results
+    (result,) = GroupClient(harness).ask(describing("g", keys=[CHANGE]), 4).results
     (setting,) = result.configs
     assert (setting.value, setting.config_source, setting.config_type, setting.read_only) == ("rebalance", OF_GROUP, 2, False)
     assert [(synonym.name, synonym.value, synonym.source) for synonym in setting.synonyms] == [(CHANGE, "rebalance", OF_GROUP)]
@@ -93,7 +93,7 @@ def test_a_described_policy_has_a_type_a_source_and_documentation(harness: Topic
 
 
 def test_a_group_without_policies_is_described_as_by_kafka(harness: TopicHarness) -> None:
-    (result,) = Peer(harness).ask(describing("g"), 4).results
+    (result,) = GroupClient(harness).ask(describing("g"), 4).results
     assert {config.name.split(".")[0] for config in result.configs} == {"consumer", "share", "streams"}
     assert {config.config_source for config in result.configs} == {DEFAULT}
 
@@ -102,7 +102,7 @@ def test_a_groups_own_value_precedes_the_brokers_default() -> None:
     harness = TopicHarness(Authorizer(), {"t": 3}, settings=["group.policy.subscription.change=rebalance", "group.policy.topics.watch=none"])
 
     def sources() -> list[list[tuple[str, str, int]]]:
-        (result,) = Peer(harness).ask(describing("g", keys=[CHANGE, "topics.watch"]), 4).results
+        (result,) = GroupClient(harness).ask(describing("g", keys=[CHANGE, "topics.watch"]), 4).results
         return [[(synonym.name, synonym.value, synonym.source) for synonym in setting.synonyms] for setting in result.configs]
 
     default = ("group.policy.subscription.change", "rebalance", OF_BROKER)
@@ -114,10 +114,10 @@ def test_a_groups_own_value_precedes_the_brokers_default() -> None:
 
 def test_replacing_policies_deletes_those_not_named(harness: TopicHarness) -> None:
     change(harness, "g", (CHANGE, SET, "keep"))
-    (response,) = Peer(harness).ask(replacing("g", (REQUEST, "moved racks")), 2).responses
+    (response,) = GroupClient(harness).ask(replacing("g", (REQUEST, "moved racks")), 2).responses
     assert response.error_code == 0
     assert own_values(harness, "g") == {REQUEST: "moved racks"}
-    (response,) = Peer(harness).ask(replacing("g"), 2).responses
+    (response,) = GroupClient(harness).ask(replacing("g"), 2).responses
     assert response.error_code == 0
     assert own_values(harness, "g") == {}
 
@@ -165,10 +165,10 @@ def test_validate_only_changes_nothing_and_reports_errors(harness: TopicHarness)
 def test_replies_to_changes_and_reads_wait_until_policies_are_durable(harness: TopicHarness) -> None:
     log = harness.log_of("g")
     log.immediate = False
-    peer, looker, lister = Peer(harness), Peer(harness), Peer(harness)
+    peer, looker, lister = GroupClient(harness), GroupClient(harness), GroupClient(harness)
     peer.send(changing("g", (CHANGE, SET, "rebalance")), 1)
     looker.send(describing("g"), 4)
-    lister.send(ListConfigResourcesRequest([GROUP]), 1)
+    lister.send(ListConfigResourcesRequest([GROUP_RESOURCE]), 1)
     harness.loop.run()
     assert [client.reply() for client in (peer, looker, lister)] == [None] * 3
     log.succeed()
@@ -181,13 +181,13 @@ def test_replies_to_changes_and_reads_wait_until_policies_are_durable(harness: T
 def test_a_failed_append_fails_the_group_and_not_the_topic_in_one_request(harness: TopicHarness) -> None:
     request = changing("g", (CHANGE, SET, "rebalance"))
     setting = incremental_alter_configs.AlterableConfig("segment.ms", SET, "50000")
-    request.resources.insert(0, incremental_alter_configs.AlterConfigsResource(TOPIC, "t", [setting]))
+    request.resources.insert(0, incremental_alter_configs.AlterConfigsResource(TOPIC_RESOURCE, "t", [setting]))
     log = harness.log_of("g")
     log.immediate = False
-    peer, looker, lister = Peer(harness), Peer(harness), Peer(harness)
+    peer, looker, lister = GroupClient(harness), GroupClient(harness), GroupClient(harness)
     peer.send(request, 1)
     looker.send(describing("g"), 4)
-    lister.send(ListConfigResourcesRequest([GROUP]), 1)
+    lister.send(ListConfigResourcesRequest([GROUP_RESOURCE]), 1)
     harness.loop.run()
     log.refuse()
     harness.loop.run()
@@ -201,22 +201,22 @@ def test_a_failed_append_fails_the_group_and_not_the_topic_in_one_request(harnes
 def test_changes_are_refused_while_the_partition_loads(harness: TopicHarness) -> None:
     harness.shards.journal_of("g").refusal = LOADING
     assert change(harness, "g", (CHANGE, SET, "keep"))[0] == LOADING
-    (result,) = Peer(harness).ask(describing("g"), 4).results
+    (result,) = GroupClient(harness).ask(describing("g"), 4).results
     assert result.error_code == LOADING
-    assert Peer(harness).ask(ListConfigResourcesRequest([GROUP]), 1).error_code == LOADING
+    assert GroupClient(harness).ask(ListConfigResourcesRequest([GROUP_RESOURCE]), 1).error_code == LOADING
 
 
 def test_policies_need_kafkas_rights_for_group_configs() -> None:
     harness = TopicHarness(refusing((Operation.ALTER_CONFIGS, Resource.GROUP, "g"), (Operation.DESCRIBE_CONFIGS, Resource.GROUP, "h")), {"t": 3})
     assert change(harness, "g", (CHANGE, SET, "keep"))[0] == NOT_AUTHORIZED
     assert change(harness, "h", (CHANGE, SET, "keep"))[0] == 0
-    (result,) = Peer(harness).ask(describing("h"), 4).results
+    (result,) = GroupClient(harness).ask(describing("h"), 4).results
     assert (result.error_code, result.configs) == (NOT_AUTHORIZED, [])
 
 
 def test_each_set_of_the_request_makes_the_members_rejoin_once(harness: TopicHarness) -> None:
-    peer = Peer(harness)
-    member = stable(harness, peer, "i")
+    peer = GroupClient(harness)
+    member = join_stable_group(harness, peer, "i")
     generation = 1
 
     def heartbeat() -> int:

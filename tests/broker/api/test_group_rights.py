@@ -18,7 +18,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import GroupHarness, Peer, refusing
+from tests.support.group_harness import GroupClient, GroupHarness, refusing
 from tests.support.group_requests import codes_of_commit, committing, fetching, joining
 
 GROUP, TOPIC, CLUSTER = Resource.GROUP, Resource.TOPIC, Resource.CLUSTER
@@ -26,10 +26,10 @@ READ, DESCRIBE, DELETE = Operation.READ, Operation.DESCRIBE, Operation.DELETE
 GROUP_REFUSED, TOPIC_REFUSED = 30, 29
 
 
-def peer_refused(*refused: tuple[int, int, str | None]) -> tuple[list[tuple[int, int, str]], Peer]:
+def peer_refused(*refused: tuple[int, int, str | None]) -> tuple[list[tuple[int, int, str]], GroupClient]:
     """A list that collects the authorization checks from now on, and a peer to which these are refused (as in `refusing`)."""
     checks: list[tuple[int, int, str]] = []
-    return checks, Peer(GroupHarness(refusing(*refused, checks=checks)))
+    return checks, GroupClient(GroupHarness(refusing(*refused, checks=checks)))
 
 
 def test_members_may_read_their_group_or_are_refused() -> None:

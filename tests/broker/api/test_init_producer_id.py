@@ -13,10 +13,10 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.running import Client, broker
 from tests.support.group_harness import refusing
-from tests.support.produce_harness import Caller, ProduceHarness
+from tests.support.produce_harness import ProduceClient, ProduceHarness
 
 NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
-ASKED = InitProducerIdRequest(None, 60_000)
+REQUEST = InitProducerIdRequest(None, 60_000)
 
 
 @pytest.fixture
@@ -24,17 +24,17 @@ def harness() -> ProduceHarness:
     return ProduceHarness({"t": (1, {})})
 
 
-def producer_ids(caller: Caller, version: int = 5) -> list[tuple[int, int, int]]:
+def producer_ids(caller: ProduceClient, version: int = 5) -> list[tuple[int, int, int]]:
     """Error, id and epoch of the replies since the last call."""
-    replies = [caller.read(ASKED, version, frame) for frame in caller.replies()]
+    replies = [caller.read(REQUEST, version, frame) for frame in caller.replies()]
     return [(reply.error_code, reply.producer_id, reply.producer_epoch) for reply in replies]
 
 
-def ask(caller: Caller, request: InitProducerIdRequest = ASKED, version: int = 5) -> None:
+def ask(caller: ProduceClient, request: InitProducerIdRequest = REQUEST, version: int = 5) -> None:
     caller.send(caller.frame(request, version))
 
 
-def end_turn(*callers: Caller) -> None:
+def end_turn(*callers: ProduceClient) -> None:
     for caller in callers:
         caller.connection.end_turn()
 
@@ -138,7 +138,7 @@ def test_producer_ids_stay_unique_over_kills_and_stops(tmp_path: Path) -> None:
         with broker("--data", str(tmp_path / "data"), "--set", "listeners=PLAINTEXT://127.0.0.1:0") as started:
             with Client(started.port) as client:
                 for _ in range(3):
-                    reply = client.ask(ASKED, 4)
+                    reply = client.ask(REQUEST, 4)
                     assert (reply.error_code, reply.producer_epoch) == (0, 0)
                     ids.append(reply.producer_id)
             if stop:

@@ -6,14 +6,14 @@ import pytest
 
 from protocol.messages.list_groups import ListGroupsRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import GroupHarness, Peer
-from tests.support.group_requests import committing, stable
+from tests.support.group_harness import GroupClient, GroupHarness
+from tests.support.group_requests import committing, join_stable_group
 
 
 @scenario("AD-17", "AD-19")
 @pytest.mark.parametrize("version", range(6))
-def test_groups_of_all_partitions_are_listed(harness: GroupHarness, peer: Peer, version: int) -> None:
-    stable(harness, peer)
+def test_groups_of_all_partitions_are_listed(harness: GroupHarness, peer: GroupClient, version: int) -> None:
+    join_stable_group(harness, peer)
     names = [f"simple-{number}" for number in range(20)]
     for name in names:
         peer.ask(committing(name), 9)
@@ -39,7 +39,7 @@ def test_groups_of_all_partitions_are_listed(harness: GroupHarness, peer: Peer, 
         (["dead"], ["classic"], set()),
     ],
 )
-def test_list_groups_filters_as_kafka_does(harness: GroupHarness, peer: Peer, states: list[str], types: list[str], listed: set[str]) -> None:
-    stable(harness, peer)
+def test_list_groups_filters_as_kafka_does(harness: GroupHarness, peer: GroupClient, states: list[str], types: list[str], listed: set[str]) -> None:
+    join_stable_group(harness, peer)
     peer.ask(committing("simple"), 9)
     assert {group.group_id for group in peer.ask(ListGroupsRequest(states, types), 5).groups} == listed

@@ -35,7 +35,7 @@ def offsets_found(reply: Any) -> list[tuple[int, int, int]]:
     return [(partition.error_code, partition.offset, partition.timestamp) for topic in reply.topics for partition in topic.partitions]
 
 
-def asked_epochs(*topics: tuple[str, int, int]) -> OffsetForLeaderEpochRequest:
+def epochs_request(*topics: tuple[str, int, int]) -> OffsetForLeaderEpochRequest:
     return OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic(name, [OffsetForLeaderPartition(index, -1, epoch)]) for name, index, epoch in topics])
 
 
@@ -147,7 +147,7 @@ def test_a_failing_lookup_is_answered(harness: FetchHarness, monkeypatch: pytest
 def test_list_offsets_reports_an_unusable_partition(harness: FetchHarness, error: ErrorCode) -> None:
     harness.partition("t", 1).error = error
     assert offsets_found(harness.ask(listing("t", (1, LATEST), (0, LATEST)), 10)) == [(error, -1, -1), (0, 6, -1)]
-    (partition,) = harness.ask(asked_epochs(("t", 1, 0)), 4).topics[0].partitions
+    (partition,) = harness.ask(epochs_request(("t", 1, 0)), 4).topics[0].partitions
     assert (partition.error_code, partition.leader_epoch, partition.end_offset) == (error, -1, -1)
 
 
@@ -165,7 +165,7 @@ def test_topics_without_describe_right_are_refused_after_the_others() -> None:
     request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, LATEST)]) for name in ("secret", "open")], 0)
     reply = harness.ask(request, 10)
     assert [(topic.name, topic.partitions[0].error_code) for topic in reply.topics] == [("open", 0), ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
-    reply = harness.ask(asked_epochs(("secret", 0, 0), ("open", 0, 0)), 4)
+    reply = harness.ask(epochs_request(("secret", 0, 0), ("open", 0, 0)), 4)
     assert [(topic.topic, topic.partitions[0].error_code, topic.partitions[0].end_offset) for topic in reply.topics] == [
         ("open", 0, 1),
         ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1),

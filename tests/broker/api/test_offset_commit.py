@@ -7,81 +7,89 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import GroupHarness, Peer
-from tests.support.group_requests import COMMITS, FETCHES, codes_of_commit, committing, committing_topics, fetched, stable
+from tests.support.group_harness import GroupClient, GroupHarness
+from tests.support.group_requests import (
+    COMMIT_VERSIONS,
+    FETCH_VERSIONS,
+    codes_of_commit,
+    committing,
+    committing_topics,
+    fetch_offsets,
+    join_stable_group,
+)
 
 
 @scenario("OC-13", "OF-01", "OF-02", "OF-03", "OF-11", "VS-11")
-@pytest.mark.parametrize("version", COMMITS)
-def test_committed_offsets_are_fetched_in_every_version(peer: Peer, version: int) -> None:
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+def test_committed_offsets_are_fetched_in_every_version(peer: GroupClient, version: int) -> None:
     assert codes_of_commit(peer.ask(committing_topics(("t", [(0, 7, "seven"), (2, 8, None)]), version=version), version)) == {("t", 0): 0, ("t", 2): 0}
     epoch = 3 if version >= 6 else -1
-    for fetch_version in FETCHES:
+    for fetch_version in FETCH_VERSIONS:
         fetched_epoch = epoch if fetch_version >= 5 else -1
-        codes = fetched(peer, fetch_version, ("t", [0, 1, 2, 99]), ("nowhere", [-1]))
+        codes = fetch_offsets(peer, fetch_version, ("t", [0, 1, 2, 99]), ("nowhere", [-1]))
         nothing_committed = (-1, -1, "", 0)
         assert codes == {
             ("t", 0): (7, fetched_epoch, "seven", 0), ("t", 2): (8, fetched_epoch, "", 0),
             ("t", 1): nothing_committed, ("t", 99): nothing_committed, ("nowhere", -1): nothing_committed,
         }  # fmt: skip
         if fetch_version >= 2:
-            assert fetched(peer, fetch_version, everything=True) == {("t", 0): (7, fetched_epoch, "seven", 0), ("t", 2): (8, fetched_epoch, "", 0)}
-        assert fetched(peer, fetch_version) == {}
+            assert fetch_offsets(peer, fetch_version, everything=True) == {("t", 0): (7, fetched_epoch, "seven", 0), ("t", 2): (8, fetched_epoch, "", 0)}
+        assert fetch_offsets(peer, fetch_version) == {}
 
 
 @scenario("OC-14", "VS-11")
-def test_a_commit_with_a_retention_has_no_leader_epoch_and_expires(harness: GroupHarness, peer: Peer) -> None:
+def test_a_commit_with_a_retention_has_no_leader_epoch_and_expires(harness: GroupHarness, peer: GroupClient) -> None:
     peer.ask(committing_topics(("t", [(0, 7, "kept")]), version=4, retention=60_000), 4)
-    assert fetched(peer, 9, ("t", [0])) == {("t", 0): (7, -1, "kept", 0)}
+    assert fetch_offsets(peer, 9, ("t", [0])) == {("t", 0): (7, -1, "kept", 0)}
     harness.pass_ms(600_000)
     harness.loop.run()
-    assert fetched(peer, 9, ("t", [0])) == {("t", 0): (-1, -1, "", 0)}
+    assert fetch_offsets(peer, 9, ("t", [0])) == {("t", 0): (-1, -1, "", 0)}
 
 
 @scenario("OC-12", "OC-18")
-@pytest.mark.parametrize("version", COMMITS)
-def test_each_partition_of_a_commit_has_its_code_and_refused_ones_come_first(peer: Peer, version: int) -> None:
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+def test_each_partition_of_a_commit_has_its_code_and_refused_ones_come_first(peer: GroupClient, version: int) -> None:
     request = committing_topics(("t", [(0, 1, ""), (3, 1, ""), (-1, 1, "")]), ("nowhere", [(0, 1, "")]), ("u", [(1, 1, "m" * 5000), (0, 1, "")]), version=version)
     reply = peer.ask(request, version)
     codes = [(topic.name, [(partition.partition_index, partition.error_code) for partition in topic.partitions]) for topic in reply.topics]
     assert codes == [("t", [(3, 3), (-1, 3), (0, 0)]), ("nowhere", [(0, 3)]), ("u", [(1, 12), (0, 0)])]
-    assert fetched(peer, 9, everything=True).keys() == {("t", 0), ("u", 0)}
+    assert fetch_offsets(peer, 9, everything=True).keys() == {("t", 0), ("u", 0)}
 
 
-def test_of_duplicate_partitions_only_those_with_too_long_metadata_are_refused(peer: Peer) -> None:
+def test_of_duplicate_partitions_only_those_with_too_long_metadata_are_refused(peer: GroupClient) -> None:
     reply = peer.ask(committing_topics(("t", [(0, 1, "m" * 4097), (0, 2, "short")])), 9)
     assert [partition.error_code for partition in reply.topics[0].partitions] == [12, 0]
-    assert fetched(peer, 9, ("t", [0])) == {("t", 0): (2, 3, "short", 0)}
+    assert fetch_offsets(peer, 9, ("t", [0])) == {("t", 0): (2, 3, "short", 0)}
 
 
 @pytest.mark.parametrize(("text", "error"), [("m" * 4096, 0), ("m" * 4097, 12), ("\U0001f600" * 2048, 0), ("\U0001f600" * 2049, 12)])
-def test_metadata_length_is_counted_as_in_java(peer: Peer, text: str, error: int) -> None:
+def test_metadata_length_is_counted_as_in_java(peer: GroupClient, text: str, error: int) -> None:
     assert codes_of_commit(peer.ask(committing_topics(("t", [(0, 1, text)])), 9)) == {("t", 0): error}
 
 
 @scenario("OC-02")
-@pytest.mark.parametrize("version", COMMITS)
-def test_a_commit_to_an_unknown_group_is_named_so_from_version_9(peer: Peer, version: int) -> None:
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+def test_a_commit_to_an_unknown_group_is_named_so_from_version_9(peer: GroupClient, version: int) -> None:
     codes = codes_of_commit(peer.ask(committing(generation=1, id="me", partitions=(0, 2)), version))
     assert set(codes.values()) == {69 if version >= 9 else 22}
 
 
-@pytest.mark.parametrize("version", COMMITS)
-def test_a_commit_refused_by_its_group_still_names_unknown_topics(harness: GroupHarness, peer: Peer, version: int) -> None:
-    id = stable(harness, peer)
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+def test_a_commit_refused_by_its_group_still_names_unknown_topics(harness: GroupHarness, peer: GroupClient, version: int) -> None:
+    id = join_stable_group(harness, peer)
     for generation, member, error in ((2, id, 22), (1, "stranger", 25), (-1, "", 25), (1, id, 0)):
         assert codes_of_commit(peer.ask(committing(generation=generation, id=member, partitions=(0, 9)), version)) == {("t", 0): error, ("t", 9): 3}
 
 
 @scenario("OC-20")
-def test_the_empty_group_id_is_accepted(peer: Peer) -> None:
+def test_the_empty_group_id_is_accepted(peer: GroupClient) -> None:
     assert codes_of_commit(peer.ask(committing(""), 9)) == {("t", 0): 0}
     (group,) = peer.ask(OffsetFetchRequest([OffsetFetchRequestGroup("", topics=None)]), 8).groups
     assert (group.group_id, group.error_code, group.topics[0].partitions[0].committed_offset) == ("", 0, 5)
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_commit_for_a_topic_that_was_just_created_waits_for_its_record(harness: GroupHarness, peer: Peer, stored: bool) -> None:
+def test_a_commit_for_a_topic_that_was_just_created_waits_for_its_record(harness: GroupHarness, peer: GroupClient, stored: bool) -> None:
     """Otherwise a power failure could remove the topic, and the offsets with it."""
     harness.registry_log.immediate = False
     harness.topics.create("new", 1, {}, 0)
@@ -97,10 +105,10 @@ def test_a_commit_for_a_topic_that_was_just_created_waits_for_its_record(harness
 
 
 @pytest.mark.parametrize("topic_in_flight", [False, True])
-def test_a_refusal_by_a_group_whose_facts_are_lost_is_not_sent(harness: GroupHarness, peer: Peer, topic_in_flight: bool) -> None:
-    id = stable(harness, peer)
+def test_a_refusal_by_a_group_whose_facts_are_lost_is_not_sent(harness: GroupHarness, peer: GroupClient, topic_in_flight: bool) -> None:
+    id = join_stable_group(harness, peer)
     log = harness.hold_appends()
-    Peer(harness).send(committing(generation=1, id=id), 9)
+    GroupClient(harness).send(committing(generation=1, id=id), 9)
     if topic_in_flight:
         harness.registry_log.immediate = False
         harness.topics.create("new", 1, {}, 0)
@@ -113,7 +121,7 @@ def test_a_refusal_by_a_group_whose_facts_are_lost_is_not_sent(harness: GroupHar
     assert codes_of_commit(peer.reply()) == {("t", 0): ErrorCode.NOT_COORDINATOR, ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_a_commit_whose_append_fails_while_a_topic_is_created_is_refused(harness: GroupHarness, peer: Peer) -> None:
+def test_a_commit_whose_append_fails_while_a_topic_is_created_is_refused(harness: GroupHarness, peer: GroupClient) -> None:
     log = harness.hold_appends()
     harness.registry_log.immediate = False
     harness.topics.create("new", 1, {}, 0)

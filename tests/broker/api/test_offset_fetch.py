@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import GroupHarness, Peer
-from tests.support.group_requests import committing, stable
+from tests.support.group_harness import GroupClient, GroupHarness
+from tests.support.group_requests import committing, join_stable_group
 
 
 @scenario("OF-10")
-def test_several_groups_are_answered_in_the_order_of_the_request_whatever_their_member(harness: GroupHarness, peer: Peer) -> None:
-    stable(harness, peer)
+def test_several_groups_are_answered_in_the_order_of_the_request_whatever_their_member(harness: GroupHarness, peer: GroupClient) -> None:
+    join_stable_group(harness, peer)
     peer.ask(committing("a"), 9)
     peer.ask(committing("b", partitions=(1,)), 9)
     requested = [OffsetFetchRequestGroup(name, "member", 5, None) for name in ("b", "nowhere", "a", "b", "g")]

@@ -10,8 +10,8 @@ from broker.security.authorizer import Operation, Resource
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.group_harness import refusing
-from tests.support.produce_batches import THEN, batch, of_producer, plain_batch, record, three
-from tests.support.produce_harness import Caller, MemoryPartition, ProduceHarness
+from tests.support.produce_batches import THEN, batch, batch_of_three, plain_batch, producer_batch, record
+from tests.support.produce_harness import MemoryPartition, ProduceClient, ProduceHarness
 
 pytestmark = pytest.mark.plain  # partitions in memory replace the compiled ones
 
@@ -40,7 +40,7 @@ def partition_reply(reply: Any) -> tuple[int, int, int, int, int]:
     return part.index, part.error_code, part.base_offset, part.log_append_time_ms, part.log_start_offset
 
 
-def templated(caller: Caller, version: int = 9, **more: Any) -> Caller:
+def templated(caller: ProduceClient, version: int = 9, **more: Any) -> ProduceClient:
     """A caller whose connection has learned a template from two requests: the next request is answered without being decoded."""
     for _ in range(2):
         assert partition_reply(caller.ask(request(**more), version))[1] == 0
@@ -63,7 +63,7 @@ def refuse_decoding(harness: ProduceHarness) -> None:
 @pytest.mark.parametrize("version", [3, 9, 12])
 def test_acks_0_gets_no_reply_and_later_requests_are_answered(harness: ProduceHarness, version: int) -> None:
     caller = harness.caller()
-    caller.send(*[caller.frame(request(acks=0), version) for _ in range(5)], caller.frame(request(three(), acks=1), version))
+    caller.send(*[caller.frame(request(acks=0), version) for _ in range(5)], caller.frame(request(batch_of_three(), acks=1), version))
     (frame,) = caller.replies()
     assert partition_reply(caller.read(request(), version, frame)) == (0, 0, 5, -1, 0 if version >= 5 else -1)
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_a_failing_produce_with_acks_0_closes_the_connection(harness: ProduceHar
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(harness: ProduceHarness, version: int, acks: int) -> None:
     decoding, caller = harness.caller(), templated(harness.caller(), version, acks=acks)
-    batches = [plain_batch(), three(), batch(*[record(number, value=bytes(number)) for number in range(200)])]
+    batches = [plain_batch(), batch_of_three(), batch(*[record(number, value=bytes(number)) for number in range(200)])]
     requests = [request(data, partition=index, acks=acks) for data in batches for index in range(3)]
     usual = []
     for sent in requests:
@@ -118,11 +118,11 @@ def test_with_append_time_a_repeated_produce_gets_the_time() -> None:
 
 def test_a_duplicate_batch_matching_a_template_gets_its_first_offset(harness: ProduceHarness) -> None:
     caller = harness.caller()
-    assert partition_reply(caller.ask(request(of_producer(0)), 9)) == (0, 0, 0, -1, 0)
-    assert partition_reply(caller.ask(request(of_producer(1)), 9)) == (0, 0, 1, -1, 0)
+    assert partition_reply(caller.ask(request(producer_batch(0)), 9)) == (0, 0, 0, -1, 0)
+    assert partition_reply(caller.ask(request(producer_batch(1)), 9)) == (0, 0, 1, -1, 0)
     refuse_decoding(harness)
-    assert partition_reply(caller.ask(request(of_producer(2)), 9)) == (0, 0, 2, -1, 0)
-    assert partition_reply(caller.ask(request(of_producer(1)), 9)) == (0, 0, 1, THEN, 0)
+    assert partition_reply(caller.ask(request(producer_batch(2)), 9)) == (0, 0, 2, -1, 0)
+    assert partition_reply(caller.ask(request(producer_batch(1)), 9)) == (0, 0, 1, THEN, 0)
     assert partition(harness).high_watermark == 3
 
 
@@ -180,9 +180,9 @@ def test_a_failing_append_gets_a_retriable_error(harness: ProduceHarness, learne
     before = partition(harness).high_watermark
     partition(harness).appends_fail = True
     for _ in range(2):
-        assert partition_reply(caller.ask(request(of_producer(0)), 9)) == (0, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1)
+        assert partition_reply(caller.ask(request(producer_batch(0)), 9)) == (0, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1)
     partition(harness).appends_fail = False
-    assert partition_reply(caller.ask(request(of_producer(0)), 9)) == (0, 0, before, -1, 0)
+    assert partition_reply(caller.ask(request(producer_batch(0)), 9)) == (0, 0, before, -1, 0)
 
 
 def test_the_reply_has_the_log_start_offset(harness: ProduceHarness) -> None:
@@ -223,8 +223,8 @@ def test_each_transactional_id_is_refused_with_one_log_line(harness: ProduceHarn
     monkeypatch.setattr("broker.topics.transactions.IDS_LOGGED_MAX", 2)
     caller = templated(harness.caller())
     for id in ("one", "two", "one", "three"):
-        produce = ProduceRequest(id, -1, 1000, [TopicProduceData("t", [PartitionProduceData(0, of_producer(0, attributes=16))])])
+        produce = ProduceRequest(id, -1, 1000, [TopicProduceData("t", [PartitionProduceData(0, producer_batch(0, attributes=16))])])
         assert partition_reply(caller.ask(produce, 9)) == (0, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1, -1)
-    assert partition_reply(caller.ask(request(of_producer(0, attributes=16)), 9))[1] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert partition_reply(caller.ask(request(producer_batch(0, attributes=16)), 9))[1] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert lines == ["one", "two"]
     assert partition(harness).high_watermark == 2

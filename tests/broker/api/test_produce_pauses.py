@@ -28,22 +28,22 @@ ANSWER_SECONDS = 60
 STOP_SECONDS = 3.0
 
 
-def counted(raw: bytes, count: int, codec: int) -> bytes:
+def batch_with_count(raw: bytes, count: int, codec: int) -> bytes:
     return batch(raw=compress(raw, codec), attributes=codec, record_count=count, last_offset_delta=count - 1)
 
 
-def nasty() -> dict[str, tuple[str, bytes]]:
+def slow_batches() -> dict[str, tuple[str, bytes]]:
     in_turn = body(LAYOUTS["keys null and empty in turn"], MANY)
     headers = body(LAYOUTS["empty header each"], 60_000)
     return {
-        "in turn, zstd": ("plain", counted(in_turn, MANY, 4)),
-        "in turn, gzip": ("plain", counted(in_turn, MANY, 1)),
-        "a header each, uncompressed": ("plain", counted(headers, 60_000, 0)),
-        "headers of one record": ("plain", counted(record(headers=varint(400_000) + b"\0\1" * 400_000), 1, 0)),
-        "zeros": ("plain", counted(record(value=bytes(95 << 20)), 1, 4)),
+        "in turn, zstd": ("plain", batch_with_count(in_turn, MANY, 4)),
+        "in turn, gzip": ("plain", batch_with_count(in_turn, MANY, 1)),
+        "a header each, uncompressed": ("plain", batch_with_count(headers, 60_000, 0)),
+        "headers of one record": ("plain", batch_with_count(record(headers=varint(400_000) + b"\0\1" * 400_000), 1, 0)),
+        "zeros": ("plain", batch_with_count(record(value=bytes(95 << 20)), 1, 4)),
         "a gzip of nothing, often": ("plain", batch(raw=compress(b"", 1) * 50_000, attributes=1, record_count=1, last_offset_delta=0)),
-        "to be packed anew": ("gzip", counted(in_turn, MANY, 4)),
-        "to be refused one by one": ("compact", counted(in_turn, MANY, 4)),
+        "to be packed anew": ("gzip", batch_with_count(in_turn, MANY, 4)),
+        "to be refused one by one": ("compact", batch_with_count(in_turn, MANY, 4)),
     }
 
 
@@ -75,7 +75,7 @@ def create_topics(client: Client) -> None:
 
 @pytest.mark.alone
 def test_checking_a_large_batch_does_not_block_other_clients(tmp_path: Path) -> None:
-    batches = nasty()
+    batches = slow_batches()
     with RestartableBroker(tmp_path / "data", "log.level=warning") as restartable, Client(restartable.port) as client:
         assert restartable.broker is not None
         create_topics(client)
@@ -94,7 +94,7 @@ def test_checking_a_large_batch_does_not_block_other_clients(tmp_path: Path) -> 
 
 def irregular() -> bytes:
     """The most records that the loop itself checks, with as little in common as possible."""
-    return counted(body(LAYOUTS["empty header each"], 1_400), 1_400, 0)
+    return batch_with_count(body(LAYOUTS["empty header each"], 1_400), 1_400, 0)
 
 
 def framed(data: bytes) -> bytes:
@@ -117,7 +117,7 @@ def await_children(pid: int) -> list[int]:
 
 @pytest.mark.clients
 def test_a_killed_checker_is_replaced_and_a_stop_ends_all_checkers(tmp_path: Path) -> None:
-    long = counted(body(LAYOUTS["keys null and empty in turn"], LONG), LONG, 4)
+    long = batch_with_count(body(LAYOUTS["keys null and empty in turn"], LONG), LONG, 4)
     restartable = RestartableBroker(tmp_path / "data", "log.level=warning")
     with restartable, Client(restartable.port) as client, Client(restartable.port) as second_client:
         assert restartable.broker is not None

@@ -19,8 +19,17 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import Defective, GroupHarness, Peer
-from tests.support.group_requests import codes_of_commit, committing, fetching, joined, joining, refuse_everything, stable, syncing
+from tests.support.group_harness import Defective, GroupClient, GroupHarness
+from tests.support.group_requests import (
+    codes_of_commit,
+    committing,
+    fetching,
+    join_stable_group,
+    joined,
+    joining,
+    refuse_everything,
+    syncing,
+)
 
 LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
 
@@ -30,7 +39,7 @@ LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
 
 @scenario("FO-25", "FO-29", "HB-08", "LV-15", "LV-16", "OC-24")
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
-def test_each_api_reports_a_loading_partition(harness: GroupHarness, peer: Peer, refusal: int) -> None:
+def test_each_api_reports_a_loading_partition(harness: GroupHarness, peer: GroupClient, refusal: int) -> None:
     """Unlike in Kafka, a SyncGroup gets 27 and not 14 while the partition loads: 14 is fatal to Java's consumer."""
     refuse_everything(harness, refusal)
     for version in range(10):
@@ -57,7 +66,7 @@ def test_each_api_reports_a_loading_partition(harness: GroupHarness, peer: Peer,
 
 @scenario("FO-25", "FO-29")
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
-def test_an_offset_fetch_is_never_answered_coordinator_not_available(harness: GroupHarness, peer: Peer, refusal: int) -> None:
+def test_an_offset_fetch_is_never_answered_coordinator_not_available(harness: GroupHarness, peer: GroupClient, refusal: int) -> None:
     """Java's consumers before 3.9 fail on 15."""
     refuse_everything(harness, refusal)
     expected = LOADING if refusal == LOADING else NOT_OURS
@@ -73,7 +82,7 @@ def test_an_offset_fetch_is_never_answered_coordinator_not_available(harness: Gr
 
 
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
-def test_errors_independent_of_the_group_precede_loading(harness: GroupHarness, peer: Peer, refusal: int) -> None:
+def test_errors_independent_of_the_group_precede_loading(harness: GroupHarness, peer: GroupClient, refusal: int) -> None:
     refuse_everything(harness, refusal)
     join = peer.ask(joining(group="", id="me", session=1), 9)
     assert (join.error_code, join.member_id) == (ErrorCode.INVALID_GROUP_ID, "me")
@@ -93,8 +102,8 @@ def test_errors_independent_of_the_group_precede_loading(harness: GroupHarness, 
 
 
 @scenario("FO-25", "FO-29")
-def test_list_groups_is_complete_or_an_error(harness: GroupHarness, peer: Peer) -> None:
-    stable(harness, peer)
+def test_list_groups_is_complete_or_an_error(harness: GroupHarness, peer: GroupClient) -> None:
+    join_stable_group(harness, peer)
     other_journal = harness.shards.journals[(harness.shards.journal_of("g").partition + 1) % len(harness.shards.journals)]
     for version in range(6):
         for refusal in (LOADING, SUSPENDED):
@@ -106,7 +115,7 @@ def test_list_groups_is_complete_or_an_error(harness: GroupHarness, peer: Peer) 
         assert (reply.error_code, [group.group_id for group in reply.groups]) == (0, ["g"])
 
 
-def test_a_coordinator_is_found_while_it_loads(harness: GroupHarness, peer: Peer) -> None:
+def test_a_coordinator_is_found_while_it_loads(harness: GroupHarness, peer: GroupClient) -> None:
     refuse_everything(harness, LOADING)
     (coordinator,) = peer.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
     assert (coordinator.error_code, coordinator.node_id) == (0, 1)
@@ -137,14 +146,14 @@ REQUESTS: dict[str, tuple[Any, int]] = {
 
 
 @scenario("AD-16", "HB-13", "LV-03", "OF-09")
-def test_each_reply_waits_for_the_commit_before_it(harness: GroupHarness, peer: Peer) -> None:
+def test_each_reply_waits_for_the_commit_before_it(harness: GroupHarness, peer: GroupClient) -> None:
     log = harness.hold_appends()
-    peers = {name: Peer(harness) for name in REQUESTS}
+    peers = {name: GroupClient(harness) for name in REQUESTS}
     for name, (request, version) in REQUESTS.items():
         peers[name].send(request, version)
         assert peers[name].reply() is None, name
     while log.pending:
-        harness.append_succeeds()
+        harness.complete_append()
     replies = {name: client.reply() for name, client in peers.items()}
     assert all(replies.values())
     assert replies["join"].error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -155,18 +164,18 @@ def test_each_reply_waits_for_the_commit_before_it(harness: GroupHarness, peer: 
 
 
 @scenario("FE-22")
-def test_a_commit_to_only_unknown_topics_does_not_wait_for_the_log(harness: GroupHarness, peer: Peer) -> None:
+def test_a_commit_to_only_unknown_topics_does_not_wait_for_the_log(harness: GroupHarness, peer: GroupClient) -> None:
     harness.log_of("g").immediate = False
-    Peer(harness).send(committing(), 9)
+    GroupClient(harness).send(committing(), 9)
     assert codes_of_commit(peer.ask(committing(topic="nowhere", partitions=(0, 1)), 9)) == {("nowhere", 0): 3, ("nowhere", 1): 3}
     assert peer.ask(OffsetCommitRequest("g", -1, "", None, -1, []), 9).topics == []
 
 
 @scenario("AD-10", "AF-12", "OF-07")
-def test_a_failed_append_fails_held_replies_and_later_requests(harness: GroupHarness, peer: Peer) -> None:
+def test_a_failed_append_fails_held_replies_and_later_requests(harness: GroupHarness, peer: GroupClient) -> None:
     log = harness.hold_appends()
     assert harness.shards.journal_of("g") is not harness.shards.journal_of("elsewhere")
-    peers = {name: Peer(harness) for name in REQUESTS}
+    peers = {name: GroupClient(harness) for name in REQUESTS}
     for name, (request, version) in REQUESTS.items():
         peers[name].send(request, version)
     log.refuse()
@@ -188,10 +197,10 @@ def test_a_failed_append_fails_held_replies_and_later_requests(harness: GroupHar
 
 
 @scenario("AF-09", "AF-12")
-def test_requests_held_by_a_late_append_are_answered(harness: GroupHarness, peer: Peer) -> None:
+def test_requests_held_by_a_late_append_are_answered(harness: GroupHarness, peer: GroupClient) -> None:
     """When an append is late, commits get 15, and an OffsetFetch that waits for it 16. The append is not undone."""
     harness.hold_appends()
-    writer, reader = Peer(harness), Peer(harness)
+    writer, reader = GroupClient(harness), GroupClient(harness)
     writer.send(committing(), 9)
     reader.send(fetching("g", 7), 7)
     harness.pass_ms(4_999)
@@ -200,14 +209,14 @@ def test_requests_held_by_a_late_append_are_answered(harness: GroupHarness, peer
     assert codes_of_commit(writer.reply()) == {("t", 0): SUSPENDED}
     late_reply = reader.reply()
     assert (late_reply.error_code, late_reply.topics) == (NOT_OURS, [])
-    harness.append_succeeds()
+    harness.complete_append()
     assert peer.ask(fetching("g", 7), 7).topics[0].partitions[0].committed_offset == 5
 
 
 @scenario("FO-26", "FO-27")
-def test_members_parked_when_a_partition_is_unloaded_get_not_coordinator(harness: GroupHarness, peer: Peer) -> None:
-    stable(harness, peer)
-    parked = Peer(harness)
+def test_members_parked_when_a_partition_is_unloaded_get_not_coordinator(harness: GroupHarness, peer: GroupClient) -> None:
+    join_stable_group(harness, peer)
+    parked = GroupClient(harness)
     parked.send(joining(instance="new"), 9)
     assert parked.reply() is None
     unloads: list[bool] = []
@@ -237,10 +246,10 @@ def test_members_parked_when_a_partition_is_unloaded_get_not_coordinator(harness
     ids=str,
 )
 def test_a_defect_is_answered_once_and_its_partition_is_reloaded(
-    harness: GroupHarness, peer: Peer, monkeypatch: pytest.MonkeyPatch, call: str, message: Any, version: int
+    harness: GroupHarness, peer: GroupClient, monkeypatch: pytest.MonkeyPatch, call: str, message: Any, version: int
 ) -> None:
-    stable(harness, peer)
-    parked = Peer(harness)
+    join_stable_group(harness, peer)
+    parked = GroupClient(harness)
     parked.send(joining(instance="new"), 9)
     journal = harness.shards.journal_of("g")
 
@@ -261,7 +270,7 @@ def test_a_defect_is_answered_once_and_its_partition_is_reloaded(
 
 @pytest.mark.plain
 @pytest.mark.parametrize("when", ["before it is parked", "after it was parked", "after it was answered"])
-def test_a_join_that_ends_in_a_defect_is_answered_once(harness: GroupHarness, peer: Peer, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+def test_a_join_that_ends_in_a_defect_is_answered_once(harness: GroupHarness, peer: GroupClient, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     journal = harness.shards.journal_of("g")
     monkeypatch.setattr(journal, "shard", Defective(journal.shard, "join", when != "before it is parked"))
     # A JoinGroup with an unknown member id is answered at once, before the planted exception.
@@ -275,7 +284,7 @@ def test_a_join_that_ends_in_a_defect_is_answered_once(harness: GroupHarness, pe
 
 @pytest.mark.plain
 def test_requests_of_a_failed_step_are_answered(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    leader, *followers = members = [Peer(harness) for _ in range(3)]
+    leader, *followers = members = [GroupClient(harness) for _ in range(3)]
     for number, member in enumerate(members, 1):
         member.send(joining(instance=f"m{number}"), 9)
     harness.pass_ms(0)

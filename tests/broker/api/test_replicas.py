@@ -11,10 +11,10 @@ import pytest
 from broker.security.authorizer import Authorizer, Operation, Resource
 from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
 from tests.broker.recorded.replica_answers import ANSWERS, OTHER, QUESTIONS, STANDARD, TOPIC, plain
-from tests.support.group_harness import Peer
+from tests.support.group_harness import GroupClient
 from tests.support.topic_harness import TopicHarness
 
-KAFKAS = json.loads(ANSWERS.read_text())
+KAFKA_REPLIES = json.loads(ANSWERS.read_text())
 
 
 def deny_cluster(call: Any, operation: Operation, resource: int, name: str) -> bool:
@@ -34,16 +34,16 @@ def in_words_of_ours(value: Any) -> Any:
 def test_reassignment_and_election_replies_equal_kafkas(name: str, rights: str) -> None:
     harness = TopicHarness(Authorizer(None if rights == "allowed" else deny_cluster), {TOPIC: 3, OTHER: 1})
     request, version = QUESTIONS[name]
-    ours = plain(Peer(harness).ask(request(os.path.abspath("data")), version))
+    ours = plain(GroupClient(harness).ask(request(os.path.abspath("data")), version))
     for results in ("replica_election_results",):  # here the offsets topic exists from the start; Kafka creates it with the first group
         if results in ours:
             ours[results] = [topic for topic in ours[results] if not topic["topic"].startswith("__")]
-    assert json.loads(json.dumps(in_words_of_ours(ours))) == in_words_of_ours(KAFKAS[rights][name])
+    assert json.loads(json.dumps(in_words_of_ours(ours))) == in_words_of_ours(KAFKA_REPLIES[rights][name])
 
 
 def test_the_quorum_is_this_broker_now() -> None:
     harness = TopicHarness(Authorizer(), {})
     request = DescribeQuorumRequest([DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])])
-    partition = Peer(harness).ask(request, 1).topics[0].partitions[0]
+    partition = GroupClient(harness).ask(request, 1).topics[0].partitions[0]
     assert (partition.leader_id, partition.high_watermark) == (1, 0)
     assert [voter.last_caught_up_timestamp for voter in partition.current_voters] == [harness.clock.wall]

@@ -7,13 +7,13 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.scenarios import scenario
-from tests.support.group_harness import GroupHarness, Peer
-from tests.support.group_requests import CONSUMER, joined, joining, stable, syncing
+from tests.support.group_harness import GroupClient, GroupHarness
+from tests.support.group_requests import CONSUMER, join_stable_group, joined, joining, syncing
 
 
 @scenario("VS-08")
 @pytest.mark.parametrize("version", range(6))
-def test_a_member_gets_its_assignment_in_every_version(harness: GroupHarness, peer: Peer, version: int) -> None:
+def test_a_member_gets_its_assignment_in_every_version(harness: GroupHarness, peer: GroupClient, version: int) -> None:
     id = joined(harness, peer, joining()).member_id
     request = syncing(id, assigned={id: b"mine", "nobody": b"lost"})
     if version < 5:
@@ -25,8 +25,8 @@ def test_a_member_gets_its_assignment_in_every_version(harness: GroupHarness, pe
 
 @scenario("VS-08")
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_sync_is_fenced_by_its_instance_id(harness: GroupHarness, peer: Peer, version: int) -> None:
-    stable(harness, peer, "i")
+def test_a_sync_is_fenced_by_its_instance_id(harness: GroupHarness, peer: GroupClient, version: int) -> None:
+    join_stable_group(harness, peer, "i")
     request = syncing("other", instance="i")
     if version < 5:
         request.protocol_type = request.protocol_name = None
@@ -35,21 +35,21 @@ def test_a_sync_is_fenced_by_its_instance_id(harness: GroupHarness, peer: Peer, 
 
 @scenario("SY-26")
 @pytest.mark.parametrize(("kind", "protocol"), [(None, "range"), (CONSUMER, None), (None, None)])
-def test_sync_from_version_5_needs_type_and_protocol_even_for_the_empty_group_id(peer: Peer, kind: str | None, protocol: str | None) -> None:
+def test_sync_from_version_5_needs_type_and_protocol_even_for_the_empty_group_id(peer: GroupClient, kind: str | None, protocol: str | None) -> None:
     reply = peer.ask(SyncGroupRequest("", 1, "me", None, kind, protocol, []), 5)
     assert reply.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert peer.ask(SyncGroupRequest("", 1, "me"), 4).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_a_refused_sync_has_no_assignment_and_no_protocol(harness: GroupHarness, peer: Peer) -> None:
-    id = stable(harness, peer)
+def test_a_refused_sync_has_no_assignment_and_no_protocol(harness: GroupHarness, peer: GroupClient) -> None:
+    id = join_stable_group(harness, peer)
     reply = peer.ask(syncing(id, 2), 5)
     assert (reply.error_code, reply.assignment, reply.protocol_type, reply.protocol_name) == (ErrorCode.ILLEGAL_GENERATION, b"", None, None)
 
 
-def test_both_syncs_of_a_member_are_answered(harness: GroupHarness, peer: Peer) -> None:
-    id = stable(harness, peer)
-    restarted, first, second = Peer(harness), Peer(harness), Peer(harness)
+def test_both_syncs_of_a_member_are_answered(harness: GroupHarness, peer: GroupClient) -> None:
+    id = join_stable_group(harness, peer)
+    restarted, first, second = GroupClient(harness), GroupClient(harness), GroupClient(harness)
     restarted.send(joining(instance="other"), 9)  # now the group waits for its first member
     first.send(joining(id=id, protocols=(("range", b"changed"),)), 9)
     assert (first.reply().generation_id, restarted.reply().generation_id) == (2, 2)

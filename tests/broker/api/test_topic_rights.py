@@ -10,10 +10,10 @@ import pytest
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.security.authorizer import Authorizer, Operation, Resource
 from tests.broker.recorded.topic_rights import ANSWERS, QUESTIONS, TOPICS, plain
-from tests.support.group_harness import Peer
+from tests.support.group_harness import GroupClient
 from tests.support.topic_harness import TopicHarness
 
-KAFKAS = json.loads(ANSWERS.read_text())
+KAFKA_REPLIES = json.loads(ANSWERS.read_text())
 
 
 def deny_topics(call: Any, operation: Operation, resource: int, name: str) -> bool:
@@ -32,10 +32,10 @@ def harness() -> TopicHarness:
 def test_an_unauthorized_request_is_refused_as_by_kafka(harness: TopicHarness, name: str) -> None:
     ids = {topic.name: topic.id for topic in harness.topics.by_name.values()}
     request, version = QUESTIONS[name]
-    ours = plain(Peer(harness).ask(request(ids), version), ids)
+    ours = plain(GroupClient(harness).ask(request(ids), version), ids)
     if "topics" in ours:  # here the offsets topic exists from the start; Kafka creates it with the first group
         ours["topics"] = [answer for answer in ours["topics"] if answer["name"] != CONSUMER_OFFSETS]
     if name == "create":  # Kafka assigns an id even if the request only validates
         for answer in ours["topics"]:
             answer["topic_id"] = "an id" if answer["error_code"] == 0 else answer["topic_id"]
-    assert json.loads(json.dumps(ours)) == KAFKAS[name]
+    assert json.loads(json.dumps(ours)) == KAFKA_REPLIES[name]

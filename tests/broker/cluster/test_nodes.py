@@ -139,12 +139,12 @@ async def three(nodes: Nodes) -> Nodes:
     return nodes
 
 
-def produced(name: str, partition: int, value: bytes = b"value") -> ProduceRequest:
+def produce_request(name: str, partition: int, value: bytes = b"value") -> ProduceRequest:
     batch = build_facts([(b"key", value)], 1_000)
     return ProduceRequest(None, -1, 1_000, [TopicProduceData(name, [PartitionProduceData(partition, batch)])])
 
 
-def fetched(name: str, partition: int, version: int, topic_id: bytes = bytes(16), epoch: int = -1) -> FetchRequest:
+def fetch_request(name: str, partition: int, version: int, topic_id: bytes = bytes(16), epoch: int = -1) -> FetchRequest:
     fetch_partition = FetchPartition(partition=partition, current_leader_epoch=epoch, fetch_offset=0, partition_max_bytes=1 << 20)
     topic = FetchTopic(topic=name, topic_id=topic_id, partitions=[fetch_partition])
     return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[topic], session_epoch=-1)
@@ -269,7 +269,7 @@ async def test_a_new_topic_is_there_on_every_node_at_once(three: Nodes, monkeypa
     assert named[0] == named[1] == named[2]
     assert len(named[0]) == (3 if change == "auto-created" else 6)
     for partition, leader in enumerate(named[0]):
-        stored = await three.clients[leader].ask(produced("topic", partition), 9)
+        stored = await three.clients[leader].ask(produce_request("topic", partition), 9)
         assert stored.responses[0].partition_responses[0].error_code == 0
 
 
@@ -303,7 +303,7 @@ async def test_a_recreated_topic_begins_empty(three: Nodes) -> None:
         await three.create(three.follower, "topic", 3)
         for partition, leader in enumerate(await three.leaders(1, "topic")):
             for offset in range(2):
-                reply = await three.clients[leader].ask(produced("topic", partition), 9)
+                reply = await three.clients[leader].ask(produce_request("topic", partition), 9)
                 part = reply.responses[0].partition_responses[0]
                 assert (part.error_code, part.base_offset) == (0, offset)
         await three.clients[three.follower].ask(DeleteTopicsRequest([DeleteTopicState("topic")], timeout_ms=5_000), 6)
@@ -361,20 +361,20 @@ async def test_a_wrong_node_refuses_records_and_names_the_leader(three: Nodes) -
     leader = (await three.leaders(1, "topic"))[0]
     wrong = three.clients[leader % 3 + 1]
     epoch = three.broker(leader).partitions.find("topic", 0).leader_epoch  # type: ignore[union-attr]
-    old = await wrong.ask(produced("topic", 0), 9)
+    old = await wrong.ask(produce_request("topic", 0), 9)
     assert old.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    new = await wrong.ask(produced("topic", 0), 10)
+    new = await wrong.ask(produce_request("topic", 0), 10)
     part = new.responses[0].partition_responses[0]
     assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (leader, epoch)
     assert [(end.node_id, end.port) for end in new.node_endpoints] == [(leader, three.served[leader].port)]
     topic_id = three.broker(leader).topics.by_name["topic"].id
-    read = await wrong.ask(fetched("", 0, 16, topic_id), 16)
+    read = await wrong.ask(fetch_request("", 0, 16, topic_id), 16)
     refused = read.responses[0].partitions[0]
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (leader, epoch)
     assert [(end.node_id, end.port) for end in read.node_endpoints] == [(leader, three.served[leader].port)]
-    stored = await three.clients[leader].ask(produced("topic", 0), 10)
+    stored = await three.clients[leader].ask(produce_request("topic", 0), 10)
     assert stored.responses[0].partition_responses[0].error_code == 0
     assert not stored.node_endpoints
 
@@ -391,7 +391,7 @@ async def test_the_logs_of_a_stopped_node_are_served_by_the_others_at_newer_epoc
     await three.create(1, "topic")
     leaders = await three.leaders(1, "topic")
     for partition, leader in enumerate(leaders):
-        assert not (await three.clients[leader].ask(produced("topic", partition), 9)).responses[0].partition_responses[0].error_code
+        assert not (await three.clients[leader].ask(produce_request("topic", partition), 9)).responses[0].partition_responses[0].error_code
     epochs = {partition: three.broker(leader).partitions.find("topic", partition).leader_epoch for partition, leader in enumerate(leaders)}  # type: ignore[union-attr]
     old_controller = three.controller
     await three.stop(old_controller)
@@ -399,7 +399,7 @@ async def test_the_logs_of_a_stopped_node_are_served_by_the_others_at_newer_epoc
     assert three.controller != old_controller
     for partition, leader in enumerate(await three.leaders(three.follower, "topic")):
         assert leader != old_controller
-        read = await three.clients[leader].ask(fetched("topic", partition, 11), 11)
+        read = await three.clients[leader].ask(fetch_request("topic", partition, 11), 11)
         assert b"value" in read.responses[0].partitions[0].records
         epoch = three.broker(leader).partitions.find("topic", partition).leader_epoch  # type: ignore[union-attr]
         assert (epoch > epochs[partition]) == (leaders[partition] != leader)
@@ -511,13 +511,13 @@ async def test_ends_of_leader_epochs_survive_changes_of_owner(three: Nodes) -> N
         wrong_epochs = [(client_epoch, ErrorCode.FENCED_LEADER_EPOCH) for client_epoch in range(epoch)] + [(epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH)]
         for client_epoch, error in wrong_epochs:
             assert (await ended(client, client_epoch, epoch))[0] == error
-            read = await client.ask(fetched("topic", 0, 11, epoch=client_epoch), 11)
+            read = await client.ask(fetch_request("topic", 0, 11, epoch=client_epoch), 11)
             assert read.responses[0].partitions[0].error_code == error
         wrong = three.clients[leader % 3 + 1]
         assert (await ended(wrong, epoch, epoch))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
         if number != 1:  # one owner appends no record
             for _ in range(number + 1):
-                assert not (await client.ask(produced("topic", 0), 9)).responses[0].partition_responses[0].error_code
+                assert not (await client.ask(produce_request("topic", 0), 9)).responses[0].partition_responses[0].error_code
             epochs.append(epoch)
             ends.append((ends[-1] if ends else 0) + number + 1)
         for client_epoch, end in zip(epochs, ends, strict=True):
@@ -570,12 +570,12 @@ async def test_several_nodes_serve_the_directory_of_one_broker_and_not_the_other
     client = await alone.connect()
     await client.ask(CreateTopicsRequest([CreatableTopic("topic", 6, 1)], 5_000), 7)
     for partition in range(6):
-        await client.ask(produced("topic", partition), 9)
+        await client.ask(produce_request("topic", partition), 9)
     member, generation = await join(client, "group", "instance")
     await alone.stop()
     await nodes.start(1, 2, 3)
     for partition, leader in enumerate(await nodes.leaders(1, "topic")):
-        read = await nodes.clients[leader].ask(fetched("topic", partition, 11), 11)
+        read = await nodes.clients[leader].ask(fetch_request("topic", partition, 11), 11)
         assert b"value" in read.responses[0].partitions[0].records
     coordinator = await nodes.coordinator("group")
     assert not (await nodes.clients[coordinator].ask(HeartbeatRequest("group", generation, member, "instance"), 4)).error_code

@@ -25,7 +25,7 @@ class NodeCall(NamedTuple):
     done: Callable[[NodeResponse | None], None]
 
 
-class Play:
+class ProducerIdsHarness:
     """One node, the requests that it sent, and the blocks of ids that it received."""
 
     def __init__(self) -> None:
@@ -55,18 +55,18 @@ class FakeCall:
 
 
 @pytest.fixture
-def play() -> Play:
-    return Play()
+def play() -> ProducerIdsHarness:
+    return ProducerIdsHarness()
 
 
-def answered(play: Play) -> NodeResponse | None:
+def answered(play: ProducerIdsHarness) -> NodeResponse | None:
     """Ask this node for a block, as another node does; returns the reply, None while it waits."""
     call: Any = FakeCall()
     play.ids.answer(call)
     return call.replies[0] if call.replies else None
 
 
-def test_a_block_comes_from_the_controller(play: Play) -> None:
+def test_a_block_comes_from_the_controller(play: ProducerIdsHarness) -> None:
     play.want()
     (query,) = play.requests
     assert (query.node, query.request.kind) == (OTHER, Kind.PRODUCER_IDS)
@@ -74,7 +74,7 @@ def test_a_block_comes_from_the_controller(play: Play) -> None:
     assert play.blocks == [BLOCK]
 
 
-def test_the_controller_reserves_a_block_in_its_own_registry(play: Play) -> None:
+def test_the_controller_reserves_a_block_in_its_own_registry(play: ProducerIdsHarness) -> None:
     play.controller = ME
     play.want()
     play.reserving.pop()(BLOCK)
@@ -83,7 +83,7 @@ def test_the_controller_reserves_a_block_in_its_own_registry(play: Play) -> None
 
 
 @pytest.mark.parametrize("reply", [None, NodeResponse(ErrorCode.NOT_CONTROLLER)])
-def test_the_next_controller_is_asked_if_the_previous_one_does_not_answer(play: Play, reply: NodeResponse | None) -> None:
+def test_the_next_controller_is_asked_if_the_previous_one_does_not_answer(play: ProducerIdsHarness, reply: NodeResponse | None) -> None:
     play.want()
     play.requests.pop().done(reply)
     play.controller = THIRD
@@ -94,7 +94,7 @@ def test_the_next_controller_is_asked_if_the_previous_one_does_not_answer(play: 
     assert play.blocks == [BLOCK]
 
 
-def test_clients_get_an_error_if_there_is_no_controller_for_long(play: Play) -> None:
+def test_clients_get_an_error_if_there_is_no_controller_for_long(play: ProducerIdsHarness) -> None:
     play.controller = NO_NODE
     play.want()
     play.loop.pass_ms(1_000 * (RESERVE_SECONDS_MAX - RETRY_SECONDS))
@@ -104,12 +104,12 @@ def test_clients_get_an_error_if_there_is_no_controller_for_long(play: Play) -> 
     assert play.requests == []
 
 
-def test_a_node_that_is_not_the_controller_allocates_nothing(play: Play) -> None:
+def test_a_node_that_is_not_the_controller_allocates_nothing(play: ProducerIdsHarness) -> None:
     assert answered(play) == NodeResponse(ErrorCode.NOT_CONTROLLER)
     assert play.reserving == []
 
 
-def test_another_node_gets_a_block_once_it_is_durable(play: Play) -> None:
+def test_another_node_gets_a_block_once_it_is_durable(play: ProducerIdsHarness) -> None:
     play.controller = ME
     call: Any = FakeCall()
     play.ids.answer(call)
@@ -118,7 +118,7 @@ def test_another_node_gets_a_block_once_it_is_durable(play: Play) -> None:
     assert call.replies == [NodeResponse(offset=BLOCK.start, end=BLOCK.stop)]
 
 
-def test_another_node_gets_an_error_while_there_is_no_block(play: Play) -> None:
+def test_another_node_gets_an_error_while_there_is_no_block(play: ProducerIdsHarness) -> None:
     play.controller = ME
     call: Any = FakeCall()
     play.ids.answer(call)

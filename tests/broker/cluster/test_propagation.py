@@ -13,7 +13,7 @@ from tests.support.stepped_loop import SteppedLoop
 ME, SECOND, THIRD = 1, 2, 3
 
 
-class Play:
+class PropagationHarness:
     """The propagation of topic changes on the controller, and the requests that it has sent."""
 
     def __init__(self) -> None:
@@ -44,11 +44,11 @@ class Play:
 
 
 @pytest.fixture
-def play() -> Play:
-    return Play()
+def play() -> PropagationHarness:
+    return PropagationHarness()
 
 
-def test_a_reply_waits_for_every_node(play: Play) -> None:
+def test_a_reply_waits_for_every_node(play: PropagationHarness) -> None:
     play.change("one")
     play.answer(SECOND)
     assert not play.done
@@ -56,7 +56,7 @@ def test_a_reply_waits_for_every_node(play: Play) -> None:
     assert play.done == ["one"]
 
 
-def test_a_reply_waits_for_the_controllers_own_logs(play: Play) -> None:
+def test_a_reply_waits_for_the_controllers_own_logs(play: PropagationHarness) -> None:
     play.opens = False
     play.change("one")
     play.answer(SECOND)
@@ -66,7 +66,7 @@ def test_a_reply_waits_for_the_controllers_own_logs(play: Play) -> None:
     assert play.done == ["one"]
 
 
-def test_a_node_behind_the_change_is_asked_again(play: Play) -> None:
+def test_a_node_behind_the_change_is_asked_again(play: PropagationHarness) -> None:
     play.change("one")
     play.change("two")
     assert [node for node, _ in play.requests] == [SECOND, THIRD]
@@ -79,7 +79,7 @@ def test_a_node_behind_the_change_is_asked_again(play: Play) -> None:
     assert not play.requests
 
 
-def test_a_frozen_node_delays_one_change_for_a_second_and_no_later_change(play: Play) -> None:
+def test_a_frozen_node_delays_one_change_for_a_second_and_no_later_change(play: PropagationHarness) -> None:
     play.change("one")
     play.answer(SECOND)
     play.loop.pass_ms(LATE_SECONDS * 1000)
@@ -89,7 +89,7 @@ def test_a_frozen_node_delays_one_change_for_a_second_and_no_later_change(play: 
     assert play.done == ["one", "two"]
 
 
-def test_a_late_node_is_waited_for_again_when_it_has_answered(play: Play) -> None:
+def test_a_late_node_is_waited_for_again_when_it_has_answered(play: PropagationHarness) -> None:
     play.change("one")
     play.answer(SECOND)
     play.loop.pass_ms(LATE_SECONDS * 1000)
@@ -101,21 +101,21 @@ def test_a_late_node_is_waited_for_again_when_it_has_answered(play: Play) -> Non
     assert play.done == ["one", "two"]
 
 
-def test_a_node_that_cannot_be_reached_is_not_waited_for(play: Play) -> None:
+def test_a_node_that_cannot_be_reached_is_not_waited_for(play: PropagationHarness) -> None:
     play.change("one")
     play.answer(SECOND)
     play.answer(THIRD, None)
     assert play.done == ["one"]
 
 
-def test_a_dead_node_is_not_waited_for(play: Play) -> None:
+def test_a_dead_node_is_not_waited_for(play: PropagationHarness) -> None:
     play.change("one")
     play.nodes = [ME, SECOND]
     play.answer(SECOND)
     assert play.done == ["one"]
 
 
-def test_nothing_waits_where_there_is_another_controller(play: Play) -> None:
+def test_nothing_waits_where_there_is_another_controller(play: PropagationHarness) -> None:
     play.change("one")
     play.nodes = []
     play.change("two")

@@ -21,8 +21,8 @@ from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests.broker.fastpath.conftest import decoded_requests
-from tests.support.group_harness import Defective, GroupHarness, Peer
-from tests.support.group_requests import COMMITS, codes_of_commit, fetched, stable
+from tests.support.group_harness import Defective, GroupClient, GroupHarness
+from tests.support.group_requests import COMMIT_VERSIONS, codes_of_commit, fetch_offsets, join_stable_group
 from tests.support.headers import encode_request
 
 
@@ -43,37 +43,37 @@ def commit(id: str, offset: int, partitions: tuple[int, ...] = (0, 2), text: str
     return OffsetCommitRequest("g", generation, id, None, -1, [OffsetCommitRequestTopic(topic, requested)])
 
 
-def learned(harness: GroupHarness, peer: Peer) -> str:
+def learned(harness: GroupHarness, peer: GroupClient) -> str:
     """The id of a member whose commits take the fast path: its first two were decoded."""
-    id = stable(harness, peer)
+    id = join_stable_group(harness, peer)
     for offset in range(4):
         assert set(codes_of_commit(peer.ask(commit(id, offset), 9)).values()) == {0}
     return id
 
 
-@pytest.mark.parametrize("version", COMMITS)
-def test_the_third_equal_commit_takes_the_fast_path(harness: GroupHarness, peer: Peer, decoded: list[int], version: int) -> None:
-    id = stable(harness, peer)
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+def test_the_third_equal_commit_takes_the_fast_path(harness: GroupHarness, peer: GroupClient, decoded: list[int], version: int) -> None:
+    id = join_stable_group(harness, peer)
     for offset in (5, 6, 7, -(1 << 62), 8):
         assert codes_of_commit(peer.ask(commit(id, offset), version)) == {("t", 0): 0, ("t", 2): 0}
-        assert fetched(peer, 9, ("t", [0, 2])) == {("t", 0): (offset, -1, "m", 0), ("t", 2): (offset + 2, -1, "m", 0)}
+        assert fetch_offsets(peer, 9, ("t", [0, 2])) == {("t", 0): (offset, -1, "m", 0), ("t", 2): (offset + 2, -1, "m", 0)}
     assert len(decoded) == 2
 
 
-def test_a_commit_with_a_new_layout_is_decoded_once(harness: GroupHarness, peer: Peer, decoded: list[int]) -> None:
-    id = stable(harness, peer)
+def test_a_commit_with_a_new_layout_is_decoded_once(harness: GroupHarness, peer: GroupClient, decoded: list[int]) -> None:
+    id = join_stable_group(harness, peer)
     layouts = ((0, 1), "m", "t"), ((0, 2), "n", "t"), ((0,), "m", "t"), ((0, 1), "m", "u"), ((0, 2), "longer", "t")
     for number, (partitions, text, topic) in enumerate(layouts):
         for offset in range(10 * number, 10 * number + 4):
             reply = peer.ask(commit(id, offset, partitions, text, topic), 9)
             assert codes_of_commit(reply) == {(topic, index): 0 for index in partitions}
-            stored = fetched(peer, 9, (topic, list(partitions)))
+            stored = fetch_offsets(peer, 9, (topic, list(partitions)))
             assert stored == {(topic, index): (offset + index, -1, text, 0) for index in partitions}
     # A commit of a new size is learned at its second request; another commit of a known size is learned at once.
     assert len(decoded) == 2 + 1 + 2 + 1 + 2
 
 
-def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: GroupHarness, peer: Peer) -> None:
+def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: GroupHarness, peer: GroupClient) -> None:
     id = learned(harness, peer)
     harness.topics._drop("t")
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 3, ("t", 2): 3}
@@ -83,7 +83,7 @@ def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: GroupHar
 
 @pytest.mark.plain
 @pytest.mark.parametrize("after", [False, True])
-def test_a_defect_is_answered_and_counted_once(harness: GroupHarness, peer: Peer, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+def test_a_defect_is_answered_and_counted_once(harness: GroupHarness, peer: GroupClient, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
     id = learned(harness, peer)
     (repeat,) = remembered(peer)
     defects = DEFECTS.count
@@ -98,7 +98,7 @@ def test_a_defect_is_answered_and_counted_once(harness: GroupHarness, peer: Peer
 
 @pytest.mark.parametrize("cut_at", [None, 1, 11, 40])
 def test_a_chunk_of_several_requests_is_split_into_frames(
-    harness: GroupHarness, peer: Peer, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
+    harness: GroupHarness, peer: GroupClient, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
 ) -> None:
     """Two commits arrive in one read, or cut into two reads; each begins with the bytes of the learned commit."""
     id = learned(harness, peer)
@@ -114,10 +114,10 @@ def test_a_chunk_of_several_requests_is_split_into_frames(
         peer.connection.data_received(chunk)
     harness.loop.run()
     assert [codes_of_commit(peer.reply()) for _ in range(2)] == [{("t", 0): 0, ("t", 2): 0}] * 2
-    assert fetched(peer, 9, ("t", [0])) == {("t", 0): (9, -1, "m", 0)}
+    assert fetch_offsets(peer, 9, ("t", [0])) == {("t", 0): (9, -1, "m", 0)}
 
 
-def test_changes_of_other_topics_keep_a_commit_on_the_fast_path(harness: GroupHarness, peer: Peer, decoded: list[int]) -> None:
+def test_changes_of_other_topics_keep_a_commit_on_the_fast_path(harness: GroupHarness, peer: GroupClient, decoded: list[int]) -> None:
     id = learned(harness, peer)
     before = len(decoded)
     harness.topics.create("beside", 1, {}, 0)
@@ -132,8 +132,8 @@ def test_changes_of_other_topics_keep_a_commit_on_the_fast_path(harness: GroupHa
 
 
 @pytest.mark.parametrize("partitions", [(0,), (0, 1, 2)])
-def test_learned_commits_are_limited_by_bytes_and_partitions(harness: GroupHarness, peer: Peer, partitions: tuple[int, ...]) -> None:
-    id = stable(harness, peer)
+def test_learned_commits_are_limited_by_bytes_and_partitions(harness: GroupHarness, peer: GroupClient, partitions: tuple[int, ...]) -> None:
+    id = join_stable_group(harness, peer)
     for offset in range(2):
         peer.ask(commit(id, offset, partitions), 9)
     (repeat,) = remembered(peer)
@@ -141,12 +141,12 @@ def test_learned_commits_are_limited_by_bytes_and_partitions(harness: GroupHarne
     assert repeat.cost == 1_800 + 4 * size + repeat._commit.size + 200 * len(partitions)
 
 
-def remembered(peer: Peer) -> list[CommitFastPath]:
+def remembered(peer: GroupClient) -> list[CommitFastPath]:
     return [repeat for repeat in peer.connection.fast_paths.values() if isinstance(repeat, CommitFastPath)]
 
 
-def test_a_large_commit_is_not_remembered(harness: GroupHarness, peer: Peer, decoded: list[int]) -> None:
-    id = stable(harness, peer)
+def test_a_large_commit_is_not_remembered(harness: GroupHarness, peer: GroupClient, decoded: list[int]) -> None:
+    id = join_stable_group(harness, peer)
     large = commit(id, 1, tuple(range(200)), "m" * 20, "v")
     assert len(large.encode(9)) > COMMIT_BYTES_MAX
     for _ in range(4):
@@ -155,8 +155,8 @@ def test_a_large_commit_is_not_remembered(harness: GroupHarness, peer: Peer, dec
     assert len(decoded) == 4
 
 
-def test_a_client_with_changing_commits_is_not_learned_for_a_minute(harness: GroupHarness, peer: Peer, decoded: list[int]) -> None:
-    id = stable(harness, peer)
+def test_a_client_with_changing_commits_is_not_learned_for_a_minute(harness: GroupHarness, peer: GroupClient, decoded: list[int]) -> None:
+    id = join_stable_group(harness, peer)
     for number in range(2 * LEARN_ATTEMPTS_MAX):
         peer.ask(commit(id, 1, text=f"{number:03}"), 9)
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX
@@ -171,8 +171,8 @@ def test_a_client_with_changing_commits_is_not_learned_for_a_minute(harness: Gro
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX + 1
 
 
-def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(harness: GroupHarness, peer: Peer) -> None:
-    id = stable(harness, peer)
+def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(harness: GroupHarness, peer: GroupClient) -> None:
+    id = join_stable_group(harness, peer)
     for size in range(connection.FAST_PATHS_MAX + 1):
         for _ in range(2):
             peer.ask(commit(id, 1, text="m" * size), 9)
@@ -183,8 +183,8 @@ def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(harness: Gr
 
 @pytest.mark.plain
 def test_learned_requests_of_all_connections_share_a_limit(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    peers = [Peer(harness) for _ in range(3)]
-    id = stable(harness, peers[0])
+    peers = [GroupClient(harness) for _ in range(3)]
+    id = join_stable_group(harness, peers[0])
     for _ in range(2):
         peers[0].ask(commit(id, 1), 9)
     (fast_path,) = remembered(peers[0])
@@ -215,11 +215,11 @@ def test_learned_requests_of_all_connections_share_a_limit(harness: GroupHarness
 
 @pytest.mark.once
 @pytest.mark.parametrize("partitions", [1, 10, 100])
-def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: GroupHarness, peer: Peer, partitions: int) -> None:
-    id = stable(harness, peer)
+def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: GroupHarness, peer: GroupClient, partitions: int) -> None:
+    id = join_stable_group(harness, peer)
     indexes = tuple(range(partitions))
     for _ in range(2):  # on other connections first, so that the objects that connections share exist already
-        second_peer = Peer(harness)
+        second_peer = GroupClient(harness)
         for _ in range(3):
             second_peer.ask(commit(id, 1, indexes, "", "v"), 9)
     peer.ask(commit(id, 1, indexes, "", "v"), 9)
@@ -233,13 +233,13 @@ def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: GroupHarnes
     assert fast_path.cost / 2 < allocated < 1.5 * fast_path.cost  # not exactly: other memory of the broker may grow too
 
 
-def test_fast_commits_write_the_same_records(harness: GroupHarness, peer: Peer) -> None:
+def test_fast_commits_write_the_same_records(harness: GroupHarness, peer: GroupClient) -> None:
     """The records are equal whether commits take the fast path or are decoded, in one batch or in several."""
-    id = stable(harness, peer)
+    id = join_stable_group(harness, peer)
     log = harness.log_of("g")
     for offset in range(3):
         peer.ask(commit(id, offset), 9)
-    remembering, decoding = Peer(harness), Peer(harness)
+    remembering, decoding = GroupClient(harness), GroupClient(harness)
     for _ in range(2):
         remembering.ask(commit(id, 5), 9)
     before = len(log.batches)
@@ -275,7 +275,7 @@ def framed(request: OffsetCommitRequest, version: int, correlation_id: int = 7) 
     return encode_request(OffsetCommitRequest.API_KEY, version, correlation_id, "client", request.encode(version))
 
 
-@given(REQUESTS, st.sampled_from(COMMITS), st.data())
+@given(REQUESTS, st.sampled_from(COMMIT_VERSIONS), st.data())
 def test_offsets_are_found_where_the_codec_writes_them(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
     frame = framed(request_, version)
     layout = commit_layout(frame, request_, version)
@@ -292,7 +292,7 @@ def test_offsets_are_found_where_the_codec_writes_them(request_: OffsetCommitReq
     ]
 
 
-@given(REQUESTS, st.sampled_from(COMMITS), st.data())
+@given(REQUESTS, st.sampled_from(COMMIT_VERSIONS), st.data())
 def test_a_commit_with_other_changed_bytes_does_not_match(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
     frame = framed(request_, version)
     layout = commit_layout(frame, request_, version)
@@ -314,10 +314,10 @@ def test_a_commit_in_an_unusual_encoding_is_not_learned() -> None:
     assert commit_layout(encode_request(8, 9, 7, "client", tagged), request_, 9) is None
 
 
-def test_a_closed_connection_leaves_only_committed_offsets_in_the_group(harness: GroupHarness, peer: Peer) -> None:
+def test_a_closed_connection_leaves_only_committed_offsets_in_the_group(harness: GroupHarness, peer: GroupClient) -> None:
     """The group refers to the connection's fast paths for undecoded commits; after the close it has only decoded offsets."""
-    later_peers = [Peer(harness) for _ in range(3)]
-    id = stable(harness, peer)
+    later_peers = [GroupClient(harness) for _ in range(3)]
+    id = join_stable_group(harness, peer)
     for offset in range(4):
         for number, sender in enumerate((peer, *later_peers)):
             sender.ask(commit(id, 10 * number + offset), 9)

@@ -22,7 +22,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from tests.broker.fastpath.conftest import changeable
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
-from tests.support.group_harness import GroupHarness, Peer
+from tests.support.group_harness import GroupClient, GroupHarness
 from tests.support.group_requests import joining, syncing
 
 STEPS = 600
@@ -30,7 +30,7 @@ STEPS = 600
 USUAL, UNUSUAL = (0, 2), (2, 0, 1)
 
 
-class Answers:
+class FastPathCounts:
     """Counts the replies of each class of fast path."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ class Client:
     """One member, with a connection to each of the brokers."""
 
     def __init__(self, nodes: list[GroupHarness], instance: str | None, join_version: int, commit_version: int) -> None:
-        self.peers = [Peer(node) for node in nodes]
+        self.peers = [GroupClient(node) for node in nodes]
         self.instance = instance
         self.join_version = join_version
         self.commit_version = commit_version
@@ -184,7 +184,7 @@ class NodePair:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_fast_paths_change_no_reply_and_no_stored_byte(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = Answers(monkeypatch)
+    answers = FastPathCounts(monkeypatch)
     pair = NodePair(Random(seed))
     for _ in range(STEPS):
         pair.step()

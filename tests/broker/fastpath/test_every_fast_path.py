@@ -17,15 +17,15 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
 from tests.broker.fastpath.test_rejoin import Pair
-from tests.support.group_harness import GroupHarness, Peer
-from tests.support.group_requests import committing, stable
+from tests.support.group_harness import GroupClient, GroupHarness
+from tests.support.group_requests import committing, join_stable_group
 
 
 class Repeated(NamedTuple):
     """A request that a test repeats."""
 
     fast_path: type[FastPath]
-    peer: Peer
+    peer: GroupClient
     send: Callable[[], None]
     code_of: Callable[[Any], int]  # the error code of a reply
     codes: dict[int, int]  # error codes of the replies that differ from the partition's refusal
@@ -49,20 +49,20 @@ def error_code(reply: Any) -> int:
 
 
 def heartbeats(harness: GroupHarness) -> Repeated:
-    peer = Peer(harness)
-    request = HeartbeatRequest("g", 1, stable(harness, peer))
+    peer = GroupClient(harness)
+    request = HeartbeatRequest("g", 1, join_stable_group(harness, peer))
     codes: dict[int, int] = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NONE}
     return Repeated(HeartbeatFastPath, peer, lambda: peer.send(request, 4), error_code, codes)
 
 
 def commits(harness: GroupHarness) -> Repeated:
-    peer = Peer(harness)
-    request = commit(stable(harness, peer), 3)
+    peer = GroupClient(harness)
+    request = commit(join_stable_group(harness, peer), 3)
     return Repeated(CommitFastPath, peer, lambda: peer.send(request, 9), lambda reply: error_code(reply.topics[0].partitions[0]), {})
 
 
 def offset_fetches(harness: GroupHarness) -> Repeated:
-    peer = Peer(harness)
+    peer = GroupClient(harness)
     peer.ask(commit("", 3, generation=-1), 9)
     codes: dict[int, int] = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
     return Repeated(OffsetFetchFastPath, peer, lambda: peer.send(fetching(9), 9), lambda reply: error_code(reply.groups[0]), codes)
@@ -112,7 +112,7 @@ def test_a_reply_waits_for_appends_in_flight_and_fails_with_them(harness: GroupH
     journal = harness.shards.journal_of("g")
     group = next(name for name in map(str, range(100)) if harness.shards.journal_of(name) is journal)
     for end, code in ((log.succeed, ErrorCode.NONE), (log.refuse, ErrorCode.NOT_COORDINATOR)):
-        Peer(harness).send(committing(group), 9)
+        GroupClient(harness).send(committing(group), 9)
         learned.send()
         assert learned.reply() is None
         while log.pending:

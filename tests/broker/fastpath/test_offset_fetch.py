@@ -16,8 +16,8 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from tests.broker.fastpath.conftest import decoded_requests
 from tests.broker.fastpath.test_commit import commit
-from tests.support.group_harness import Defective, GroupHarness, Peer
-from tests.support.group_requests import FETCHES, stable
+from tests.support.group_harness import Defective, GroupClient, GroupHarness
+from tests.support.group_requests import FETCH_VERSIONS, join_stable_group
 
 PARTITIONS = [0, 2, 7]
 
@@ -35,8 +35,8 @@ def committing(offset: int, text: str = "") -> OffsetCommitRequest:
 
 
 @pytest.fixture
-def second_peer(harness: GroupHarness) -> Peer:
-    return Peer(harness)
+def second_peer(harness: GroupHarness) -> GroupClient:
+    return GroupClient(harness)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def decoded(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> list[int]
     return decoded_requests(harness, monkeypatch, OffsetFetchRequest.API_KEY)
 
 
-def cached_reply(peer: Peer, version: int = 9, **options: Any) -> Any:
+def cached_reply(peer: GroupClient, version: int = 9, **options: Any) -> Any:
     """Repeat the request until the reply is cached, and once more."""
     for _ in range(2):
         peer.ask(fetching(version, **options), version)
@@ -52,29 +52,29 @@ def cached_reply(peer: Peer, version: int = 9, **options: Any) -> Any:
     return peer.ask(fetching(version, **options), version)
 
 
-def fresh(harness: GroupHarness, version: int = 9, **options: Any) -> Any:
+def uncached_reply(harness: GroupHarness, version: int = 9, **options: Any) -> Any:
     """The reply on a new connection."""
-    return Peer(harness).ask(fetching(version, **options), version)
+    return GroupClient(harness).ask(fetching(version, **options), version)
 
 
 @pytest.mark.parametrize(
     ("version", "partitions"),
-    [(version, partitions) for version in FETCHES for partitions in (PARTITIONS, None) if partitions or version >= 2],  # None: all, from version 2 on
+    [(version, partitions) for version in FETCH_VERSIONS for partitions in (PARTITIONS, None) if partitions or version >= 2],  # None: all, from version 2 on
 )
 def test_the_third_equal_offset_fetch_takes_the_fast_path(
-    harness: GroupHarness, peer: Peer, second_peer: Peer, decoded: list[int], version: int, partitions: list[int] | None
+    harness: GroupHarness, peer: GroupClient, second_peer: GroupClient, decoded: list[int], version: int, partitions: list[int] | None
 ) -> None:
-    id = stable(harness, second_peer)
+    id = join_stable_group(harness, second_peer)
     second_peer.ask(commit(id, 5), 9)
     answer = cached_reply(peer, version, partitions=partitions)
     assert len(decoded) == 2
-    assert answer == fresh(harness, version, partitions=partitions)
+    assert answer == uncached_reply(harness, version, partitions=partitions)
     second_peer.ask(commit(id, 6, text="other"), 9)
-    assert peer.ask(fetching(version, partitions), version) == fresh(harness, version, partitions=partitions) != answer
+    assert peer.ask(fetching(version, partitions), version) == uncached_reply(harness, version, partitions=partitions) != answer
     assert len(decoded) == 4  # two more, both from other peers
 
 
-def test_a_fast_offset_fetch_returns_every_change(harness: GroupHarness, peer: Peer, second_peer: Peer, decoded: list[int]) -> None:
+def test_a_fast_offset_fetch_returns_every_change(harness: GroupHarness, peer: GroupClient, second_peer: GroupClient, decoded: list[int]) -> None:
     for offset in range(3):
         second_peer.ask(committing(offset=offset), 9)
 
@@ -82,7 +82,7 @@ def test_a_fast_offset_fetch_returns_every_change(harness: GroupHarness, peer: P
         before = len(decoded)
         answer = peer.ask(fetching(9), 9)
         assert len(decoded) == before
-        assert answer == fresh(harness) != replies[-1]
+        assert answer == uncached_reply(harness) != replies[-1]
         replies.append(answer)
 
     replies = [cached_reply(peer)]
@@ -95,30 +95,30 @@ def test_a_fast_offset_fetch_returns_every_change(harness: GroupHarness, peer: P
     changed()
 
 
-def test_a_fast_offset_fetch_omits_expired_offsets(harness: GroupHarness, peer: Peer, second_peer: Peer) -> None:
+def test_a_fast_offset_fetch_omits_expired_offsets(harness: GroupHarness, peer: GroupClient, second_peer: GroupClient) -> None:
     second_peer.ask(committing(offset=3), 9)
     answer = cached_reply(peer)
     harness.pass_ms(8 * 24 * 3_600_000)
-    assert peer.ask(fetching(9), 9) == fresh(harness) != answer
+    assert peer.ask(fetching(9), 9) == uncached_reply(harness) != answer
 
 
-def test_a_fast_offset_fetch_of_a_recreated_group_returns_its_new_offsets(harness: GroupHarness, peer: Peer, second_peer: Peer) -> None:
+def test_a_fast_offset_fetch_of_a_recreated_group_returns_its_new_offsets(harness: GroupHarness, peer: GroupClient, second_peer: GroupClient) -> None:
     second_peer.ask(committing(offset=3), 9)
     answer = cached_reply(peer)
     assert second_peer.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == 0
     without_group = peer.ask(fetching(9), 9)
-    assert without_group == fresh(harness) != answer
+    assert without_group == uncached_reply(harness) != answer
     second_peer.ask(committing(offset=4), 9)
-    assert peer.ask(fetching(9), 9) == fresh(harness) != without_group
+    assert peer.ask(fetching(9), 9) == uncached_reply(harness) != without_group
 
 
-def test_a_fast_offset_fetch_looks_up_a_missing_group_each_time(harness: GroupHarness, peer: Peer, decoded: list[int]) -> None:
+def test_a_fast_offset_fetch_looks_up_a_missing_group_each_time(harness: GroupHarness, peer: GroupClient, decoded: list[int]) -> None:
     for _ in range(4):
         peer.ask(fetching(9), 9)
     assert len(decoded) == 4
 
 
-def test_a_long_offset_fetch_reply_is_not_cached(harness: GroupHarness, peer: Peer, second_peer: Peer, decoded: list[int]) -> None:
+def test_a_long_offset_fetch_reply_is_not_cached(harness: GroupHarness, peer: GroupClient, second_peer: GroupClient, decoded: list[int]) -> None:
     second_peer.ask(committing(offset=3, text="m" * 4_000), 9)
     second_peer.ask(commit("", 3, (1, 2), "m" * 4_000, generation=-1), 9)
     answer = [peer.ask(fetching(9, [0, 1, 2]), 9) for _ in range(4)]
@@ -128,7 +128,7 @@ def test_a_long_offset_fetch_reply_is_not_cached(harness: GroupHarness, peer: Pe
 
 
 @pytest.mark.parametrize("spare", [0, 1])
-def test_the_longest_offset_fetch_reply_is_cached(harness: GroupHarness, peer: Peer, second_peer: Peer, decoded: list[int], spare: int) -> None:
+def test_the_longest_offset_fetch_reply_is_cached(harness: GroupHarness, peer: GroupClient, second_peer: GroupClient, decoded: list[int], spare: int) -> None:
     bare = 1_000
     second_peer.ask(commit("", 3, (0,), "m" * bare, generation=-1), 9)
     size = len(peer.ask(fetching(9, [0]), 9).encode(9))
@@ -140,7 +140,7 @@ def test_the_longest_offset_fetch_reply_is_cached(harness: GroupHarness, peer: P
 
 
 @pytest.mark.plain
-def test_unchanged_offsets_are_not_encoded_again(harness: GroupHarness, peer: Peer, second_peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_offsets_are_not_encoded_again(harness: GroupHarness, peer: GroupClient, second_peer: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
     second_peer.ask(committing(offset=3), 9)
     cached_reply(peer)
     read: list[Any] = []
@@ -159,7 +159,7 @@ def test_unchanged_offsets_are_not_encoded_again(harness: GroupHarness, peer: Pe
     assert len(read) == 1
 
 
-def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(harness: GroupHarness, peer: Peer, second_peer: Peer) -> None:
+def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(harness: GroupHarness, peer: GroupClient, second_peer: GroupClient) -> None:
     """Metadata of an old coordinator that is not UTF-8 grows when decoded as text."""
     second_peer.ask(committing(offset=3), 9)
     cached_reply(peer, 5)
@@ -173,7 +173,7 @@ def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(
 
 @pytest.mark.parametrize("partitions", [None, [0], PARTITIONS])
 def test_learned_offset_fetches_are_limited_by_bytes_and_partitions(
-    harness: GroupHarness, peer: Peer, second_peer: Peer, partitions: list[int] | None
+    harness: GroupHarness, peer: GroupClient, second_peer: GroupClient, partitions: list[int] | None
 ) -> None:
     second_peer.ask(committing(offset=3), 9)
     cached_reply(peer, partitions=partitions)
@@ -183,7 +183,7 @@ def test_learned_offset_fetches_are_limited_by_bytes_and_partitions(
 
 
 @pytest.mark.plain
-def test_a_defect_elsewhere_leaves_no_stale_reply(harness: GroupHarness, peer: Peer, second_peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_elsewhere_leaves_no_stale_reply(harness: GroupHarness, peer: GroupClient, second_peer: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
     second_peer.ask(committing(offset=3), 9)
     answer = cached_reply(peer)
     harness.log_of("g").stored.clear()
@@ -191,4 +191,4 @@ def test_a_defect_elsewhere_leaves_no_stale_reply(harness: GroupHarness, peer: P
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(journal.shard, "commit"))
         second_peer.ask(committing(offset=4, text="m"), 9)
-    assert peer.ask(fetching(9), 9) == fresh(harness) != answer
+    assert peer.ask(fetching(9), 9) == uncached_reply(harness) != answer

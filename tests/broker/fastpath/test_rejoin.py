@@ -20,12 +20,12 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.broker.fastpath.conftest import decoded_requests
-from tests.support.group_harness import Defective, GroupHarness, Peer
+from tests.support.group_harness import Defective, GroupClient, GroupHarness
 from tests.support.group_requests import committing, joining, syncing
 from tests.support.headers import encode_request, response_header_version
 
-JOINS = range(10)
-SYNCS = range(6)
+JOIN_VERSIONS = range(10)
+SYNC_VERSIONS = range(6)
 NAMED_FROM = 5  # the first version of SyncGroup that has the protocol type and name
 
 
@@ -34,7 +34,7 @@ class Member:
 
     def __init__(self, harness: GroupHarness, join_version: int = 9, sync_version: int = 5, instance: str | None = None, **peer_options: Any) -> None:
         self.harness = harness
-        self.peer = Peer(harness, **peer_options)
+        self.peer = GroupClient(harness, **peer_options)
         self.join_version = join_version
         self.sync_version = sync_version
         self.instance = instance
@@ -115,9 +115,9 @@ def decoded(harness: GroupHarness, pair: Pair, monkeypatch: pytest.MonkeyPatch) 
     return decoded_requests(harness, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
 
 
-@pytest.mark.parametrize("version", JOINS)
+@pytest.mark.parametrize("version", JOIN_VERSIONS)
 def test_repeated_joins_and_syncs_are_not_decoded_in_any_version(harness: GroupHarness, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair(harness, join_version=version, sync_version=min(version, SYNCS[-1]))
+    pair = Pair(harness, join_version=version, sync_version=min(version, SYNC_VERSIONS[-1]))
     decoded = decoded_requests(harness, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
     generation = pair.a.generation
     for number in range(1, 4):
@@ -214,7 +214,7 @@ def test_an_earlier_join_is_learned_again_after_a_different_one(harness: GroupHa
     a, b = pair.a, pair.b
     changed = b.request()
     changed.protocols[0].metadata = b"others"
-    second = Peer(harness)
+    second = GroupClient(harness)
     a.join()
     second.send(changed, 9)
     harness.pass_ms(0)
@@ -265,7 +265,7 @@ def test_other_assignments_are_decoded_and_sent(pair: Pair, decoded: list[int]) 
 
 
 def test_a_second_request_of_the_same_member_answers_the_first(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
-    a, second = pair.a, Peer(harness)
+    a, second = pair.a, GroupClient(harness)
     a.join()
     second.send(a.request(), 9)
     reply = a.joined()
@@ -282,7 +282,7 @@ def test_when_the_log_refuses_all_waiting_requests_are_answered(harness: GroupHa
     a, b = pair.a, pair.b
     log = harness.hold_appends()
     a.join()
-    Peer(harness).send(committing(group="g", generation=-1, id=""), 9)  # refused: the group has members
+    GroupClient(harness).send(committing(group="g", generation=-1, id=""), 9)  # refused: the group has members
     b.join()
     harness.pass_ms(0)
     a.joined(), b.joined()
@@ -408,7 +408,7 @@ def test_a_fast_reply_to_a_closed_connection_is_dropped(harness: GroupHarness, p
     assert pair.a.peer.reply() is None
 
 
-def kinds(peer: Peer) -> list[type]:
+def kinds(peer: GroupClient) -> list[type]:
     return [type(fast_path) for fast_path in peer.connection.fast_paths.values() if isinstance(fast_path, JoinFastPath | SyncFastPath)]
 
 
@@ -496,7 +496,7 @@ def test_cached_reply_bytes_are_limited(pair: Pair, monkeypatch: pytest.MonkeyPa
     assert bool(sizes) == (spare < 0)
 
 
-@pytest.mark.parametrize("version", JOINS)
+@pytest.mark.parametrize("version", JOIN_VERSIONS)
 @pytest.mark.parametrize(
     "reply",
     [
@@ -522,7 +522,7 @@ MEMBERS = [("id", None, b"x"), ("id2", "seat", b"yy")]
 def test_consecutive_fast_replies_equal_the_codecs_output(harness: GroupHarness, version: int, seed: int) -> None:
     """A member follows, leads, is refused, and gets another id, in any order."""
     random = Random(seed)
-    pair = Pair(harness, join_version=version, sync_version=min(version, SYNCS[-1]))
+    pair = Pair(harness, join_version=version, sync_version=min(version, SYNC_VERSIONS[-1]))
     peer = pair.a.peer
     rejoin, resync = peer.connection.fast_paths.values()
     assert isinstance(rejoin, JoinFastPath)
@@ -550,7 +550,7 @@ def test_consecutive_fast_replies_equal_the_codecs_output(harness: GroupHarness,
             peer._received = b""
 
 
-@pytest.mark.parametrize("version", SYNCS)
+@pytest.mark.parametrize("version", SYNC_VERSIONS)
 @pytest.mark.parametrize("client_id", [None, "", "client"])
 @pytest.mark.parametrize("group", ["", "g", "group" * 30])
 def test_the_generation_is_found_where_the_codec_writes_it(version: int, client_id: str | None, group: str) -> None:
@@ -575,7 +575,7 @@ def test_learned_joins_are_limited_by_bytes_and_elements(pair: Pair) -> None:
         assert [fast_path.cost for fast_path in member.peer.connection.fast_paths.values()] == costs
 
 
-@pytest.mark.parametrize("version", SYNCS)
+@pytest.mark.parametrize("version", SYNC_VERSIONS)
 @pytest.mark.parametrize("reply", [SyncReply(0, "consumer", "range"), SyncReply(0, "", ""), SyncReply(27)])
 def test_a_sync_reply_built_in_parts_equals_the_codecs_output(reply: SyncReply, version: int) -> None:
     header = b"\0" * response_header_version(SyncGroupRequest.API_KEY, version)

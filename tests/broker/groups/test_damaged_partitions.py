@@ -157,7 +157,7 @@ def test_on_a_full_disk_groups_are_suspended_and_serve_again(small_disk: Path, a
             newest += 1
             assert time.monotonic() < until
         assert code == 16
-        assert member.beat() == 15
+        assert member.heartbeat() == 15
         assert fetch_code(restartable.port, "g") == 16
         assert list_code(restartable.port) == 15
         assert actor(restartable.port, "g", "j").join().error_code == 15
@@ -168,7 +168,7 @@ def test_on_a_full_disk_groups_are_suspended_and_serve_again(small_disk: Path, a
         await_loaded(restartable.port)
         assert health(restartable.port) == (0, "is ready")
         assert stored_offsets(restartable.port, "g") == {("t", 0): (newest, "")}
-        assert member.beat() == 0
+        assert member.heartbeat() == 0
         assert member.commit("t", 0, 1_000_000) == 0
         assert described(restartable.port, "g").group_state == "Stable"
         restartable.kill()

@@ -68,8 +68,8 @@ def test_a_member_has_a_full_session_to_return_after_any_downtime(restartable: R
     time.sleep(1.2)
     begin = time.monotonic()
     restartable.start()
-    assert member.beat() == 0
-    while member.beat() == 0:
+    assert member.heartbeat() == 0
+    while member.heartbeat() == 0:
         assert time.monotonic() - begin < 10
         time.sleep(0.02)
     # A member that does not return is removed after its session, and not before.
@@ -90,7 +90,7 @@ def test_members_that_continue_after_a_kill_do_not_rebalance(restartable: Restar
         restartable.kill()
         restartable.start(flush)
         assert stored_offsets(restartable.port, "g") == {("orders", 0): (number, "")}
-        assert [member.beat() for member in members] == [0] * 4
+        assert [member.heartbeat() for member in members] == [0] * 4
         assert described(restartable.port, "g") == before
         assert [member.sync().assignment for member in members] == [assignment_of(member) for member in members]
     for member in members:
@@ -109,7 +109,7 @@ def test_sigterm_changes_no_group(restartable: RestartableBroker) -> None:
         actor.close()
     restartable.start()
     assert [described(restartable.port, group) for group in ("settled", "empty")] == before
-    assert (settled.beat(), alone.beat()) == (0, 0)
+    assert (settled.heartbeat(), alone.heartbeat()) == (0, 0)
     for actor in (settled, alone):
         actor.close()
 
@@ -122,7 +122,7 @@ def test_members_parked_at_sigterm_get_not_coordinator(restartable: RestartableB
     leader, member = Actor(restartable.port, "syncing", "a"), Actor(restartable.port, "syncing", "b")
     gather(leader, member)
     member.send_sync()
-    assert leader.beat() == 0
+    assert leader.heartbeat() == 0
     restartable.stop()
     reply = second.receive()
     assert (reply.error_code, reply.generation_id, bool(reply.member_id)) == (16, -1, True)
@@ -130,7 +130,7 @@ def test_members_parked_at_sigterm_get_not_coordinator(restartable: RestartableB
     for actor in (first, second, leader, member):
         actor.close()
     restartable.start()
-    assert first.beat() == 0
+    assert first.heartbeat() == 0
     assert second.join(reply.member_id).error_code == 25
     # A generation without assignments is not stored: the group is Empty, as before that generation.
     assert described(restartable.port, "syncing").group_state == "Empty"
@@ -155,7 +155,7 @@ def test_requests_during_a_long_load_get_retriable_errors(tmp_path: Path) -> Non
             described(restartable.port, groups[0]).error_code,
             actor.join().error_code,
             actor.sync().error_code,
-            actor.beat(),
+            actor.heartbeat(),
             actor.leave(),
             actor.commit(TOPIC, 0, 1),
             fetch_code(restartable.port, groups[0]),

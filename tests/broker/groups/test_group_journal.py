@@ -35,7 +35,7 @@ def test_a_suspended_partition_serves_again_once_writing_works_with_full_session
     world.log().refuse()
     world.loop.pass_ms(60_000)  # no member expires in the meantime
     assert world.journal.refusal == SUSPENDED
-    world.recovery_succeeds()
+    world.complete_recovery()
     assert (world.journal.refusal, lost.error) == (SERVING, ErrorCode.NOT_COORDINATOR)
     assert world.offset("h") is None
     assert world.commit("h", 2).error is None
@@ -90,7 +90,7 @@ def test_a_failing_reply_replays_the_shard_and_answers_all_waiting_requests(worl
         raise ZeroDivisionError
 
     first.release = fails  # type: ignore[method-assign]
-    world.append_succeeds()
+    world.complete_append()
     if second.error is None:
         world.log().succeed()
     assert second.error is not None
@@ -247,7 +247,7 @@ def test_notes_leave_when_their_facts_are_durable_with_the_offset_of_the_last(wo
         world.commit("h", offset)  # facts in the log before those of group "g", for other offsets
     waiter = world.join()
     assert world.recorded_notes.notes == []
-    world.append_succeeds()  # the first commit's batch; the next batch has the rest
+    world.complete_append()  # the first commit's batch; the next batch has the rest
     assert world.recorded_notes.notes == []
     world.log().succeed()
     assert waiter.error is None
@@ -280,7 +280,7 @@ def test_an_append_from_before_a_reload_releases_no_later_reply(world: GroupWorl
         world.log().refuse()
     world.loop.run()
     assert (held.error, world.journal.refusal) == (None, SERVING)
-    world.append_succeeds()
+    world.complete_append()
     assert held.outcomes == [ErrorCode.NONE] or held.error == ErrorCode.NONE
 
 

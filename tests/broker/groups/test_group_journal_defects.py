@@ -22,10 +22,10 @@ def raising(*arguments: object) -> None:
     raise ZeroDivisionError("planted")
 
 
-def serves(world: GroupWorld, group: str, offset: int) -> None:
+def check_serves(world: GroupWorld, group: str, offset: int) -> None:
     """A commit is stored once, and answered."""
     held = world.commit(group, offset)
-    world.append_succeeds()
+    world.complete_append()
     assert (world.journal.refusal, held.error, world.offset(group)) == (SERVING, ErrorCode.NONE, offset)
     assert (world.log().pending, world.journal.shard.hold.waiting) == ([], 0)
 
@@ -37,8 +37,8 @@ def test_an_append_that_ends_after_a_defect_reloads_the_partition_once(world: Gr
     assert world.journal.wake_at == NEVER  # no timer for a late append, as none is in flight
     world.loop.run()
     assert (world.journal.refusal, world.offset()) == (SERVING, 8)
-    serves(world, "g", 9)
-    serves(world, "h", 10)
+    check_serves(world, "g", 9)
+    check_serves(world, "h", 10)
     assert world.recorded_notes.changes == [(0, "LOADED"), (0, "RESUMED")]
 
 
@@ -51,9 +51,9 @@ def test_an_append_failing_after_a_defect_suspends_the_partition(world: GroupWor
     assert world.recorded_notes.changes == [(0, "LOADED"), (0, "SUSPENDED")]
     assert world.journal.wake_at == world.clock.now + RETRY_MS_MIN
     world.loop.pass_ms(RETRY_MS_MIN)
-    world.recovery_succeeds()
+    world.complete_recovery()
     assert (world.journal.refusal, world.offset()) == (SERVING, None)
-    serves(world, "g", 9)
+    check_serves(world, "g", 9)
 
 
 def test_a_flush_failing_after_a_defect_is_left_to_the_next_append(world: GroupWorld) -> None:
@@ -100,7 +100,7 @@ def test_a_defect_at_the_end_of_an_append_reloads_the_partition(
     assert world.journal.wake_at == NEVER
     world.loop.run()
     assert (world.journal.refusal, world.offset()) == (SERVING, 8 if ends == "well" else None)
-    serves(world, "g", 9)
+    check_serves(world, "g", 9)
 
 
 def test_a_defect_in_an_append_reloads_the_partition_and_is_logged(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_a_defect_in_an_append_reloads_the_partition_and_is_logged(world: GroupW
     assert world.journal.wake_at > world.clock.now + LATE_MS
     world.loop.run()
     assert world.offset("h") is None
-    serves(world, "g", 9)
+    check_serves(world, "g", 9)
 
 
 @pytest.mark.plain
@@ -176,7 +176,7 @@ def test_an_unloaded_partition_is_not_reloaded(world: GroupWorld) -> None:
     world.load_first()
     late = world.log().pending.pop(0)
     held = world.commit("h", 9)
-    world.append_succeeds()
+    world.complete_append()
     assert (world.journal.refusal, held.error) == (SERVING, ErrorCode.NONE)
     late[1](Fenced("the log is somebody else's"))  # the failure of the append from before the reload
     assert world.journal.refusal == SERVING

@@ -51,10 +51,10 @@ def test_a_reply_may_be_returned_if_no_append_and_no_reply_is_pending(world: Gro
     assert journal.answers_at_once
     first, second = world.commit("g", 1), world.commit("g", 2)
     assert not journal.answers_at_once
-    world.append_succeeds()
+    world.complete_append()
     assert (first.error, second.error) == (0, None)
     assert not journal.answers_at_once
-    world.append_succeeds()
+    world.complete_append()
     assert second.error == 0
     assert journal.answers_at_once
     journal.shard.hold.held.append((journal.shard.hold.emitted, first))  # a held reply though everything is durable
@@ -77,8 +77,8 @@ def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append_in_fl
     journal.reply(DroppedReply())
     assert touched.touches == 0  # the end of the append in flight schedules the next append
     monkeypatch.undo()
-    world.append_succeeds()
-    world.append_succeeds()
+    world.complete_append()
+    world.complete_append()
     touched = Touched(world, monkeypatch)
     journal.stepped()
     journal.reply(DroppedReply())
@@ -199,7 +199,7 @@ def test_only_a_suspended_log_is_reported_to_serve_again(world: GroupWorld, caps
     world.commit()
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
-    world.recovery_succeeds()
+    world.complete_recovery()
     assert world.journal.refusal == SERVING  # without a further pause, though there was a defect during the suspension
     assert capsys.readouterr().out.count(line) == 1
 

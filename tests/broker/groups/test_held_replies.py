@@ -9,7 +9,7 @@ from broker.net.dispatch import Call
 from broker.runtime.contain import DEFECTS
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.support.group_harness import GroupHarness, Peer
+from tests.support.group_harness import GroupClient, GroupHarness
 from tests.support.group_requests import committing
 
 
@@ -18,19 +18,19 @@ def harness() -> GroupHarness:
     return GroupHarness()
 
 
-def call_of(harness: GroupHarness, peer: Peer) -> Call:
+def call_of(harness: GroupHarness, peer: GroupClient) -> Call:
     """A call as a handler receives it."""
     route = harness.dispatch.routes[HeartbeatRequest.API_KEY]
     return Call(peer.connection, route, 4, 7, HeartbeatRequest("g", 1, "member"), bytes(16), 4)
 
 
 def test_a_reply_is_held_only_while_an_append_is_in_flight(harness: GroupHarness) -> None:
-    peer = Peer(harness)
+    peer = GroupClient(harness)
     journal = harness.shards.journal_of("g")
     reply = HeartbeatResponse(0, 0)
     assert answer(journal, call_of(harness, peer), reply) is reply
     log = harness.hold_appends()
-    Peer(harness).send(committing(), 9)
+    GroupClient(harness).send(committing(), 9)
     assert answer(journal, call_of(harness, peer), reply) is None
     assert peer._received == b""
     log.succeed()
@@ -39,19 +39,19 @@ def test_a_reply_is_held_only_while_an_append_is_in_flight(harness: GroupHarness
 
 @pytest.mark.parametrize("journals", [1, 3])
 def test_an_unencodable_reply_of_several_partitions_closes_only_its_connection(harness: GroupHarness, journals: int) -> None:
-    peer, second_peer = Peer(harness), Peer(harness)
+    peer, second_peer = GroupClient(harness), GroupClient(harness)
     harness.hold_appends()
     second_peer.send(committing(), 9)
     parts = [harness.shards.journal_of("g"), *[journal for journal in harness.shards.journals if journal is not harness.shards.journal_of("g")]][:journals]
     answer_together(call_of(harness, peer), None, parts, lambda part, error: None)  # type: ignore[arg-type]
     defects = DEFECTS.count
-    harness.append_succeeds()
+    harness.complete_append()
     assert (DEFECTS.count, peer.open, second_peer.open) == (defects + 1, False, True)
     assert second_peer.reply() is not None
 
 
 def test_a_refused_part_of_a_reply_is_replaced_by_its_error(harness: GroupHarness) -> None:
-    peer, second_peer = Peer(harness), Peer(harness)
+    peer, second_peer = GroupClient(harness), GroupClient(harness)
     log = harness.hold_appends()
     second_peer.send(committing(), 9)
     journal = harness.shards.journal_of("g")

@@ -25,7 +25,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from tests.support.group_requests import COMMITS, FETCHES
+from tests.support.group_requests import COMMIT_VERSIONS, FETCH_VERSIONS
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
 OFFSETS = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -41,7 +41,7 @@ TOPICS = st.lists(st.tuples(TEXT, st.lists(st.tuples(INDEXES, VALUES), max_size=
 def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group: str, error: int) -> None:
     raw: list[Any] = [(name, [index for index, _ in stored], [value[3] if value else None for _, value in stored], code) for name, stored, code in topics]
     reply = OffsetFetchReply([(group, raw, error)])
-    for version in FETCHES:
+    for version in FETCH_VERSIONS:
         expected_topics: list[Any] = []
         topic_type, partition_type = (
             (OffsetFetchResponseTopics, OffsetFetchResponsePartitions) if version >= 8 else (OffsetFetchResponseTopic, OffsetFetchResponsePartition)
@@ -63,14 +63,14 @@ def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group
 def test_a_commit_reply_has_the_bytes_of_the_generated_message(topics: list[tuple[str, list[int]]]) -> None:
     reply = AllCommittedReply([(name, [OffsetCommitRequestPartition(index) for index in indexes]) for name, indexes in topics])
     expected = OffsetCommitResponse(0, [OffsetCommitResponseTopic(name, [OffsetCommitResponsePartition(index) for index in indexes]) for name, indexes in topics])
-    for version in COMMITS:
+    for version in COMMIT_VERSIONS:
         assert reply.encode(version) == expected.encode(version)
 
 
 def test_a_name_too_long_for_a_reply_raises_encode_error() -> None:
-    for version in FETCHES:
+    for version in FETCH_VERSIONS:
         with pytest.raises(ProtocolError):
             OffsetFetchReply([("g", [("n" * 32_768, [], [], 0)], 0)]).encode(version)
-    for version in COMMITS:
+    for version in COMMIT_VERSIONS:
         with pytest.raises(ProtocolError):
             AllCommittedReply([("n" * 32_768, [])]).encode(version)

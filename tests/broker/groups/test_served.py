@@ -41,7 +41,7 @@ def join_together(group: str, members: list[Client]) -> list[JoinGroupResponse]:
     return [member.receive(request, 9) for member, request in zip(members, requests, strict=True)]
 
 
-def share_out(group: str, members: list[Client], joined: list[JoinGroupResponse]) -> list[SyncGroupResponse]:
+def sync_all(group: str, members: list[Client], joined: list[JoinGroupResponse]) -> list[SyncGroupResponse]:
     """The leader assigns each member its own id; followers sync first."""
     leader = next(number for number, reply in enumerate(joined) if reply.members)
     assigned = {member.member_id: member.member_id.encode() for member in joined[leader].members}
@@ -69,7 +69,7 @@ def test_members_of_ten_connections_share_a_group_and_leave_it(running: Broker) 
         joined = join_together("ten", members)
         assert {(reply.error_code, reply.generation_id) for reply in joined} == {(0, 1)}
         assert sorted(len(reply.members) for reply in joined) == [0] * 9 + [10]
-        assert [reply.assignment for reply in share_out("ten", members, joined)] == [reply.member_id.encode() for reply in joined]
+        assert [reply.assignment for reply in sync_all("ten", members, joined)] == [reply.member_id.encode() for reply in joined]
         for member, reply in zip(members, joined, strict=True):
             for _ in range(3):
                 assert member.ask(HeartbeatRequest("ten", 1, reply.member_id), 4).error_code == 0
@@ -91,7 +91,7 @@ def test_acknowledged_requests_survive_kill_9(tmp_path: Path, flush: str) -> Non
         assert client.ask(CreateTopicsRequest([CreatableTopic("t", 1, 1, [], [])], 5000), 7).topics[0].error_code == 0
         for group in groups:
             (joined,) = join_together(group, [client])
-            share_out(group, [client], [joined])
+            sync_all(group, [client], [joined])
             ids[group] = joined.member_id
             assert codes_of_commit(client.ask(committing(group, 1, joined.member_id), 9)) == {("t", 0): 0}
         first.kill()

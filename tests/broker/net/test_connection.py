@@ -17,7 +17,7 @@ def harness() -> ConnectionHarness:
 def test_replies_of_one_read_leave_in_one_write_in_order(harness: ConnectionHarness) -> None:
     writes: list[bytes] = []
     harness.wire.write = lambda data, /: writes.append(data)  # type: ignore[method-assign]
-    harness.arrives(b"echo 1", b"echo 2", b"echo 3")
+    harness.receive(b"echo 1", b"echo 2", b"echo 3")
     assert writes == [b"echo 1echo 2echo 3"]
 
 
@@ -28,7 +28,7 @@ def test_a_frame_in_single_bytes_is_one_request(harness: ConnectionHarness) -> N
 
 
 def test_frames_after_a_parked_request_wait_for_its_reply(harness: ConnectionHarness) -> None:
-    harness.arrives(b"park", b"echo 1", b"park", b"echo 2")
+    harness.receive(b"park", b"echo 1", b"park", b"echo 2")
     assert harness.seen == [b"park"]
     harness.connection.send(b"parked")
     assert harness.wire.written == b""
@@ -44,16 +44,16 @@ def test_frames_wait_in_a_queue_of_their_connection(harness: ConnectionHarness) 
     """Connections without waiting frames share an empty queue, since most never need one."""
     other = ConnectionHarness()
     assert other.connection._waiting is harness.connection._waiting
-    harness.arrives(b"park", b"echo 1")
-    other.arrives(b"park", b"echo 2", b"echo 3")
+    harness.receive(b"park", b"echo 1")
+    other.receive(b"park", b"echo 2", b"echo 3")
     assert (list(harness.connection._waiting), list(other.connection._waiting)) == ([b"echo 1"], [b"echo 2", b"echo 3"])
     assert not ConnectionHarness().connection._waiting
 
 
 def test_bytes_received_after_a_parked_request_are_limited(harness: ConnectionHarness) -> None:
-    harness.arrives(b"park")
+    harness.receive(b"park")
     for _ in range(5):
-        harness.arrives(b"echo" + b"." * 300)
+        harness.receive(b"echo" + b"." * 300)
     assert not harness.wire.reading
     harness.connection.send(b"parked")
     harness.end_turn()
@@ -62,7 +62,7 @@ def test_bytes_received_after_a_parked_request_are_limited(harness: ConnectionHa
 
 
 def test_waiting_empty_frames_are_limited(harness: ConnectionHarness) -> None:
-    harness.arrives(b"park", *[b""] * (WAITING_MAX // 60))
+    harness.receive(b"park", *[b""] * (WAITING_MAX // 60))
     assert not harness.wire.reading
 
 
@@ -70,9 +70,9 @@ def test_a_peer_that_does_not_read_replies_is_paused(harness: ConnectionHarness)
     harness.answer = lambda frame: b"r" * 4_000
     for number in range(20):
         if harness.wire.reading:
-            harness.arrives(b"%d" % number, b"more")
+            harness.receive(b"%d" % number, b"more")
     assert len(harness.wire.written) <= UNREAD_MAX + 2 * 4_000
-    harness.arrives(b"read before the kernel heard of it")
+    harness.receive(b"read before the kernel heard of it")
     worked = len(harness.seen)
     harness.end_turn()
     assert len(harness.seen) == worked
@@ -84,17 +84,17 @@ def test_a_peer_that_does_not_read_replies_is_paused(harness: ConnectionHarness)
 
 def test_many_requests_in_one_chunk_stop_at_the_bound_of_unread_replies(harness: ConnectionHarness) -> None:
     harness.answer = lambda frame: b"r" * 4_000
-    harness.arrives(*[b"%d" % number for number in range(500)])
+    harness.receive(*[b"%d" % number for number in range(500)])
     assert len(harness.wire.written) <= UNREAD_MAX + 65_536 + 4_000
 
 
 def test_a_malformed_frame_closes_the_connection_after_earlier_replies(harness: ConnectionHarness) -> None:
-    harness.arrives(b"echo 1", b"nonsense", b"echo 2")
+    harness.receive(b"echo 1", b"nonsense", b"echo 2")
     assert harness.wire.written == b"echo 1"
     assert not harness.wire.open
     assert harness.seen == [b"echo 1", b"nonsense"]
     assert not harness.connection.busy, "the idle timeout closes the connection if the peer does not read the remaining replies"
-    harness.arrives(b"echo 3")
+    harness.receive(b"echo 3")
     assert len(harness.seen) == 2
     harness.connection.connection_lost(None)
     assert harness.ended == ["nonsense"]
@@ -112,7 +112,7 @@ def test_a_negative_length_closes_the_connection(harness: ConnectionHarness) -> 
 
 
 def test_a_reply_to_a_closed_connection_is_dropped(harness: ConnectionHarness) -> None:
-    harness.arrives(b"park")
+    harness.receive(b"park")
     harness.connection.connection_lost(ConnectionResetError())
     harness.connection.send(b"parked")
     harness.end_turn()
@@ -120,9 +120,9 @@ def test_a_reply_to_a_closed_connection_is_dropped(harness: ConnectionHarness) -
 
 
 def test_a_stopping_broker_answers_parked_requests_and_starts_no_new_ones(harness: ConnectionHarness) -> None:
-    harness.arrives(b"park", b"echo 1")
+    harness.receive(b"park", b"echo 1")
     harness.connection.stop_requests()
-    harness.arrives(b"echo 2")
+    harness.receive(b"echo 2")
     harness.connection.send(b"parked")
     harness.end_turn()
     assert harness.wire.written == b"parked"
@@ -130,14 +130,14 @@ def test_a_stopping_broker_answers_parked_requests_and_starts_no_new_ones(harnes
 
 
 def test_a_stopping_broker_drains_the_socket(harness: ConnectionHarness) -> None:
-    harness.arrives(b"park", *[b"echo" + b"." * 300] * 5)
+    harness.receive(b"park", *[b"echo" + b"." * 300] * 5)
     assert not harness.wire.reading
     harness.connection.stop_requests()
     assert harness.wire.reading
 
 
 def test_a_stopping_broker_closes_a_connection_after_its_last_reply(harness: ConnectionHarness) -> None:
-    harness.arrives(b"echo 1")
+    harness.receive(b"echo 1")
     harness.connection.stop_requests()
     harness.connection.close_when_sent()
     assert harness.wire.open
@@ -147,7 +147,7 @@ def test_a_stopping_broker_closes_a_connection_after_its_last_reply(harness: Con
 
 
 def test_a_chunk_of_many_requests_does_not_block_other_connections(harness: ConnectionHarness) -> None:
-    harness.arrives(*[b"echo %d" % number for number in range(100)])
+    harness.receive(*[b"echo %d" % number for number in range(100)])
     shares = [len(harness.seen)]
     while harness.loop.busy:
         harness.end_turn()
@@ -158,7 +158,7 @@ def test_a_chunk_of_many_requests_does_not_block_other_connections(harness: Conn
 def test_large_replies_yield_to_other_connections_sooner(harness: ConnectionHarness) -> None:
     harness.wire.set_write_buffer_limits(1 << 30)
     harness.answer = lambda frame: b"r" * 30_000
-    harness.arrives(*[b"%d" % number for number in range(10)])
+    harness.receive(*[b"%d" % number for number in range(10)])
     assert len(harness.seen) == 3
     harness.end_turn()
     assert len(harness.seen) == 6

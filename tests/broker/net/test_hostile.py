@@ -18,7 +18,19 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.running import Broker, Client, broker
-from tests.support.peers import EVERY_TOPIC, LOOPS, NO_TOPIC, answered, bytes_of, clients, close_reasons, defects, eventually, log_lines, on
+from tests.support.peers import (
+    EVERY_TOPIC,
+    LOOPS,
+    NO_TOPIC,
+    becomes_true,
+    bytes_of,
+    clients,
+    close_reasons,
+    defects,
+    is_served,
+    log_lines,
+    serve_options,
+)
 
 pytestmark = pytest.mark.once  # bytes and sockets do not depend on the Python version
 
@@ -36,7 +48,7 @@ def head(key: int, version: int, client_id: bytes = b"\0\4peer") -> bytes:
 
 @pytest.fixture(scope="module", params=LOOPS)
 def running(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    with broker(*on(request.param)) as started:
+    with broker(*serve_options(request.param)) as started:
         yield started
         assert defects(started) == []
 
@@ -74,11 +86,11 @@ def test_each_kind_of_malformed_frame_closes_its_connection_with_a_reason(runnin
     reasons_before = len(close_reasons(running))
     with clients(2, running.port) as (bystander_client, hostile):
         hostile.socket.sendall(data)
-        assert hostile.closed()
-        assert eventually(lambda: len(close_reasons(running)) > reasons_before)
+        assert hostile.await_close()
+        assert becomes_true(lambda: len(close_reasons(running)) > reasons_before)
         assert reason in close_reasons(running)[-1]
         assert "\n" not in close_reasons(running)[-1]
-        assert answered(bystander_client)
+        assert is_served(bystander_client)
 
 
 def test_requests_before_a_malformed_frame_are_answered(running: Broker) -> None:
@@ -87,8 +99,8 @@ def test_requests_before_a_malformed_frame_are_answered(running: Broker) -> None
         hostile.socket.sendall(NO_TOPIC + NO_TOPIC + frame(b"nonsense") + NO_TOPIC)
         for _ in range(2):
             assert hostile.receive(MetadataRequest([]), 12).brokers
-        assert hostile.closed()
-    assert eventually(lambda: len(close_reasons(running)) > reasons_before)  # wait for this line, so that the next test does not count it
+        assert hostile.await_close()
+    assert becomes_true(lambda: len(close_reasons(running)) > reasons_before)  # wait for this line, so that the next test does not count it
 
 
 def test_an_incomplete_frame_uses_only_the_memory_of_received_bytes(running: Broker) -> None:
@@ -97,7 +109,7 @@ def test_an_incomplete_frame_uses_only_the_memory_of_received_bytes(running: Bro
         for client in liars:
             client.socket.sendall(pack(">i", 100_000_000) + head(3, 12))
         with Client(running.port) as bystander_client:
-            assert answered(bystander_client)
+            assert is_served(bystander_client)
         assert running.memory_kib() - before < 4 * 1024
 
 
@@ -179,7 +191,7 @@ class Bystander(threading.Thread):
         with Client(self._port) as client:
             while not self._over.wait(0.002):
                 begin = time.monotonic()
-                assert answered(client)
+                assert is_served(client)
                 self.waits.append(time.monotonic() - begin)
 
     def stop(self) -> list[float]:
@@ -192,7 +204,7 @@ class Bystander(threading.Thread):
 @pytest.mark.parametrize(("loop", "count"), [("uvloop", 10_000), ("asyncio", 4_000)])
 def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> None:
     storm = hostile_bytes(20_251_121, count)
-    with broker(*on(loop, "partitions.max=60")) as started:
+    with broker(*serve_options(loop, "partitions.max=60")) as started:
         for _ in range(count // 4):
             send_and_drain(started.port, next(storm))
         before, reasons_before = started.memory_kib(), len(close_reasons(started))
@@ -212,19 +224,19 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
         usual = {"setting", "listening", "connection closed", "data is temporary: it is removed when this process ends", transactions}
         assert {entry["event"] for entry in log_lines(started)} <= usual
         with Client(started.port) as client:
-            assert answered(client)
+            assert is_served(client)
         assert started.stop() == 0
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_peers_that_disconnect_midway_leave_no_state(loop: str) -> None:
     """Peers reset their connections at every point of a request and of its reply."""
-    with broker(*on(loop)) as started, Client(started.port) as bystander_client:
+    with broker(*serve_options(loop)) as started, Client(started.port) as bystander_client:
         for number in range(1_000):
             sock = socket.create_connection(("127.0.0.1", started.port), timeout=10)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
             sock.sendall(EVERY_TOPIC[: number % (len(EVERY_TOPIC) + 1)] if number % 2 else EVERY_TOPIC * 5)
             sock.close()
-        assert answered(bystander_client)
+        assert is_served(bystander_client)
         assert defects(started) == []
         assert started.stop() == 0

@@ -6,10 +6,10 @@ import pytest
 
 from broker.net.connection import Connection
 from broker.net.long_replies import PIECE_BYTES, LongReplies, ReplyLost
-from tests.support.connections import UNREAD_MAX, WAITING_MAX, ConnectionHarness, Wire
+from tests.support.connections import UNREAD_MAX, WAITING_MAX, ConnectionHarness, FakeTransport
 
 
-class Slow(Wire):
+class Slow(FakeTransport):
     """A transport whose peer reads only when the test lets it."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ def harness() -> LongReplyHarness:
 
 
 def test_a_long_reply_is_sent_one_piece_per_turn(harness: LongReplyHarness) -> None:
-    harness.arrives(b"fetch")
+    harness.receive(b"fetch")
     reply = Long(3 * PIECE_BYTES + 5)
     harness.connection.send_in_pieces(reply)
     for piece in range(4):
@@ -107,9 +107,9 @@ def test_a_long_reply_is_sent_one_piece_per_turn(harness: LongReplyHarness) -> N
 
 
 def test_requests_after_a_long_reply_wait_for_its_end(harness: LongReplyHarness) -> None:
-    harness.arrives(b"fetch", b"echo 1")
+    harness.receive(b"fetch", b"echo 1")
     harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
-    harness.arrives(b"echo 2")
+    harness.receive(b"echo 2")
     harness.end_turn()
     assert harness.seen == [b"fetch"]
     harness.turns()
@@ -118,8 +118,8 @@ def test_requests_after_a_long_reply_wait_for_its_end(harness: LongReplyHarness)
 
 
 def test_earlier_replies_leave_before_a_long_reply(harness: LongReplyHarness) -> None:
-    harness.arrives(b"echo 1", b"fetch")
-    harness.arrives()
+    harness.receive(b"echo 1", b"fetch")
+    harness.receive()
     harness.connection.send_in_pieces(Long(3))
     harness.turns()
     assert harness.slow.written == b"echo 1xxx"
@@ -127,7 +127,7 @@ def test_earlier_replies_leave_before_a_long_reply(harness: LongReplyHarness) ->
 
 def test_no_piece_is_built_before_the_peer_took_the_previous_piece(harness: LongReplyHarness) -> None:
     harness.slow.takes = PIECE_BYTES // 2
-    harness.arrives(b"fetch")
+    harness.receive(b"fetch")
     reply = Long(2 * PIECE_BYTES)
     harness.connection.send_in_pieces(reply)
     assert harness.turns() == 1
@@ -142,7 +142,7 @@ def test_no_piece_is_built_before_the_peer_took_the_previous_piece(harness: Long
 def test_a_long_reply_begins_after_the_previous_reply_was_read(harness: LongReplyHarness) -> None:
     harness.slow.takes = 0
     harness.answer = lambda frame: bytes(UNREAD_MAX + 1) if frame == b"much" else None
-    harness.arrives(b"fetch")
+    harness.receive(b"fetch")
     harness.connection.pause_writing()
     harness.connection.send_in_pieces(Long(7))
     assert harness.turns() == 0
@@ -154,7 +154,7 @@ def test_a_long_reply_begins_after_the_previous_reply_was_read(harness: LongRepl
 
 def test_the_next_request_waits_for_the_last_piece_of_a_long_reply(harness: LongReplyHarness) -> None:
     harness.slow.takes = 0
-    harness.arrives(b"fetch", b"echo 1")
+    harness.receive(b"fetch", b"echo 1")
     harness.connection.send_in_pieces(Long(PIECE_BYTES))
     harness.turns()
     assert harness.seen == [b"fetch"]
@@ -187,7 +187,7 @@ def test_short_ends_of_long_replies_share_a_turn(harness: LongReplyHarness) -> N
 
 
 def test_a_long_reply_that_fails_midway_closes_its_connection(harness: LongReplyHarness) -> None:
-    harness.arrives(b"fetch")
+    harness.receive(b"fetch")
     reply = Long(2 * PIECE_BYTES, lost_at=PIECE_BYTES)
     harness.connection.send_in_pieces(reply)
     harness.turns()
@@ -198,7 +198,7 @@ def test_a_long_reply_that_fails_midway_closes_its_connection(harness: LongReply
 
 
 def test_a_closed_connection_releases_its_long_reply(harness: LongReplyHarness) -> None:
-    harness.arrives(b"fetch")
+    harness.receive(b"fetch")
     reply = Long(9 * PIECE_BYTES)
     harness.connection.send_in_pieces(reply)
     harness.end_turn()
@@ -209,7 +209,7 @@ def test_a_closed_connection_releases_its_long_reply(harness: LongReplyHarness) 
 
 
 def test_a_long_reply_to_a_closed_connection_is_released(harness: LongReplyHarness) -> None:
-    harness.arrives(b"fetch")
+    harness.receive(b"fetch")
     harness.connection.connection_lost(None)
     reply = Long(9)
     harness.connection.send_in_pieces(reply)
@@ -218,7 +218,7 @@ def test_a_long_reply_to_a_closed_connection_is_released(harness: LongReplyHarne
 
 
 def test_an_orderly_close_waits_for_the_rest_of_a_long_reply(harness: LongReplyHarness) -> None:
-    harness.arrives(b"fetch")
+    harness.receive(b"fetch")
     harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
     harness.connection.close_when_sent()
     assert harness.slow.open
@@ -229,10 +229,10 @@ def test_an_orderly_close_waits_for_the_rest_of_a_long_reply(harness: LongReplyH
 
 
 def test_bytes_received_after_a_long_reply_began_are_limited(harness: LongReplyHarness) -> None:
-    harness.arrives(b"fetch")
+    harness.receive(b"fetch")
     harness.slow.takes = PIECE_BYTES // 2
     harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
-    harness.arrives(*[bytes(100)] * (WAITING_MAX // 100))
+    harness.receive(*[bytes(100)] * (WAITING_MAX // 100))
     assert not harness.slow.reading
     harness.turns()
     harness.slow.takes = 1 << 40
@@ -243,7 +243,7 @@ def test_bytes_received_after_a_long_reply_began_are_limited(harness: LongReplyH
 
 def test_the_end_of_a_connection_is_reported_to_its_waiting_requests(harness: LongReplyHarness) -> None:
     losses: list[str] = []
-    harness.arrives(b"fetch")
+    harness.receive(b"fetch")
     harness.connection.on_lost = lambda: losses.append("left")
     harness.connection.connection_lost(None)
     assert losses == ["left"]

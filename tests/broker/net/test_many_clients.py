@@ -59,7 +59,7 @@ async def members(served: InLoopBroker, count: int, static: bool = False) -> lis
     return [Member(await served.connect(), f"i{number}" if static else None) for number in range(count)]
 
 
-async def topic(served: InLoopBroker) -> None:
+async def create_topic(served: InLoopBroker) -> None:
     client = await served.connect()
     reply = await client.ask(CreateTopicsRequest([CreatableTopic("t", 3, 1, [], [])], 10_000), 7)
     assert reply.topics[0].error_code == 0
@@ -83,7 +83,7 @@ async def test_members_that_join_one_by_one_end_in_one_generation(served: InLoop
 @pytest.mark.parametrize("seed", range(3))
 async def test_replies_of_one_chunk_leave_in_the_order_of_their_requests(served: InLoopBroker, seed: int) -> None:
     """The requests take fast paths and the usual path, and some wait: for the log, other members or records."""
-    await topic(served)
+    await create_topic(served)
     random = Random(seed)
     (member,) = await members(served, 1, static=True)
     await member.rebalance()
@@ -103,7 +103,7 @@ async def test_replies_of_one_chunk_leave_in_the_order_of_their_requests(served:
 
 
 async def test_answered_requests_survive_a_restart(served: InLoopBroker) -> None:
-    await topic(served)
+    await create_topic(served)
     group = await members(served, 3)
     requests = [commit("", number, (number,), generation=-1) for number in range(3)]
     await asyncio.gather(*[member.client.ask(request, 9) for member, request in zip(group, requests, strict=True)])

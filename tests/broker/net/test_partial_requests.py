@@ -15,7 +15,7 @@ from protocol.framing import Framer
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Client, broker
 from tests.support.connections import ConnectionHarness
-from tests.support.peers import LOOPS, answered, close_reasons, defects, eventually, on
+from tests.support.peers import LOOPS, becomes_true, close_reasons, defects, is_served, serve_options
 from tests.support.restartable import create_topic
 
 pytestmark = pytest.mark.once  # limits over sockets and random sizes
@@ -29,7 +29,7 @@ class Peer:
         self.last_active = last_active
         self.reason = ""
 
-    def has(self, size: int) -> None:
+    def receive(self, size: int) -> None:
         self.partial.changed(self, size)
 
     def close(self, reason: str) -> None:
@@ -39,11 +39,11 @@ class Peer:
 def test_received_partial_bytes_are_counted_and_released() -> None:
     partial = PartialRequests(1_000)
     first, second = Peer(partial), Peer(partial)
-    first.has(10)
-    second.has(20)
-    first.has(500)
+    first.receive(10)
+    second.receive(20)
+    first.receive(500)
     assert partial.bytes == 520
-    first.has(0)
+    first.receive(0)
     assert (partial.bytes, dict(partial.sizes)) == (20, {second: 20})
 
 
@@ -51,7 +51,7 @@ def test_the_longest_silent_large_partial_requests_are_closed_first() -> None:
     partial = PartialRequests(1_000)
     small, idle, idler, busy, newest = (Peer(partial, at) for at in (1, 3, 2, 4, 5))
     for peer, size in ((small, 10), (idle, 300), (idler, 300), (busy, 300), (newest, 91)):
-        peer.has(size)
+        peer.receive(size)
     assert [bool(peer.reason) for peer in (small, idle, idler, busy, newest)] == [False, False, True, False, False]
     assert "connections.partial.requests.max.bytes" in idler.reason
     assert partial.bytes == 701
@@ -61,10 +61,10 @@ def test_a_request_of_the_limit_size_can_be_completed() -> None:
     partial = PartialRequests(1_000)
     held = [Peer(partial, at) for at in range(9)]
     for peer in held:
-        peer.has(110)
+        peer.receive(110)
     sender = Peer(partial, 100)
     for size in range(10, 1_001, 10):
-        sender.has(size)
+        sender.receive(size)
         assert partial.bytes <= 1_000
     assert not sender.reason
     assert all(peer.reason for peer in held)
@@ -74,10 +74,10 @@ def test_small_partial_requests_are_closed_after_all_large_ones() -> None:
     partial = PartialRequests(1_000)
     many = [Peer(partial, at) for at in range(90)]
     for peer in many:
-        peer.has(10)
+        peer.receive(10)
     sender = Peer(partial, 100)
-    sender.has(90)
-    sender.has(1_000)
+    sender.receive(90)
+    sender.receive(1_000)
     assert not sender.reason
     assert all(peer.reason for peer in many)
     assert partial.bytes == 1_000
@@ -91,7 +91,7 @@ def test_the_bound_holds_for_random_requests(seed: int) -> None:
     for now in range(2_000):
         peer = random.choice(peers)
         peer.last_active = now
-        peer.has(0 if random.random() < 0.1 else min(partial.sizes.get(peer, 0) + random.randrange(2_000), 10_000))
+        peer.receive(0 if random.random() < 0.1 else min(partial.sizes.get(peer, 0) + random.randrange(2_000), 10_000))
         assert partial.bytes == sum(partial.sizes.values()) <= 10_000
 
 
@@ -121,7 +121,7 @@ def test_a_framer_that_was_cleared_begins_with_a_length() -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_partial_large_requests_of_many_connections_are_limited(loop: str) -> None:
     settings = ("socket.request.max.bytes=8388608", "connections.partial.requests.max.bytes=33554432", "message.max.bytes=7340032")
-    with broker(*on(loop, *settings)) as ours:
+    with broker(*serve_options(loop, *settings)) as ours:
         create_topic(ours.port, "t", 1)
         before = ours.memory_kib()
         held = [socket.create_connection(("127.0.0.1", ours.port)) for _ in range(30)]
@@ -133,8 +133,8 @@ def test_partial_large_requests_of_many_connections_are_limited(loop: str) -> No
                 request = ProduceRequest(None, -1, 5_000, [TopicProduceData("t", [PartitionProduceData(0, batch)])])
                 (part,) = client.ask(request, 9).responses[0].partition_responses
                 assert part.error_code == 0
-                assert answered(client)
-            assert eventually(lambda: len(close_reasons(ours)) >= 24)
+                assert is_served(client)
+            assert becomes_true(lambda: len(close_reasons(ours)) >= 24)
             assert all("connections.partial.requests.max.bytes" in reason for reason in close_reasons(ours))
             assert ours.memory_kib() - before < 110 * 1024, "all of them would be 180 MiB"
             assert defects(ours) == []

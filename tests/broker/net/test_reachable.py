@@ -16,7 +16,7 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.running import Broker, Client, broker
-from tests.support.peers import answered, arguments_for, has_ipv6
+from tests.support.peers import arguments_for, has_ipv6, is_served
 
 NAMED = "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.2:0,OUTSIDE://127.0.0.1:0"
 ADVERTISED = "INSIDE://broker.inside.invalid:9094,OUTSIDE://[2001:db8::7]:0"
@@ -102,7 +102,7 @@ def test_localhost_is_advertised_as_localhost_and_answers_on_all_its_addresses()
         addresses = {address[0] for *_, address in socket.getaddrinfo("localhost", started.port, type=socket.SOCK_STREAM)}
         for address in addresses:
             with Client(started.port, str(address)) as client:
-                assert answered(client)
+                assert is_served(client)
 
 
 # Tests with a made-up name that has several addresses.

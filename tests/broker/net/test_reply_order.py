@@ -13,7 +13,7 @@ import pytest
 from protocol.batch import Record, build
 from tests.running import ANSWER_SECONDS, Broker, broker
 from tests.support.headers import encode_request
-from tests.support.peers import defects, on
+from tests.support.peers import defects, serve_options
 from tests.support.pipeliner import BATCH, LARGE, NO_REPLY, TOPIC, Pipeliner, producing
 from tests.support.restartable import create_topic
 
@@ -24,7 +24,7 @@ PIPELINERS = 8  # connections, each with one chunk of requests in flight
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Broker]:
-    with broker(*on("uvloop", "group.initial.rebalance.delay.ms=0")) as started:
+    with broker(*serve_options("uvloop", "group.initial.rebalance.delay.ms=0")) as started:
         create_topic(started.port, TOPIC, 1)
         create_topic(started.port, LARGE, 1)
         with socket.create_connection(("127.0.0.1", started.port), ANSWER_SECONDS) as sock:
@@ -61,7 +61,7 @@ def out_of_order(pipeliners: list[Pipeliner], chunks: Sequence[Sequence[str]], *
                 pipeliner.connect_anew()
             pipeliner.send(kinds, split)
         for pipeliner, kinds in batch:
-            replies = pipeliner.answered()
+            replies = pipeliner.receive_replies()
             if replies:
                 wrong.append((kinds, replies))
     return wrong
@@ -130,7 +130,7 @@ def send_malformed(pipeliners: list[Pipeliner], random: Random, kind: str) -> No
     for pipeliner in bystanders[half:]:
         pipeliner.send(random.choices(KINDS, k=3))
     for pipeliner in bystanders:
-        assert pipeliner.answered() == [], (kind, wrong)
+        assert pipeliner.receive_replies() == [], (kind, wrong)
     culprit.sock.close()
     culprit.unanswered.clear()
     culprit.connect_anew()
@@ -143,7 +143,7 @@ def test_a_malformed_request_does_not_affect_other_connections(ours: Broker, pip
     for _ in range(40):
         for _ in range(3):
             culprit.send([kind])
-            assert culprit.answered() == []
+            assert culprit.receive_replies() == []
         send_malformed(pipeliners, random, kind)
     culprit.warm_up()
     assert defects(ours) == []
@@ -154,7 +154,7 @@ def test_an_overlong_varint_in_a_repeated_produce_does_not_affect_other_connecti
     culprit, *bystanders = pipeliners
     for _ in range(3):
         culprit.send(["produce"])
-        assert culprit.answered() == []
+        assert culprit.receive_replies() == []
     good = culprit.chunk(["produce"])
     at = good.index(BATCH)
     wrong = bytearray(good[4:])
@@ -164,7 +164,7 @@ def test_an_overlong_varint_in_a_repeated_produce_does_not_affect_other_connecti
     for pipeliner in bystanders[1:]:
         pipeliner.send(["heartbeat"] * 200)
     for pipeliner in bystanders:
-        assert pipeliner.answered() == []
+        assert pipeliner.receive_replies() == []
     culprit.unanswered.clear()
     culprit.connect_anew()
     culprit.warm_up()

@@ -20,13 +20,13 @@ from tests.support.produce_batches import (
     NAMES,
     THEN,
     batch,
+    batch_of_size,
+    batch_of_three,
     blob,
-    of_producer,
-    of_size,
     old_message,
     plain_batch,
+    producer_batch,
     record,
-    three,
     varint,
 )
 
@@ -158,11 +158,11 @@ def of_topics() -> Iterator[Case]:
         "an unknown topic beside one that is there", lambda t, p: [TopicProduceData("nothing", [part(0)]), TopicProduceData(t, [part(p)])]
     )
     yield topics("a partition that is not beside one that is", lambda t, p: [TopicProduceData(t, [part(INT32[1]), part(p)])])
-    yield topics("a partition twice", lambda t, p: [TopicProduceData(t, [part(p), PartitionProduceData(p, three())])])
+    yield topics("a partition twice", lambda t, p: [TopicProduceData(t, [part(p), PartitionProduceData(p, batch_of_three())])])
     yield topics("a partition twice, the first wrong", lambda t, p: [TopicProduceData(t, [part(p, crc=1), part(p)])])
     yield topics("a partition twice, the first of another magic", lambda t, p: [TopicProduceData(t, [part(p, magic=1), part(p)])])
     yield topics("a partition twice, the second of another magic", lambda t, p: [TopicProduceData(t, [part(p), part(p, magic=1)])])
-    yield topics("a topic twice", lambda t, p: [TopicProduceData(t, [part(p)]), TopicProduceData(t, [PartitionProduceData(p, three())])])
+    yield topics("a topic twice", lambda t, p: [TopicProduceData(t, [part(p)]), TopicProduceData(t, [PartitionProduceData(p, batch_of_three())])])
     yield topics(
         "an unknown topic twice", lambda t, p: [TopicProduceData("nothing", [part(0)]), TopicProduceData("nothing", [part(0), part(1)])]
     )
@@ -194,7 +194,7 @@ def of_headers() -> Iterator[Case]:
         yield case(f"codec {codec}", plain_batch(attributes=codec))
     for counted in (0, 1, 2, 3, 4):
         for delta in (-1, 0, 1, 2, 3):
-            yield case(f"three records, counted {counted}, the last at {delta}", three(record_count=counted, last_offset_delta=delta))
+            yield case(f"three records, counted {counted}, the last at {delta}", batch_of_three(record_count=counted, last_offset_delta=delta))
     for counted in (-1, 0, 1, INT32[1]):
         for delta in (-1, 0, 1, INT32[1] - 1, INT32[1]):
             yield case(f"no records, counted {counted}, the last at {delta}", batch(record_count=counted, last_offset_delta=delta))
@@ -203,13 +203,13 @@ def of_headers() -> Iterator[Case]:
     yield case("of a producer without a sequence", plain_batch(producer_id=7, producer_epoch=0))
     yield case("of a producer without an epoch", plain_batch(producer_id=7, base_sequence=0))
     yield case("of a producer with neither", plain_batch(producer_id=7))
-    yield case("of a producer, transactional", of_producer(0, attributes=16))
-    yield case("of a producer, transactional, v12", of_producer(0, attributes=16), version=12)
-    yield case("of a producer, transactional, with an id", of_producer(0, attributes=16), transactional_id="t")
+    yield case("of a producer, transactional", producer_batch(0, attributes=16))
+    yield case("of a producer, transactional, v12", producer_batch(0, attributes=16), version=12)
+    yield case("of a producer, transactional, with an id", producer_batch(0, attributes=16), transactional_id="t")
     yield case("of no producer, with an epoch and a sequence", plain_batch(producer_epoch=3, base_sequence=4))
-    yield case("of producer 0", of_producer(0, id=0))
-    yield case("of the last producer", of_producer(0, id=INT64[1]))
-    yield case("of producer -2", of_producer(0, id=-2))
+    yield case("of producer 0", producer_batch(0, id=0))
+    yield case("of the last producer", producer_batch(0, id=INT64[1]))
+    yield case("of producer -2", producer_batch(0, id=-2))
 
 
 def of_sizes() -> Iterator[Case]:
@@ -401,57 +401,57 @@ def of_settings() -> Iterator[Case]:
         yield case(f"{kind}: newest timestamp wrong", batch(record(0), max_timestamp=THEN + 9), kind)
         yield case(f"{kind}: records at offsets 0, 0, 5", batch(record(0), record(0), record(5)), kind)
         yield case(f"{kind}: checksum wrong", plain_batch(crc=1), kind)
-        yield case(f"{kind}: of a producer", of_producer(3, 2), kind)
+        yield case(f"{kind}: of a producer", producer_batch(3, 2), kind)
         yield case(f"{kind}: headers", batch(record(headers=varint(1) + blob(b"name") + blob(None))), kind)
         yield case(f"{kind}: attributes of a record", batch(record(attributes=7)), kind)
         yield case(
             f"{kind}: a value longer than the record", batch(raw=b"\x20\0\0\0\6key\x7evalue\0", record_count=1, last_offset_delta=0), kind
         )
     for size in (999, 1000, 1001, 1500):
-        yield case(f"{size} bytes where 1000 are allowed", of_size(size), "small")
-        yield case(f"{size} bytes where 1000 are allowed, a wrong checksum", of_size(size, crc=1), "small")
+        yield case(f"{size} bytes where 1000 are allowed", batch_of_size(size), "small")
+        yield case(f"{size} bytes where 1000 are allowed, a wrong checksum", batch_of_size(size, crc=1), "small")
     yield case("2000 bytes in fewer than 1000", batch(record(value=bytes(2000)), codec=1), "small")
     yield case("2000 bytes in fewer than 1000, to be unpacked", batch(record(value=bytes(2000)), codec=1), "gzip-small")
     yield case("more than 1000 bytes that are not of a batch", b"\0" * 2000, "small")
     yield case("more than 1000 bytes, and a base offset", batch(record(value=bytes(2000)), base_offset=1), "small")
     yield case("larger than a segment", batch(record(value=bytes(2_000_000))), "wide")
     yield case("larger than a segment in fewer bytes", batch(record(value=bytes(2_000_000)), codec=1), "wide")
-    yield case("1048588 bytes", of_size(1_048_588))
-    yield case("1048589 bytes", of_size(1_048_589))
+    yield case("1048588 bytes", batch_of_size(1_048_588))
+    yield case("1048589 bytes", batch_of_size(1_048_589))
     for acks in (0, 1, -1):
         yield case(f"two replicas wanted, acks {acks}", plain_batch(), "two-in-sync", acks=acks)
 
 
 def of_producers() -> Iterator[Case]:
-    first = of_producer(0)
-    yield case_of_requests("producer: three in order", first, of_producer(1), of_producer(2))
+    first = producer_batch(0)
+    yield case_of_requests("producer: three in order", first, producer_batch(1), producer_batch(2))
     yield case_of_requests("producer: the same again", first, first)
-    yield case_of_requests("producer: the same again, another timestamp", first, of_producer(0, base_timestamp=THEN + 5))
-    yield case_of_requests("producer: the same again, an older one", first, of_producer(1), first)
-    yield case_of_requests("producer: the fifth again", *[of_producer(number) for number in range(5)], first)
-    yield case_of_requests("producer: the sixth again", *[of_producer(number) for number in range(6)], first)
-    yield case_of_requests("producer: a part of it again", of_producer(0, 3), of_producer(1))
-    yield case_of_requests("producer: more than it again", of_producer(0, 2), of_producer(0, 3))
-    yield case_of_requests("producer: one missing", first, of_producer(2))
-    yield case_of_requests("producer: the first is not 0", of_producer(5))
-    yield case_of_requests("producer: the first is the last", of_producer(INT32[1]), of_producer(0))
-    yield case_of_requests("producer: around the end", of_producer(INT32[1] - 1, 3), of_producer(1))
-    yield case_of_requests("producer: around the end again", of_producer(INT32[1] - 1, 3), of_producer(INT32[1] - 1, 3))
-    yield case_of_requests("producer: one missing at the end", of_producer(INT32[1] - 1), of_producer(0))
-    yield case_of_requests("producer: a newer epoch from 0", first, of_producer(0, epoch=1), of_producer(1, epoch=1))
-    yield case_of_requests("producer: a newer epoch from 1", first, of_producer(1, epoch=1))
-    yield case_of_requests("producer: an older epoch", of_producer(0, epoch=2), of_producer(1, epoch=1))
-    yield case_of_requests("producer: an older epoch, the same sequence", of_producer(0, epoch=2), of_producer(0, epoch=1))
-    yield case_of_requests("producer: the last epoch", of_producer(0, epoch=INT16[1]), of_producer(1, epoch=INT16[1]))
-    yield case_of_requests("producer: after a refusal", first, of_producer(1, crc=1), of_producer(1))
-    yield case_of_requests("producer: the same again, its checksum wrong", first, of_producer(0, crc=1))
-    yield case_of_requests("producer: two of them", first, of_producer(0, id=8), of_producer(1), of_producer(1, id=8))
+    yield case_of_requests("producer: the same again, another timestamp", first, producer_batch(0, base_timestamp=THEN + 5))
+    yield case_of_requests("producer: the same again, an older one", first, producer_batch(1), first)
+    yield case_of_requests("producer: the fifth again", *[producer_batch(number) for number in range(5)], first)
+    yield case_of_requests("producer: the sixth again", *[producer_batch(number) for number in range(6)], first)
+    yield case_of_requests("producer: a part of it again", producer_batch(0, 3), producer_batch(1))
+    yield case_of_requests("producer: more than it again", producer_batch(0, 2), producer_batch(0, 3))
+    yield case_of_requests("producer: one missing", first, producer_batch(2))
+    yield case_of_requests("producer: the first is not 0", producer_batch(5))
+    yield case_of_requests("producer: the first is the last", producer_batch(INT32[1]), producer_batch(0))
+    yield case_of_requests("producer: around the end", producer_batch(INT32[1] - 1, 3), producer_batch(1))
+    yield case_of_requests("producer: around the end again", producer_batch(INT32[1] - 1, 3), producer_batch(INT32[1] - 1, 3))
+    yield case_of_requests("producer: one missing at the end", producer_batch(INT32[1] - 1), producer_batch(0))
+    yield case_of_requests("producer: a newer epoch from 0", first, producer_batch(0, epoch=1), producer_batch(1, epoch=1))
+    yield case_of_requests("producer: a newer epoch from 1", first, producer_batch(1, epoch=1))
+    yield case_of_requests("producer: an older epoch", producer_batch(0, epoch=2), producer_batch(1, epoch=1))
+    yield case_of_requests("producer: an older epoch, the same sequence", producer_batch(0, epoch=2), producer_batch(0, epoch=1))
+    yield case_of_requests("producer: the last epoch", producer_batch(0, epoch=INT16[1]), producer_batch(1, epoch=INT16[1]))
+    yield case_of_requests("producer: after a refusal", first, producer_batch(1, crc=1), producer_batch(1))
+    yield case_of_requests("producer: the same again, its checksum wrong", first, producer_batch(0, crc=1))
+    yield case_of_requests("producer: two of them", first, producer_batch(0, id=8), producer_batch(1), producer_batch(1, id=8))
     yield case_of_requests("producer: the same again where the broker sets the time", first, first, kind="append-time")
-    yield case_of_requests("producer: the same again where the broker compresses", of_producer(0, 2), of_producer(0, 2), kind="gzip")
-    yield case_of_requests("producer: one and none between", first, plain_batch(), of_producer(1))
+    yield case_of_requests("producer: the same again where the broker compresses", producer_batch(0, 2), producer_batch(0, 2), kind="gzip")
+    yield case_of_requests("producer: one and none between", first, plain_batch(), producer_batch(1))
     for epoch in (-1, -2, INT16[0]):
-        yield case_of_requests(f"producer: epoch {epoch}", of_producer(0, epoch=epoch))
-        yield case_of_requests(f"producer: epoch {epoch} after 0", first, of_producer(1, epoch=epoch))
+        yield case_of_requests(f"producer: epoch {epoch}", producer_batch(0, epoch=epoch))
+        yield case_of_requests(f"producer: epoch {epoch} after 0", first, producer_batch(1, epoch=epoch))
 
 
 def of_producer_ids() -> Iterator[Case]:

@@ -19,7 +19,7 @@ from tests.support.fetch_harness import FetchClient, FetchHarness
 from tests.support.headers import encode_request
 from tests.support.topic_logs import disk_log
 
-KAFKAS = kafkas_answers()
+KAFKA_REPLIES = kafkas_answers()
 
 
 class Deviation(NamedTuple):
@@ -51,7 +51,7 @@ DEVIATIONS = [
     Deviation(
         r"(fetch v\d+) session_id: the (least|greatest)",
         "an id that no session can have ends no session, where Kafka fails",
-        lambda match, kafkas: KAFKAS[match[1]],
+        lambda match, kafkas: KAFKA_REPLIES[match[1]],
     ),
     Deviation(
         r"fetching v\d+: (41000|70000) bytes of large batches in all",
@@ -119,7 +119,7 @@ def test_fetch_replies_equal_kafkas(ours: Ours, cases: dict[str, Case]) -> None:
     different = []
     for name, case in cases.items():
         answer = answer_of(ours, case)
-        expected = KAFKAS[name]
+        expected = KAFKA_REPLIES[name]
         for deviation in DEVIATIONS:
             if match := re.fullmatch(deviation.cases, name):
                 assert answer != expected, f"{name} no longer applies: {deviation.why}"
@@ -130,5 +130,5 @@ def test_fetch_replies_equal_kafkas(ours: Ours, cases: dict[str, Case]) -> None:
 
 
 def test_every_case_is_recorded_and_every_deviation_occurs(cases: dict[str, Case]) -> None:
-    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.fetch records the replies again"
+    assert cases.keys() == KAFKA_REPLIES.keys(), "python -m tests.broker.recorded.fetch records the replies again"
     assert [deviation.cases for deviation in DEVIATIONS if not any(re.fullmatch(deviation.cases, name) for name in cases)] == []

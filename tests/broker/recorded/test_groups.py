@@ -22,7 +22,7 @@ from tests.running import Broker, Client, broker
 from tests.support.peers import defects
 
 REPLY_SECONDS = 10
-KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
+KAFKA_REPLIES: dict[str, Any] = json.loads(ANSWERS.read_text())
 
 
 class Deviation(NamedTuple):
@@ -73,16 +73,16 @@ def cases() -> dict[str, Case]:
     return {case.name: case for case in every_case()}
 
 
-@pytest.mark.parametrize("name", KAFKAS)
+@pytest.mark.parametrize("name", KAFKA_REPLIES)
 def test_the_reply_equals_kafkas_and_the_partition_keeps_serving(peer: Peer, cases: dict[str, Case], name: str) -> None:
     case = cases[name]
     answer = json.loads(json.dumps(peer.ask(case)))
     assert answer["answer"] != NOTHING, "a lost reply"
     deviation = next((deviation for deviation in DEVIATIONS if re.fullmatch(deviation.cases, name)), None)
     if deviation is None:
-        assert answer == KAFKAS[name]
+        assert answer == KAFKA_REPLIES[name]
     else:
-        assert answer != KAFKAS[name], f"deviations that no longer apply: {deviation.why}"
+        assert answer != KAFKA_REPLIES[name], f"deviations that no longer apply: {deviation.why}"
         assert answer["answer"] != CLOSED
         if deviation.ours is not None:
             assert deviation.ours.items() <= answer["answer"].items()
@@ -103,5 +103,5 @@ def an_ordinary_group_works(peer: Peer, case: Case) -> None:
 
 
 def test_every_case_is_recorded_and_every_deviation_occurs(cases: dict[str, Case]) -> None:
-    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.groups records the new cases"
+    assert cases.keys() == KAFKA_REPLIES.keys(), "python -m tests.broker.recorded.groups records the new cases"
     assert [deviation.cases for deviation in DEVIATIONS if not any(re.fullmatch(deviation.cases, name) for name in cases)] == []

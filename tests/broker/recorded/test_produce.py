@@ -16,12 +16,12 @@ from tests.broker.recorded.extremes import CLOSED, NOTHING, decoded, framed
 from tests.broker.recorded.produce import ANSWERS, answered, own_partitions, stored, topics_to_create
 from tests.broker.recorded.produce_cases import Case, every_case, families
 from tests.support.produce_batches import plain_batch
-from tests.support.produce_harness import Caller, ProduceHarness
+from tests.support.produce_harness import ProduceClient, ProduceHarness
 
 pytestmark = pytest.mark.plain  # no dependence on the Python version
 
 NAMES = [case.name for case in every_case()]
-KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
+KAFKA_REPLIES: dict[str, Any] = json.loads(ANSWERS.read_text())
 OWN_PARTITIONS = own_partitions()
 TOPICS = {topic.name: (topic.num_partitions, {config.name: config.value or "" for config in topic.configs}) for topic in topics_to_create(OWN_PARTITIONS)}
 HARNESS = ProduceHarness(TOPICS | {"ordinary": (1, {})})
@@ -56,7 +56,7 @@ DEVIATIONS = [
 ]
 
 
-def ask(case: Case, harness: ProduceHarness, caller: Caller) -> dict[str, Any]:
+def ask(case: Case, harness: ProduceHarness, caller: ProduceClient) -> dict[str, Any]:
     own = OWN_PARTITIONS[case.name]
     harness.clock.tick()
     now = harness.clock.wall
@@ -84,8 +84,8 @@ def difference(name: str, result: dict[str, Any]) -> str:
     result = json.loads(json.dumps(result))
     deviation = next((deviation for deviation in DEVIATIONS if re.fullmatch(deviation.cases, name)), None)
     if deviation is None:
-        return "" if result == KAFKAS[name] else f"{name}: {result}, where Kafka has {KAFKAS[name]}"
-    if result == KAFKAS[name]:
+        return "" if result == KAFKA_REPLIES[name] else f"{name}: {result}, where Kafka has {KAFKA_REPLIES[name]}"
+    if result == KAFKA_REPLIES[name]:
         return f"{name}: met no more: {deviation.why}"
     right = f'"error_code": {deviation.error},' in json.dumps(result["answers"][-1]) and not result.get("stored")
     return "" if right else f"{name}: {result}"
@@ -100,7 +100,7 @@ def test_produce_replies_and_stored_batches_equal_kafkas(family: str) -> None:
     assert [problem for problem in wrong if problem] == []
 
 
-def ordinary(caller: Caller) -> None:
+def ordinary(caller: ProduceClient) -> None:
     """Check that an ordinary batch is still stored."""
     partition = HARNESS.partitions.find("ordinary", 0)
     assert partition is not None
@@ -130,7 +130,7 @@ def test_templated_produce_requests_are_answered_and_stored_equally() -> None:
     assert stored_by_template > 300
 
 
-class LearnedCaller(Caller):
+class LearnedCaller(ProduceClient):
     """`undecoded`: the number of requests answered by a template since the last call."""
 
     def __init__(self, harness: ProduceHarness) -> None:
@@ -168,5 +168,5 @@ def learned(harness: ProduceHarness, case: Case) -> LearnedCaller:
 
 
 def test_every_case_is_recorded_and_every_deviation_occurs() -> None:
-    assert set(NAMES) == KAFKAS.keys(), "python -m tests.broker.recorded.produce records the new cases"
+    assert set(NAMES) == KAFKA_REPLIES.keys(), "python -m tests.broker.recorded.produce records the new cases"
     assert [deviation.cases for deviation in DEVIATIONS if not any(re.fullmatch(deviation.cases, name) for name in NAMES)] == []

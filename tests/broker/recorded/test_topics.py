@@ -18,7 +18,7 @@ from tests.running import Broker, broker
 from tests.support.peers import defects
 
 REPLY_SECONDS = 10
-KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
+KAFKA_REPLIES: dict[str, Any] = json.loads(ANSWERS.read_text())
 
 
 class Deviation(NamedTuple):
@@ -144,7 +144,7 @@ def cases() -> dict[str, Case]:
     return {case.name: case for case in every_case()}
 
 
-@pytest.mark.parametrize("about", dict.fromkeys(re.split("[ :]", name)[0] for name in KAFKAS))
+@pytest.mark.parametrize("about", dict.fromkeys(re.split("[ :]", name)[0] for name in KAFKA_REPLIES))
 def test_topic_replies_equal_kafkas(peer: Peer, cases: dict[str, Case], about: str) -> None:
     wrong = []
     for name, case in cases.items():
@@ -154,7 +154,7 @@ def test_topic_replies_equal_kafkas(peer: Peer, cases: dict[str, Case], about: s
 
 
 def problems(name: str, ours: Any) -> Iterator[str]:
-    kafkas = KAFKAS[name]
+    kafkas = KAFKA_REPLIES[name]
     if ours["answer"] in (NOTHING, CLOSED):
         yield f"{ours['answer']}"
         return
@@ -173,5 +173,5 @@ def problems(name: str, ours: Any) -> Iterator[str]:
 
 
 def test_every_case_is_recorded_and_every_deviation_occurs(cases: dict[str, Case]) -> None:
-    assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.topics records the new cases"
+    assert cases.keys() == KAFKA_REPLIES.keys(), "python -m tests.broker.recorded.topics records the new cases"
     assert [deviation.cases for deviation in DEVIATIONS if not any(re.fullmatch(deviation.cases, name) for name in cases)] == []

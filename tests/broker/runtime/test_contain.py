@@ -284,7 +284,7 @@ def test_a_contained_failure_runs_its_continuation(planted: Callable[[], int]) -
     assert "Planted" in DEFECTS.last
 
 
-class Listed:
+class RaisingPartitions:
     """Partitions, one of which raises, and the progress of a round."""
 
     def __init__(self) -> None:
@@ -307,7 +307,7 @@ def next_round(loop: SteppedLoop) -> None:
 def test_a_raising_round_ends_and_the_next_is_scheduled(planted: Callable[[], int], monkeypatch: pytest.MonkeyPatch, sliced: bool) -> None:
     if sliced:
         monkeypatch.setattr("broker.topics.retention.SLICE_SECONDS", -1.0)
-    loop, partitions = SteppedLoop(), Listed()
+    loop, partitions = SteppedLoop(), RaisingPartitions()
     worked: list[Part] = []
     Rounds(loop, partitions, 1_000, worked.append, loop.time)  # type: ignore[arg-type]
     partitions.raising = True
@@ -321,7 +321,7 @@ def test_a_raising_round_ends_and_the_next_is_scheduled(planted: Callable[[], in
 
 
 def test_a_job_raising_for_a_partition_continues_with_the_others(planted: Callable[[], int]) -> None:
-    loop, partitions = SteppedLoop(), Listed()
+    loop, partitions = SteppedLoop(), RaisingPartitions()
     worked: list[Part] = []
 
     def job(part: Part) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.messages.metadata import MetadataRequest
 from tests.running import Broker, Client, broker
-from tests.support.peers import LOOPS, NO_TOPIC, answered, bytes_of, clients, close_reasons, creating, defects, eventually, on
+from tests.support.peers import LOOPS, NO_TOPIC, becomes_true, bytes_of, clients, close_reasons, creating, defects, is_served, serve_options
 
 pytestmark = [
     pytest.mark.once,  # no dependence on the Python version
@@ -28,11 +28,11 @@ def stopped(started: Broker) -> bool:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_connections_with_requests_are_answered_and_silent_ones_closed(loop: str) -> None:
-    with broker(*on(loop, f"connections.max.idle.ms={IDLE_MS}")) as started:
+    with broker(*serve_options(loop, f"connections.max.idle.ms={IDLE_MS}")) as started:
         with clients(20, started.port) as silent, clients(300, started.port) as talking, clients(20, started.port) as half:
-            assert all(answered(client) for client in (*silent, *talking, *half))
+            assert all(is_served(client) for client in (*silent, *talking, *half))
             started.signal(signal.SIGSTOP)
-            assert eventually(lambda: stopped(started))
+            assert becomes_true(lambda: stopped(started))
             time.sleep(STOPPED_SECONDS / 2)
             for client in talking:
                 client.socket.sendall(NO_TOPIC)
@@ -45,7 +45,7 @@ def test_connections_with_requests_are_answered_and_silent_ones_closed(loop: str
             for client in half:
                 client.socket.sendall(NO_TOPIC[11:])
                 assert client.receive(MetadataRequest([]), 12).brokers
-            assert all(client.closed() for client in silent)
+            assert all(client.await_close() for client in silent)
         assert started.stop() == 0
         assert len([reason for reason in close_reasons(started) if "idle" in reason]) == len(silent)
         assert defects(started) == []
@@ -53,9 +53,9 @@ def test_connections_with_requests_are_answered_and_silent_ones_closed(loop: str
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_connections_opened_while_stopped_are_served(loop: str) -> None:
-    with broker(*on(loop, f"connections.max.idle.ms={IDLE_MS}")) as started:
+    with broker(*serve_options(loop, f"connections.max.idle.ms={IDLE_MS}")) as started:
         started.signal(signal.SIGSTOP)
-        assert eventually(lambda: stopped(started))
+        assert becomes_true(lambda: stopped(started))
         with clients(200, started.port) as waiting:
             for number, client in enumerate(waiting):
                 client.socket.sendall(bytes_of(creating(f"of-{number}"), 7))
@@ -68,9 +68,9 @@ def test_connections_opened_while_stopped_are_served(loop: str) -> None:
 
 def test_a_signal_sent_to_a_stopped_process_ends_it_when_continued() -> None:
     with broker("--profile", "test") as started, Client(started.port) as client:
-        assert answered(client)
+        assert is_served(client)
         started.signal(signal.SIGSTOP)
-        assert eventually(lambda: stopped(started))
+        assert becomes_true(lambda: stopped(started))
         started.signal(signal.SIGTERM)
         started.signal(signal.SIGCONT)
         assert started.wait() == 0

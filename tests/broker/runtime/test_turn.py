@@ -31,7 +31,7 @@ class Session:
         self.wake_at = NEVER
 
 
-class Ends:
+class EndOfTurnActor:
     def __init__(self, name: str, story: list[str]) -> None:
         self.name = name
         self.story = story
@@ -52,7 +52,7 @@ def turn(loop: SteppedLoop) -> Turn:
 
 def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, loop: SteppedLoop) -> None:
     story: list[str] = []
-    journals = [Ends(str(number), story) for number in range(BUSY_LOGS + 1)]
+    journals = [EndOfTurnActor(str(number), story) for number in range(BUSY_LOGS + 1)]
     for journal in journals[:-1]:
         turn.call_first_at_turn_end(journal)
     loop.pass_once()
@@ -68,7 +68,7 @@ def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, loo
 
 def test_the_end_of_a_turn_appends_once_before_answering(turn: Turn, loop: SteppedLoop) -> None:
     story: list[str] = []
-    connection, journal = Ends("connection", story), Ends("journal", story)
+    connection, journal = EndOfTurnActor("connection", story), EndOfTurnActor("journal", story)
     turn.call_at_turn_end(connection)
     turn.call_first_at_turn_end(journal)
     turn.call_first_at_turn_end(journal)
@@ -154,8 +154,8 @@ def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, loop: SteppedL
     for count, passes in ((7, 1), (8, 2), (8, 2)):
         story: list[str] = []
         for number in range(count):
-            turn.call_first_at_turn_end(Ends(str(number), story))
-        turn.call_at_turn_end(Ends("connection", story))
+            turn.call_first_at_turn_end(EndOfTurnActor(str(number), story))
+        turn.call_at_turn_end(EndOfTurnActor("connection", story))
         loop.pass_once()
         assert bool(story) == (passes == 1)
         loop.pass_once()
@@ -329,12 +329,12 @@ def test_an_exception_in_a_turn_is_logged_with_its_callback(turn: Turn, loop: St
     raising = Raising(turn)
     turn.add_actor(raising)
     no_list: Any = None
-    journal, connection = Ends("journal", no_list), Ends("connection", no_list)
+    journal, connection = EndOfTurnActor("journal", no_list), EndOfTurnActor("connection", no_list)
     turn.call_first_at_turn_end(journal)
     turn.call_at_turn_end(connection)
     loop.pass_once()
     assert failures == [
         (raising, "a deadline failed inside the broker", {"log": "groups-3"}),
-        (journal, "the end of a turn failed inside the broker", {"part": "Ends"}),
-        (connection, "the end of a turn failed inside the broker", {"part": "Ends"}),
+        (journal, "the end of a turn failed inside the broker", {"part": "EndOfTurnActor"}),
+        (connection, "the end of a turn failed inside the broker", {"part": "EndOfTurnActor"}),
     ]

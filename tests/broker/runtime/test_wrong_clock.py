@@ -16,8 +16,8 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import PACKAGES, Broker, Client
-from tests.support.peers import eventually
-from tests.support.restartable import COMMIT, RestartableBroker, stored_offsets
+from tests.support.peers import becomes_true
+from tests.support.restartable import COMMIT_VERSION, RestartableBroker, stored_offsets
 
 pytestmark = pytest.mark.once  # tests clocks, which do not depend on the Python version
 
@@ -96,7 +96,7 @@ class ClockedBroker:
         group = f"group-{len(self.groups)}"
         with Client(self.restartable.port) as client:
             committed = OffsetCommitRequestTopic("plain", [OffsetCommitRequestPartition(0, self.records, -1, "")])
-            reply = client.ask(OffsetCommitRequest(group, -1, "", None, -1, [committed]), COMMIT)
+            reply = client.ask(OffsetCommitRequest(group, -1, "", None, -1, [committed]), COMMIT_VERSION)
         assert reply.topics[0].partitions[0].error_code == 0
         self.groups.append(group)
 
@@ -109,9 +109,9 @@ class ClockedBroker:
                 partitions.append(client.ask(request, 5).topics[0].partitions[0])
         return (partitions[0].offset, partitions[1].offset) if not any(partition.error_code for partition in partitions) else (-1, -1)
 
-    def everything_is_there(self) -> None:
+    def check_everything_kept(self) -> None:
         for topic in ("plain", "stamped"):
-            assert eventually(lambda topic=topic: self.ends(topic)[0] >= 0)  # type: ignore[misc]
+            assert becomes_true(lambda topic=topic: self.ends(topic)[0] >= 0)  # type: ignore[misc]
             assert self.ends(topic) == (0, self.records)
         for number, group in enumerate(self.groups):
             assert stored_offsets(self.restartable.port, group) == {("plain", 0): (number + 1, "")}, group
@@ -120,14 +120,14 @@ class ClockedBroker:
         """Let retention rounds pass, and check that everything that must stay is there."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self.everything_is_there()
+            self.check_everything_kept()
             time.sleep(0.1)
 
     def health(self) -> str:
         return probe("127.0.0.1", self.restartable.port, 5.0)[1]
 
     def settles(self) -> None:
-        assert eventually(lambda: self.health() == "is ready")
+        assert becomes_true(lambda: self.health() == "is ready")
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ IN_EACH_RUN = "ahead, killed and started while it is wrong"
 def test_a_briefly_wrong_clock_deletes_no_data(broker: ClockedBroker, course: str) -> None:
     ahead, restart = COURSES[course]
     broker.set_clock(ahead)
-    assert eventually(lambda: "deletion by time is suspended until" in broker.health())
+    assert becomes_true(lambda: "deletion by time is suspended until" in broker.health())
     broker.use()
     broker.pass_time(0.3)
     if restart == "wrong":
@@ -188,7 +188,7 @@ def test_the_new_time_is_trusted_after_the_wait(broker: ClockedBroker) -> None:
     """After the correction of the clock and the wait, exactly the data that is old by the correct clock expires."""
     broker.create("old")
     broker.set_clock(-30 * DAY)
-    assert eventually(lambda: "suspended" in broker.health())
+    assert becomes_true(lambda: "suspended" in broker.health())
     for age in (30 * DAY, 9 * DAY):
         broker.write("old", age)
     broker.pass_time(0.3)
@@ -198,8 +198,8 @@ def test_the_new_time_is_trusted_after_the_wait(broker: ClockedBroker) -> None:
     broker.pass_time(SETTLE_MS / 1000 - 1)
     assert broker.ends("old") == (0, 2)
     broker.settles()
-    assert eventually(lambda: broker.ends("old") == (2, 2))
-    broker.everything_is_there()
+    assert becomes_true(lambda: broker.ends("old") == (2, 2))
+    broker.check_everything_kept()
 
 
 @pytest.mark.clients
@@ -208,9 +208,9 @@ def test_expired_data_is_deleted_at_once_after_machine_sleep(broker: ClockedBrok
     broker.write("old", 6 * DAY)
     broker.sleep_for(2 * DAY)
     broker.set_clock(2 * DAY)
-    assert eventually(lambda: broker.ends("old") == (1, 1))
+    assert becomes_true(lambda: broker.ends("old") == (1, 1))
     assert broker.health() == "is ready"
-    broker.everything_is_there()
+    broker.check_everything_kept()
 
 
 def test_a_batch_of_a_backfill_that_is_sent_twice_is_stored_once(broker: ClockedBroker) -> None:

@@ -20,7 +20,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Broker, Client, broker, start
-from tests.support.peers import LOOPS, NO_TOPIC, answered, arguments_for, cpu_seconds, creating, defects, eventually, log_lines, readable
+from tests.support.peers import LOOPS, NO_TOPIC, arguments_for, becomes_true, cpu_seconds, creating, defects, is_served, log_lines, readable
 
 pytestmark = [
     pytest.mark.once,  # no dependence on the Python version
@@ -69,15 +69,15 @@ def test_accepting_pauses_with_one_log_line_and_without_processor_time(tmp_path:
 def test_waiting_connections_are_served_as_others_leave(tmp_path: Path, loop: str) -> None:
     with short_of_descriptors(tmp_path, loop) as (started, peers):
         while peers:
-            assert eventually(lambda: bool(served(peers, 0)))
+            assert becomes_true(lambda: bool(served(peers, 0)))
             for peer in served(peers, 0):
                 peer.close()
                 peers.remove(peer)
-        assert eventually(lambda: len(log_lines(started, "accepting resumes")) == 1)
+        assert becomes_true(lambda: len(log_lines(started, "accepting resumes")) == 1)
         assert len(log_lines(started, "accepting pauses")) == 1
         with Client(started.port) as client:
-            assert answered(client)
-        assert eventually(lambda: len(list(Path(f"/proc/{started.pid}/fd").iterdir())) < 30), "descriptors leak"
+            assert is_served(client)
+        assert becomes_true(lambda: len(list(Path(f"/proc/{started.pid}/fd").iterdir())) < 30), "descriptors leak"
 
 
 def test_a_too_small_descriptor_limit_is_logged_at_start(tmp_path: Path) -> None:
@@ -98,13 +98,13 @@ def test_the_smallest_allowed_limit_serves_clients(tmp_path: Path) -> None:
 
 def test_accepting_pauses_while_no_descriptor_is_free(tmp_path: Path) -> None:
     with broker(*arguments_for(tmp_path)) as started, Client(started.port) as before:
-        assert answered(before)
+        assert is_served(before)
         resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (5, 256))
         with Client(started.port) as late:
             late.send(MetadataRequest([]), 12)
             assert "no descriptor is free" in started.await_line("accepting pauses")
             used = cpu_seconds(started)
-            assert answered(before)
+            assert is_served(before)
             assert served([late.socket], 0.3) == []
             assert cpu_seconds(started) - used < 0.1
             resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (256, 256))
@@ -145,12 +145,12 @@ def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(
             write_everywhere(client)
             assert len(list(Path(f"/proc/{started.pid}/fd").iterdir())) < limit
         with Client(started.port) as late:  # for this connection the broker closes a silent one
-            assert answered(late)
-            assert eventually(lambda: bool(log_lines(started, "idle connections were closed for new ones")))
+            assert is_served(late)
+            assert becomes_true(lambda: bool(log_lines(started, "idle connections were closed for new ones")))
         for peer in idle:
             peer.close()
         with Client(started.port) as after:
-            assert answered(after)
+            assert is_served(after)
         assert defects(started) == []
         assert started.stop() == 0
     assert not [entry for entry in log_lines(started) if entry["event"] in ("partition cannot be written", "log suspended")]

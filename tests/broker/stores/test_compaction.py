@@ -72,7 +72,7 @@ def reopened(log: Log) -> Log:
     return Log.open(Handles(OsDisk()), log.folder, SEGMENT_BYTES, 0, False)[0]
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(LIMIT_SECONDS):
         while not condition():
             await asyncio.sleep(0.01)
@@ -110,7 +110,7 @@ def test_above_the_bound_the_dirtiest_log_is_rolled_and_cleaned(tmp_path: Path, 
         assert (cleaning.cleanings, large.closed_segments) == (0, [])  # the log has too little to clean
         write(large, 200)
         expected = state(large)
-        await until(lambda: cleaning.cleanings)
+        await wait_until(lambda: cleaning.cleanings)
         assert (state(large), state(reopened(large))) == (expected, expected)
         assert (len(large.closed_segments), small.closed_segments) == (1, [])
         assert large.size < 10 * 300
@@ -128,7 +128,7 @@ async def test_the_allowed_dirty_bytes_grow_with_the_live_bytes(tmp_path: Path) 
     harness = CompactionHarness(tmp_path)
     log = harness.open(ORDERS)
     write(log, 1_000, keys=1_000)
-    await until(lambda: harness.cleaning.cleanings)
+    await wait_until(lambda: harness.cleaning.cleanings)
     live = harness.cleaning.live_bytes
     assert live > 4 * BOUND
     write(log, 500)
@@ -136,7 +136,7 @@ async def test_the_allowed_dirty_bytes_grow_with_the_live_bytes(tmp_path: Path) 
     await asyncio.sleep(0.1)
     assert harness.cleaning.cleanings == 1
     write(log, 700)
-    await until(lambda: harness.cleaning.cleanings == 2)
+    await wait_until(lambda: harness.cleaning.cleanings == 2)
     assert harness.cleaning.live_bytes < live + 10 * 300
     await harness.end()
 
@@ -145,7 +145,7 @@ async def test_the_allowed_dirty_bytes_grow_with_the_live_bytes(tmp_path: Path) 
 async def test_cleaned_offsets_are_known_after_a_restart(tmp_path: Path) -> None:
     harness = CompactionHarness(tmp_path)
     write(harness.open(ORDERS), 400, keys=400)
-    await until(lambda: harness.cleaning.cleanings)
+    await wait_until(lambda: harness.cleaning.cleanings)
     live = harness.cleaning.live_bytes
     await harness.end()
     harness = CompactionHarness(tmp_path)
@@ -177,14 +177,14 @@ def test_a_failed_cleaner_changes_nothing_and_is_retried(
         reasons: list[str] = []
         with monkeypatch.context() as patched:
             patched.setattr("broker.stores.compaction.log.warning", lambda event, **fields: reasons.append(fields["reason"]))
-            await until(lambda: harness.cleaning.failures >= 2)
+            await wait_until(lambda: harness.cleaning.failures >= 2)
         assert all(reason in warning for warning in reasons), reasons
         assert (state(log), state(reopened(log))) == (expected, expected)
         assert (log.bytes_since(0), harness.cleaning.cleanings, harness.failures) == (log.size, 0, [])
         write(log, 1)
         harness.cleaning._command = CLEANER
         harness.cleaning.rules = CleaningRules(SEGMENT_BYTES, dirty_bytes_min=BOUND)
-        await until(lambda: harness.cleaning.cleanings)
+        await wait_until(lambda: harness.cleaning.cleanings)
         assert len(state(log)) == 10
         await harness.end()
 
@@ -213,7 +213,7 @@ def test_a_missing_cleaner_program_is_a_failed_cleaning(tmp_path: Path, run_on_b
     async def main() -> None:
         harness = CompactionHarness(tmp_path, ("/nowhere/python",))
         write(harness.open(ORDERS), 400)
-        await until(lambda: harness.cleaning.failures)
+        await wait_until(lambda: harness.cleaning.failures)
         await harness.end()
 
     run_on_both(main())
@@ -239,7 +239,7 @@ def test_stopping_ends_the_cleaner(tmp_path: Path, run_on_both: Run) -> None:
         log = harness.open(ORDERS)
         write(log, 400)
         expected = state(log)
-        await until(lambda: (tmp_path / "pid").exists())  # the cleaner runs
+        await wait_until(lambda: (tmp_path / "pid").exists())  # the cleaner runs
         begun = asyncio.get_running_loop().time()
         await harness.end()
         assert asyncio.get_running_loop().time() - begun < 3  # the cleaner would wait for ever; on a busy machine its end takes a while
@@ -259,12 +259,12 @@ async def test_a_log_that_changes_while_it_is_cleaned_loses_nothing(tmp_path: Pa
     log = harness.open(ORDERS)
     write(log, 400)
     reader = log.facts()
-    await until(lambda: (tmp_path / "pid").exists())
+    await wait_until(lambda: (tmp_path / "pid").exists())
     if change == "repaired":
         with pytest.raises(AssertionError):
             log.start_repair(log.next_offset)
         cleaning.cancel(log)
-        await until(lambda: not log.busy)
+        await wait_until(lambda: not log.busy)
         recover(log, keep_unflushed=True)
     elif change == "unusable":
         log.usable = False
@@ -277,13 +277,13 @@ async def test_a_log_that_changes_while_it_is_cleaned_loses_nothing(tmp_path: Pa
     expected = state(log)
     (tmp_path / "go").touch()
     if change in ("unusable", "given away"):
-        await until(lambda: cleaning.failures)
+        await wait_until(lambda: cleaning.failures)
         assert not [name for name in os.listdir(log.folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
         if change == "unusable":
             recover(log, keep_unflushed=True)
-            await until(lambda: cleaning.cleanings)
+            await wait_until(lambda: cleaning.cleanings)
     else:
-        await until(lambda: cleaning.cleanings)
+        await wait_until(lambda: cleaning.cleanings)
     assert state(log) == expected
     read_state = {key: value for facts in reader for key, value in facts}
     assert read_state.items() <= expected.items() or change == "appended to"
@@ -310,7 +310,7 @@ async def test_a_failed_segment_swap_is_reported_to_the_owner_of_the_log(tmp_pat
         rename(disk, old, new)
 
     monkeypatch.setattr(OsDisk, "rename", refuse)
-    await until(lambda: harness.failures)
+    await wait_until(lambda: harness.failures)
     assert not log.usable
     assert "Input/output error" in str(harness.failures[0])
     recover(log, keep_unflushed=True)
@@ -335,7 +335,7 @@ async def test_a_log_without_flushes_is_rolled_for_compaction_too(tmp_path: Path
 
     harness.cleaning.watch(ORDERS, log, flush, harness.failures.append)
     write(log, 400)
-    await until(lambda: harness.cleaning.cleanings)
+    await wait_until(lambda: harness.cleaning.cleanings)
     await harness.end()
 
 
@@ -352,12 +352,12 @@ async def test_logs_with_time_retention_share_a_size_limit(tmp_path: Path) -> No
         cleaning.retain_log(LogId("notes", [large, small, smallest].index(log)), log, -1, harness.failures.append)
     small_bytes = sum(log.size for log in (small, smallest))
     harness.now = -1  # size retention applies whatever the clock says
-    await until(lambda: large.size + small_bytes <= 60_000)
+    await wait_until(lambda: large.size + small_bytes <= 60_000)
     assert large.size + small_bytes > 39_000
     assert (small.start_offset, smallest.start_offset) == (0, 0)
     assert state(large)[b"k9"] == b"v499" + bytes(200)  # the newest notes are kept
     cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=0)
-    await until(lambda: not sum(log.size for log in (large, small, smallest)))  # a limit of 0 removes even the active segments
+    await wait_until(lambda: not sum(log.size for log in (large, small, smallest)))  # a limit of 0 removes even the active segments
     await harness.end()
     assert (harness.failures, reopened(large).start_offset) == ([], 500)
 
@@ -375,9 +375,9 @@ async def test_a_log_with_time_retention_loses_older_segments(tmp_path: Path) ->
     await asyncio.sleep(0.1)
     assert log.start_offset == 11
     harness.now += 1
-    await until(lambda: log.start_offset == 22)
+    await wait_until(lambda: log.start_offset == 22)
     starts = f"{tmp_path}/log-start-offset-checkpoint"
-    await until(lambda: read_offsets(harness.disk, starts) == {ORDERS: 22})
+    await wait_until(lambda: read_offsets(harness.disk, starts) == {ORDERS: 22})
     assert not [name for name in os.listdir(log.folder) if name.endswith(".deleted")]
     await harness.end()
     assert reopened(log).start_offset == 22
@@ -390,10 +390,10 @@ async def test_recovery_points_are_written_while_it_runs(tmp_path: Path) -> None
     path = f"{tmp_path}/recovery-point-offset-checkpoint"
     write(log, 5)
     log.flush()
-    await until(lambda: read_offsets(harness.disk, path) == {ORDERS: 5})
+    await wait_until(lambda: read_offsets(harness.disk, path) == {ORDERS: 5})
     write(log, 5)
     await asyncio.sleep(0.15)
     assert read_offsets(harness.disk, path) == {ORDERS: 5}
     log.flush()
-    await until(lambda: read_offsets(harness.disk, path) == {ORDERS: 10})
+    await wait_until(lambda: read_offsets(harness.disk, path) == {ORDERS: 10})
     await harness.end()

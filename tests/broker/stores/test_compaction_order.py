@@ -190,7 +190,7 @@ def test_due_logs_are_compacted_one_by_one_while_still_due(logs: Logs) -> None:
     assert not {"gone", "broken", "kept", "again"} & set(next_logs)
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)
@@ -208,7 +208,7 @@ async def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch
     write(partition, 40)
     cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
     cleaning.clean_topics(logs.topics)
-    await until(lambda: cleaning.cleanings)
+    await wait_until(lambda: cleaning.cleanings)
     await cleaning.stop()
     log = disk_log(partition)
     keys = [key for facts in log.facts(log.active_base) for key, _ in facts if key is not None]
@@ -230,7 +230,7 @@ async def test_due_logs_are_cleaned_without_a_pause_between_them(tmp_path: Path,
     cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
     monkeypatch.setattr(module, "CHECK_SECONDS", 3_600)  # no second scan during this test
     cleaning.clean_topics(logs.topics)
-    await until(lambda: cleaning.cleanings == 4)
+    await wait_until(lambda: cleaning.cleanings == 4)
     await cleaning.stop()
 
 
@@ -268,7 +268,7 @@ async def test_the_loop_runs_between_steps_and_a_failed_scan_is_repeated(tmp_pat
     scans = Scans()
     scans.tick()
     cleaning.clean_topics(cast(TopicLogs, scans))
-    await until(lambda: len(scans.step_passes) == 5)
+    await wait_until(lambda: len(scans.step_passes) == 5)
     await cleaning.stop()
     scans.stopped = True
     assert DEFECTS.count == defects + 1

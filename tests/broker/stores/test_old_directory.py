@@ -14,7 +14,7 @@ import pytest
 from broker.runtime.start import ExitCode
 from tests.running import start
 from tests.support.restartable import RestartableBroker
-from tests.support.write_directory import WRITTEN, served
+from tests.support.write_directory import WRITTEN, visible_state
 
 pytestmark = pytest.mark.once  # does not depend on the Python version
 
@@ -56,7 +56,7 @@ def test_an_old_directory_serves_the_same_groups_offsets_topics_and_ids(data: Pa
     if not clean:
         (data / ".kafka_cleanshutdown").unlink()
     with RestartableBroker(data, *FOR_EVER) as restartable:
-        assert served(restartable.port) == written()
+        assert visible_state(restartable.port) == written()
 
 
 def test_opening_and_stopping_an_old_directory_rewrites_few_files(data: Path) -> None:

@@ -35,30 +35,30 @@ def settings(**values: str) -> LogSettings:
 PLAIN = settings()
 
 
-def counted(raw: bytes, count: int, codec: int = 0, **fields: int) -> bytes:
+def batch_with_count(raw: bytes, count: int, codec: int = 0, **fields: int) -> bytes:
     return batch(raw=compress(raw, codec), attributes=codec, record_count=count, last_offset_delta=count - 1, **fields)
 
 
-def nasty() -> dict[str, tuple[bytes, LogSettings]]:
+def edge_case_batches() -> dict[str, tuple[bytes, LogSettings]]:
     batches = {}
     for codec in range(5):
         for name, layout in LAYOUTS.items():
-            batches[f"{name}, codec {codec}"] = (counted(body(layout, COUNT), COUNT, codec), PLAIN)
+            batches[f"{name}, codec {codec}"] = (batch_with_count(body(layout, COUNT), COUNT, codec), PLAIN)
     tiny = body(LAYOUTS["tiny"], COUNT)
     batches |= {
-        "a count too large": (counted(tiny, COUNT + 1, 4), PLAIN),
-        "a count too small": (counted(tiny, COUNT - 1, 4), PLAIN),
-        "cut short": (counted(tiny[:-3], COUNT, 4), PLAIN),
-        "a wrong checksum": (counted(tiny, COUNT, 4, crc=1), PLAIN),
-        "too large": (counted(tiny, COUNT), settings(max_message_bytes="1000")),
-        "too large when unpacked": (counted(tiny, COUNT, 4), settings(max_message_bytes="1000", compression_type="uncompressed")),
-        "repacked": (counted(tiny, COUNT, 4), settings(compression_type="gzip")),
-        "without keys": (counted(tiny, COUNT, 4), settings(cleanup_policy="compact")),
-        "out of time": (counted(tiny, COUNT), settings(message_timestamp_after_max_ms="1000")),
-        "many headers": (counted(record(headers=varint(9_000) + b"\0\1" * 9_000), 1), PLAIN),
-        "zeros": (counted(record(value=bytes(20 << 20)), 1, 4), PLAIN),
-        "more zeros than may be": (counted(record(value=bytes(DECOMPRESSED_BYTES_MAX)), 1, 4), PLAIN),
-        "empty parts of gzip": (batch(raw=b"".join([counted(b"", 1, 1)[61:]] * 3_000), attributes=1, record_count=1, last_offset_delta=0), PLAIN),
+        "a count too large": (batch_with_count(tiny, COUNT + 1, 4), PLAIN),
+        "a count too small": (batch_with_count(tiny, COUNT - 1, 4), PLAIN),
+        "cut short": (batch_with_count(tiny[:-3], COUNT, 4), PLAIN),
+        "a wrong checksum": (batch_with_count(tiny, COUNT, 4, crc=1), PLAIN),
+        "too large": (batch_with_count(tiny, COUNT), settings(max_message_bytes="1000")),
+        "too large when unpacked": (batch_with_count(tiny, COUNT, 4), settings(max_message_bytes="1000", compression_type="uncompressed")),
+        "repacked": (batch_with_count(tiny, COUNT, 4), settings(compression_type="gzip")),
+        "without keys": (batch_with_count(tiny, COUNT, 4), settings(cleanup_policy="compact")),
+        "out of time": (batch_with_count(tiny, COUNT), settings(message_timestamp_after_max_ms="1000")),
+        "many headers": (batch_with_count(record(headers=varint(9_000) + b"\0\1" * 9_000), 1), PLAIN),
+        "zeros": (batch_with_count(record(value=bytes(20 << 20)), 1, 4), PLAIN),
+        "more zeros than may be": (batch_with_count(record(value=bytes(DECOMPRESSED_BYTES_MAX)), 1, 4), PLAIN),
+        "empty parts of gzip": (batch(raw=b"".join([batch_with_count(b"", 1, 1)[61:]] * 3_000), attributes=1, record_count=1, last_offset_delta=0), PLAIN),
     }
     return batches
 
@@ -84,7 +84,7 @@ class Checks:
         self.ended: list[tuple[str, Outcome]] = []
         self._changed = asyncio.Event()
 
-    def ask(self, data: bytes, name: str = "t-0", log_config: LogSettings = PLAIN, asker: object = 0, is_needed: bool = True) -> None:
+    def submit(self, data: bytes, name: str = "t-0", log_config: LogSettings = PLAIN, asker: object = 0, is_needed: bool = True) -> None:
         def done(outcome: Outcome) -> None:
             self.ended.append((name, outcome))
             self._changed.set()
@@ -124,11 +124,11 @@ def with_checker(
 
 
 def test_the_checker_process_has_the_result_of_a_check_in_process() -> None:
-    batches = nasty()
+    batches = edge_case_batches()
 
     async def play(checks: Checks) -> None:
         for name, (data, log_config) in batches.items():
-            checks.ask(data, name, log_config, asker=name)
+            checks.submit(data, name, log_config, asker=name)
         for name, outcome in await checks.await_ended(len(batches)):
             assert fields_of(outcome) == fields_of(checked_in_process(*batches[name], THEN)), name
 
@@ -136,20 +136,20 @@ def test_the_checker_process_has_the_result_of_a_check_in_process() -> None:
 
 
 def test_every_outcome_is_returned_from_the_checker_process() -> None:
-    outcomes = [checked_in_process(data, log_config, THEN) for data, log_config in nasty().values()]
+    outcomes = [checked_in_process(data, log_config, THEN) for data, log_config in edge_case_batches().values()]
     for outcome in (*outcomes, TooMuchWork(), CheckFailed("why")):
         assert fields_of(outcome_of(result_bytes(outcome)[8:])) == fields_of(outcome)
 
 
-LONG = counted(body(LAYOUTS["keys null and empty in turn"], 300_000), 300_000, 4)
-SHORT = counted(body(LAYOUTS["keys null and empty in turn"], COUNT), COUNT, 4)
+LONG = batch_with_count(body(LAYOUTS["keys null and empty in turn"], 300_000), 300_000, 4)
+SHORT = batch_with_count(body(LAYOUTS["keys null and empty in turn"], COUNT), COUNT, 4)
 
 
 def test_a_slow_batch_check_does_not_delay_others() -> None:
     async def play(checks: Checks) -> None:
-        checks.ask(LONG, "long", asker=1)
+        checks.submit(LONG, "long", asker=1)
         for number in range(3):
-            checks.ask(SHORT, f"short {number}", asker=2)
+            checks.submit(SHORT, f"short {number}", asker=2)
         assert [name for name, _ in await checks.await_ended(4)] == ["short 0", "short 1", "short 2", "long"]
         assert len(checks.checker.pids) == 2
 
@@ -159,8 +159,8 @@ def test_a_slow_batch_check_does_not_delay_others() -> None:
 def test_batch_checks_alternate_between_connections() -> None:
     async def play(checks: Checks) -> None:
         for number in range(3):
-            checks.ask(SHORT, f"many {number}", asker=1)
-        checks.ask(SHORT, "one", asker=2)
+            checks.submit(SHORT, f"many {number}", asker=1)
+        checks.submit(SHORT, "one", asker=2)
         assert [name for name, _ in await checks.await_ended(4)] == ["many 0", "one", "many 1", "many 2"]
 
     with_checker(play)
@@ -168,7 +168,7 @@ def test_batch_checks_alternate_between_connections() -> None:
 
 def test_a_batch_of_a_closed_connection_is_not_checked() -> None:
     async def play(checks: Checks) -> None:
-        checks.ask(SHORT, is_needed=False)
+        checks.submit(SHORT, is_needed=False)
         ((_, outcome),) = await checks.await_ended(1)
         assert isinstance(outcome, CheckFailed)
         assert checks.checker.pids == []
@@ -178,7 +178,7 @@ def test_a_batch_of_a_closed_connection_is_not_checked() -> None:
 
 def test_a_killed_checker_process_is_replaced_and_its_batch_checked_again() -> None:
     async def play(checks: Checks) -> None:
-        checks.ask(LONG, "long")
+        checks.submit(LONG, "long")
         before = await checks.await_pids(2)
         os.kill(before[1], signal.SIGKILL)
         ((_, outcome),) = await checks.await_ended(1)
@@ -193,11 +193,11 @@ def test_a_killed_checker_process_is_replaced_and_its_batch_checked_again() -> N
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_an_idle_checker_process_that_was_killed_is_replaced(new_loop: NewLoop) -> None:
     async def play(checks: Checks) -> None:
-        checks.ask(SHORT)
+        checks.submit(SHORT)
         await checks.await_ended(1)
         os.kill(checks.checker.pids[0], signal.SIGKILL)
         await asyncio.sleep(0.2)  # until the loop has noticed the end of the process
-        checks.ask(SHORT)
+        checks.submit(SHORT)
         assert isinstance((await checks.await_ended(2))[1][1], Checked)
 
     with_checker(play, new_loop=new_loop)
@@ -215,11 +215,11 @@ def test_a_defect_fails_one_batch_and_the_next_gets_a_new_process(monkeypatch: p
     async def play(checks: Checks) -> None:
         with monkeypatch.context() as broken:
             broken.setattr(asyncio, "timeout", broken_timeout)
-            checks.ask(SHORT)
+            checks.submit(SHORT)
             ((_, outcome),) = await checks.await_ended(1)
         assert str(outcome) == "a defect of the broker"
         assert checks.checker.pids == []
-        checks.ask(SHORT)
+        checks.submit(SHORT)
         assert isinstance((await checks.await_ended(2))[1][1], Checked)
 
     with_checker(play)
@@ -229,7 +229,7 @@ def test_a_defect_fails_one_batch_and_the_next_gets_a_new_process(monkeypatch: p
 def test_a_failing_checker_process_fails_the_batch_and_is_started_again(command: tuple[str, ...]) -> None:
     async def play(checks: Checks) -> None:
         for number in range(2):
-            checks.ask(SHORT, str(number))
+            checks.submit(SHORT, str(number))
         for _, outcome in await checks.await_ended(2):
             assert isinstance(outcome, CheckFailed)
 
@@ -238,18 +238,18 @@ def test_a_failing_checker_process_fails_the_batch_and_is_started_again(command:
 
 def test_a_hanging_checker_process_is_killed_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(checks: Checks) -> None:
-        checks.ask(SHORT)
+        checks.submit(SHORT)
         await checks.await_ended(1)
         (pid,) = checks.checker.pids
         os.kill(pid, signal.SIGSTOP)
         with monkeypatch.context() as hasty:
             hasty.setattr(checker, "JOB_SECONDS", 0.2)
             hasty.setattr(checker, "GRACE_SECONDS", 0.1)
-            checks.ask(SHORT)
+            checks.submit(SHORT)
             _, (_, outcome) = await checks.await_ended(2)
             assert "longer than 0.2 s" in str(outcome)
         assert checks.checker.pids == []
-        checks.ask(SHORT)
+        checks.submit(SHORT)
         assert isinstance((await checks.await_ended(3))[-1][1], Checked)
 
     with_checker(play)
@@ -260,7 +260,7 @@ def test_idle_checker_processes_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def play(checks: Checks) -> None:
         for count in (1, 2):
-            checks.ask(SHORT)
+            checks.submit(SHORT)
             await checks.await_ended(count)
             async with asyncio.timeout(WAIT_SECONDS):
                 while checks.checker.pids:
@@ -273,10 +273,10 @@ def test_a_stop_ends_busy_checker_processes() -> None:
     pids: list[int] = []
 
     async def play(checks: Checks) -> None:
-        checks.ask(LONG, "long")
+        checks.submit(LONG, "long")
         pids.extend(await checks.await_pids(2))
         await checks.checker.stop()
-        checks.ask(SHORT)
+        checks.submit(SHORT)
         assert checks.ended == []
 
     with_checker(play)

@@ -23,7 +23,7 @@ from broker.topics.settings import log_settings
 from protocol.batch import DECOMPRESSED_BYTES_MAX, LOG_APPEND_TIME, BatchHeader, read_header, records, validate
 from protocol.compression import SNAPPY_HEADER, Compression
 from protocol.errors import ErrorCode
-from tests.support.produce_batches import NAMES, THEN, batch, of_producer, plain_batch, record, three, varint
+from tests.support.produce_batches import NAMES, THEN, batch, batch_of_three, plain_batch, producer_batch, record, varint
 
 pytestmark = pytest.mark.once  # bytes do not depend on the Python version
 
@@ -51,25 +51,25 @@ def refused(data: bytes, **settings: Any) -> ErrorCode:
 
 @pytest.mark.parametrize("codec", CODECS.values())
 def test_an_unchanged_batch_is_stored_as_received(codec: int) -> None:
-    for data in (batch(record(0), record(1, timestamp=5), codec=codec, max_timestamp=THEN + 5), of_producer(3, 4)):
+    for data in (batch(record(0), record(1, timestamp=5), codec=codec, max_timestamp=THEN + 5), producer_batch(3, 4)):
         assert prepared(data)[0] == data
 
 
 def test_a_batch_is_read_from_the_middle_of_a_buffer() -> None:
-    data = three()
+    data = batch_of_three()
     prepared_batch, header = prepare(b"before" + data + b"behind", 6, len(data), log_settings({}, {}), THEN, "t-0")
     assert prepared_batch == data
     assert header.record_count == 3
 
 
 def test_the_max_timestamp_is_computed_from_the_records() -> None:
-    prepared_batch, header = prepared(three(max_timestamp=THEN + 1000))
+    prepared_batch, header = prepared(batch_of_three(max_timestamp=THEN + 1000))
     assert header.max_timestamp == THEN + 5
     assert [record.timestamp for record in records(prepared_batch, 0)] == [THEN, THEN + 5, THEN + 3]
 
 
 def test_with_log_append_time_every_record_has_the_append_time() -> None:
-    prepared_batch, header = prepared(three(), THEN + 77, message_timestamp_type="LogAppendTime")
+    prepared_batch, header = prepared(batch_of_three(), THEN + 77, message_timestamp_type="LogAppendTime")
     assert header.attributes == LOG_APPEND_TIME
     assert {record.timestamp for record in records(prepared_batch, 0)} == {THEN + 77}
 
@@ -153,7 +153,7 @@ def test_the_first_batch_is_delimited_by_its_size() -> None:
 
 
 def test_only_batches_of_transactions_are_transactional() -> None:
-    for data, expected in ((plain_batch(), False), (of_producer(0, attributes=16), True), (plain_batch(magic=1, attributes=16), False)):
+    for data, expected in ((plain_batch(), False), (producer_batch(0, attributes=16), True), (plain_batch(magic=1, attributes=16), False)):
         assert is_transactional(data, batch_size(data, 0)) is expected
 
 

@@ -17,14 +17,14 @@ from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.protocol.nasty_batches import LAYOUTS, body
-from tests.support.produce_batches import THEN, batch, of_producer, plain_batch, record
-from tests.support.produce_harness import Caller, MemoryPartition, ProduceHarness
+from tests.support.produce_batches import THEN, batch, plain_batch, producer_batch, record
+from tests.support.produce_harness import MemoryPartition, ProduceClient, ProduceHarness
 
 pytestmark = pytest.mark.plain  # partitions in memory replace the compiled ones
 
 COUNT = 4_000  # more records than the loop checks one by one
 IN_TURN = body(LAYOUTS["keys null and empty in turn"], COUNT)
-MS = THEN
+NOW = THEN
 
 
 def heavy(**fields: int) -> bytes:
@@ -35,7 +35,7 @@ def request(*parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> Prod
     return ProduceRequest(None, acks, 1000, [TopicProduceData(topic, [PartitionProduceData(index, data) for index, data in parts])])
 
 
-def sent(harness: ProduceHarness, caller: Caller, *parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> ProduceRequest:
+def sent(harness: ProduceHarness, caller: ProduceClient, *parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> ProduceRequest:
     """Send a request and run one pass of the loop, but no check of an expensive batch."""
     produce_request = request(*parts, acks=acks, topic=topic)
     caller.send(caller.frame(produce_request, 9))
@@ -43,7 +43,7 @@ def sent(harness: ProduceHarness, caller: Caller, *parts: tuple[int, bytes], ack
     return produce_request
 
 
-def errors_and_offsets(caller: Caller) -> list[tuple[int, int]]:
+def errors_and_offsets(caller: ProduceClient) -> list[tuple[int, int]]:
     """Error and offset of every partition in the replies so far."""
     results = []
     for frame in caller.replies():
@@ -60,7 +60,7 @@ def partition(harness: ProduceHarness, index: int = 0, topic: str = "t") -> Memo
 
 @pytest.fixture
 def harness() -> ProduceHarness:
-    return ProduceHarness({"t": (200, {}), "gzip": (1, {"compression.type": "gzip"})}, ms=MS)
+    return ProduceHarness({"t": (200, {}), "gzip": (1, {"compression.type": "gzip"})}, ms=NOW)
 
 
 def test_an_expensive_batch_is_checked_in_another_process_and_stored_unchanged(harness: ProduceHarness) -> None:
@@ -97,7 +97,7 @@ def test_sequences_of_an_idempotent_producer_are_checked_in_the_order_of_the_app
     first, second, duplicate = harness.caller(), harness.caller(), harness.caller()
     big = heavy(producer_id=7, producer_epoch=0, base_sequence=0)
     sent(harness, first, (0, big))
-    sent(harness, second, (0, of_producer(COUNT)))
+    sent(harness, second, (0, producer_batch(COUNT)))
     sent(harness, duplicate, (0, big))
     harness.settle()
     assert (errors_and_offsets(first), errors_and_offsets(second), errors_and_offsets(duplicate)) == ([(0, 0)], [(0, COUNT)], [(0, 0)])
@@ -220,13 +220,13 @@ def test_a_request_with_many_batches_is_processed_in_several_turns(harness: Prod
 
 
 def test_log_append_time_is_the_time_of_the_append(harness: ProduceHarness) -> None:
-    timed = ProduceHarness({"timed": (1, {"message.timestamp.type": "LogAppendTime"})}, ms=MS)
+    timed = ProduceHarness({"timed": (1, {"message.timestamp.type": "LogAppendTime"})}, ms=NOW)
     caller = timed.caller()
     sent(timed, caller, (0, heavy()), topic="timed")
-    timed.clock.wall = MS + 5_000
+    timed.clock.wall = NOW + 5_000
     timed.settle()
     (header,) = iterate_headers(partition(timed, topic="timed").data, 0, len(partition(timed, topic="timed").data))
-    assert header.max_timestamp == MS + 5_000
+    assert header.max_timestamp == NOW + 5_000
 
 
 class Time:
@@ -258,7 +258,7 @@ def test_checks_of_one_pass_share_a_time_limit(harness: ProduceHarness) -> None:
     def checks() -> int:
         for done in range(100):
             try:
-                allowance.prepare(data, 0, len(data), settings, MS, "t-0")
+                allowance.prepare(data, 0, len(data), settings, NOW, "t-0")
             except TooMuchWork:
                 return done
         return 100
@@ -306,7 +306,7 @@ class Unlimited(Allowance):
 def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[str, str]]]) -> ProduceHarness:
     """A broker that checks every batch in the loop, on arrival."""
     monkeypatch.setattr("tests.support.produce_harness.Allowance", Unlimited)
-    return ProduceHarness(topics, ms=MS)
+    return ProduceHarness(topics, ms=NOW)
 
 
 def choices(seed: int) -> Iterator[tuple[int, str, int, str]]:
@@ -320,7 +320,7 @@ def choices(seed: int) -> Iterator[tuple[int, str, int, str]]:
 @pytest.mark.parametrize("seed", range(6))
 def test_late_and_immediate_checks_give_the_same_logs_and_replies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     topics: dict[str, tuple[int, dict[str, str]]] = {"t": (2, {}), "gzip": (2, {"compression.type": "gzip"})}
-    late = ProduceHarness(topics, ms=MS)
+    late = ProduceHarness(topics, ms=NOW)
     plain = at_once(monkeypatch, topics)
     chance = random.Random(seed)
     callers = [late.caller() for _ in range(4)]

@@ -27,10 +27,10 @@ from tests.running import Broker, Client
 pytestmark = pytest.mark.once  # does not depend on the Python version, and leaves files of killed brokers
 
 SECONDS = 10
-TOPIC = 2
+TOPIC_RESOURCE = 2
 
 
-class Directory:
+class RestartedBroker:
     """A broker that restarts on the same directory."""
 
     def __init__(self, path: Path) -> None:
@@ -96,13 +96,13 @@ class Directory:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Directory]:
-    started = Directory(tmp_path / "data")
+def directory(tmp_path: Path) -> Iterator[RestartedBroker]:
+    started = RestartedBroker(tmp_path / "data")
     yield started
     started.close()
 
 
-def test_acknowledged_changes_survive_a_kill(directory: Directory) -> None:
+def test_acknowledged_changes_survive_a_kill(directory: RestartedBroker) -> None:
     for name in ("kept", "emptied", "gone", "again"):
         directory.create(name)
         assert directory.produce(name, 6) == 0
@@ -112,7 +112,7 @@ def test_acknowledged_changes_survive_a_kill(directory: Directory) -> None:
     assert directory.ask(DeleteRecordsRequest(deleted, 5000), 2).topics[0].partitions[0].low_watermark == 4
     assert directory.ask(CreatePartitionsRequest([CreatePartitionsTopic("kept", 3, None)], 5000), 3).results[0].error_code == 0
     settings = [incremental_alter_configs.AlterableConfig("retention.ms", 0, "7200000")]
-    request = IncrementalAlterConfigsRequest([incremental_alter_configs.AlterConfigsResource(TOPIC, "kept", settings)], False)
+    request = IncrementalAlterConfigsRequest([incremental_alter_configs.AlterConfigsResource(TOPIC_RESOURCE, "kept", settings)], False)
     assert directory.ask(request, 1).responses[0].error_code == 0
     assert directory.delete("gone") == directory.delete("again") == 0
     directory.create("again", 1)
@@ -125,12 +125,12 @@ def test_acknowledged_changes_survive_a_kill(directory: Directory) -> None:
         assert directory.ends("again") == (0, 2)
         assert [directory.partitions(name) for name in ("kept", "gone", "again")] == [3, 0, 1]
         assert directory.committed("group") == ["kept"]
-        (described,) = directory.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "kept", ["retention.ms"])], True), 4).results
+        (described,) = directory.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, "kept", ["retention.ms"])], True), 4).results
         (retention,) = described.configs
         assert (retention.value, retention.config_source) == ("7200000", 1)
         assert [(synonym.name, synonym.value, synonym.source) for synonym in retention.synonyms] == [
             ("retention.ms", "7200000", 1),
             ("log.retention.minutes", "600", 4),
         ]
-        (described,) = directory.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "again", ["retention.ms"])], True), 4).results
+        (described,) = directory.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, "again", ["retention.ms"])], True), 4).results
         assert (described.configs[0].value, described.configs[0].config_source) == ("36000000", 4)

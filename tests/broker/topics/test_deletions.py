@@ -11,7 +11,7 @@ from broker.topics.deletions import Deletions
 from broker.topics.registry import DeletedTopic, Topic
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from tests.support.group_harness import GroupHarness, Peer
+from tests.support.group_harness import GroupClient, GroupHarness
 from tests.support.journals import LATE_MS
 
 
@@ -48,7 +48,7 @@ class RegistryBroker:
         self.deletions.resume(deleted)
         if load:
             self.harness.shards.load_all()
-        self.peer = Peer(self.harness)
+        self.peer = GroupClient(self.harness)
         self.run()
 
     def run(self) -> None:

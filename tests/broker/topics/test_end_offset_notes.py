@@ -36,7 +36,7 @@ ROOM = 1 << 30
 
 
 @dataclass
-class Part:
+class FakePartition:
     index: int
     high_watermark: int = 0
     start_offset: int = 0
@@ -46,7 +46,7 @@ class Part:
 @dataclass
 class Topic:
     name: str
-    parts: list[Part]
+    parts: list[FakePartition]
     internal: bool = False
 
     @property
@@ -72,14 +72,14 @@ class Served:
         self.notes = EndOffsetNotes(self.interval_ms, self.room, parts, parts, lambda name: cast(GroupJournal, name), self.tell, cast(Any, self.loop), clock, lambda: 0.0)
 
     def topic(self, name: str, *ends: int, internal: bool = False) -> Topic:
-        topic = Topic(name, [Part(index, end) for index, end in enumerate(ends)], internal)
+        topic = Topic(name, [FakePartition(index, end) for index, end in enumerate(ends)], internal)
         self.by_id[topic.id] = topic
         return topic
 
-    def of_topic(self, topic: Topic) -> list[Part]:
+    def of_topic(self, topic: Topic) -> list[FakePartition]:
         return topic.parts
 
-    def was_never_written(self, part: Part) -> bool:
+    def was_never_written(self, part: FakePartition) -> bool:
         return part.error == -1
 
     def tell(self, journal: GroupJournal, ends: EndOffsets) -> bool:

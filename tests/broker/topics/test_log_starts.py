@@ -38,7 +38,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> RetainingBroker:
     monkeypatch.setattr(retention, "SLICE_SECONDS", -1.0)  # a round of retention pauses after each partition
     broker = RetainingBroker(SimDisk(), *SETTINGS)
     for name in NAMES:
-        broker.topic(name)
+        broker.create_topic(name)
         write(broker, broker.find(name), 10, 10)
     broker.settle()
     return broker
@@ -102,7 +102,7 @@ def test_acknowledged_log_starts_survive_power_failures_at_any_step(monkeypatch:
     chance = Random(seed)
     broker = RetainingBroker(SimDisk(chance), *SETTINGS)
     for name in NAMES:
-        broker.topic(name)
+        broker.create_topic(name)
         write(broker, broker.find(name), 30, 10)
         broker.settle()
         disk_log(broker.find(name)).flush()

@@ -24,7 +24,7 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from storage import AppendFailed, LogId, Unreadable
-from tests.support.group_harness import Peer, refusing
+from tests.support.group_harness import GroupClient, refusing
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 from tests.support.topic_harness import TopicHarness
 
@@ -128,7 +128,7 @@ class Opened(TopicHarness):
         return decoded
 
 
-class Play:
+class RandomTopicEvents:
     """Random events of topics and their partitions."""
 
     def __init__(self, seed: int, authorizer: Authorizer) -> None:
@@ -179,11 +179,11 @@ class Play:
             harness.partitions.open_all()
         harness.loop.run()
 
-    def look(self) -> None:
+    def check_reply(self) -> None:
         """Check that the reply to a random request for existing topics equals a new encoding."""
         chance, version = self.random, self.random.randrange(14)
         listener = chance.randrange(len(LISTENERS))
-        connection = Peer(self.harness, listener=LISTENERS[listener]).connection
+        connection = GroupClient(self.harness, listener=LISTENERS[listener]).connection
         call = Call(connection, self.harness.dispatch.routes[MetadataRequest.API_KEY], version, 0, None, b"", 0)
         describe = (self.authorizer, call, Operation.DESCRIBE, Resource.TOPIC)
         visible = [topic for topic in self.harness.topics.by_name.values() if may(*describe, topic.name)]
@@ -212,14 +212,14 @@ def test_every_cached_metadata_reply_equals_a_new_encoding(seed: int) -> None:
     authorizer: Authorizer = Authorizer()
     if seed % 4 == 3:
         authorizer = refusing((Operation.DESCRIBE, Resource.TOPIC, NAMES[0]), (Operation.WRITE, Resource.TOPIC, NAMES[1]))
-    play = Play(seed, authorizer)
+    play = RandomTopicEvents(seed, authorizer)
     for _ in range(120):
         play.step()
-        play.look()
+        play.check_reply()
 
 
 def ask_metadata(harness: TopicHarness) -> Any:
-    return Peer(harness).ask(MetadataRequest(None), 12)
+    return GroupClient(harness).ask(MetadataRequest(None), 12)
 
 
 def test_after_one_change_one_topic_is_encoded_again() -> None:
@@ -304,5 +304,5 @@ def test_deleted_topics_leave_no_cached_entries() -> None:
     assert len(harness.metadata.__self__._entries._entries) <= len(harness.topics.by_id)
     for operations in (False, True):
         for version in range(8, 14):
-            Peer(harness).ask(MetadataRequest(None, include_topic_authorized_operations=operations), version)
+            GroupClient(harness).ask(MetadataRequest(None, include_topic_authorized_operations=operations), version)
     assert len(harness.metadata.__self__._entries._listings) <= 4

@@ -39,7 +39,7 @@ class Listener:
 
 
 def test_a_new_topic_serves_at_once_and_touches_no_disk_before_its_first_append(broker: TopicBroker) -> None:
-    broker.topic("orders", 3)
+    broker.create_topic("orders", 3)
     assert broker.find("orders", 1).error == 0
     assert not [name for name in broker.disk.list("/data") if name.startswith("orders")]
     assert put(broker.find("orders", 1), "a") == 0
@@ -50,14 +50,14 @@ def test_a_new_topic_serves_at_once_and_touches_no_disk_before_its_first_append(
 
 
 def test_unknown_topics_and_partitions_are_not_found(broker: TopicBroker) -> None:
-    broker.topic("orders", 3)
+    broker.create_topic("orders", 3)
     assert broker.partitions.find("orders", 3) is None
     assert broker.partitions.find("orders", -1) is None
     assert broker.partitions.find("others", 0) is None
 
 
 def test_an_append_wakes_its_waiters(broker: TopicBroker) -> None:
-    broker.topic("orders")
+    broker.create_topic("orders")
     partition = broker.find("orders")
     listener = Listener()
     partition.waiters[listener] = None
@@ -79,7 +79,7 @@ def test_a_requested_partition_is_opened_first(broker: TopicBroker) -> None:
 
 
 def test_a_failed_flush_suspends_only_its_partition_until_writes_work(broker: TopicBroker) -> None:
-    broker.topic("orders", 2)
+    broker.create_topic("orders", 2)
     partition, healthy = broker.find("orders", 0), broker.find("orders", 1)
     put(partition, "a", 800_000)
     put(healthy, "a")
@@ -102,7 +102,7 @@ def test_a_failed_flush_suspends_only_its_partition_until_writes_work(broker: To
 
 
 def test_a_full_disk_refuses_only_the_append_and_the_next_succeeds(broker: TopicBroker) -> None:
-    broker.topic("orders")
+    broker.create_topic("orders")
     partition = broker.find("orders")
     put(partition, "a")
     broker.disk.room = 10
@@ -141,14 +141,14 @@ def test_folders_of_a_deleted_topic_are_set_aside_when_durable_and_removed_later
 
 
 def test_a_new_topic_of_the_same_name_is_empty(broker: TopicBroker) -> None:
-    broker.topic("orders")
+    broker.create_topic("orders")
     put(broker.find("orders"), "a")
     put(broker.find("orders"), "b")
     broker.settle()
     broker.store.directory.checkpoint({("orders", 0): 2})
     broker.store.directory.checkpoint_starts({("orders", 0): 1})
     broker.delete("orders")
-    broker.topic("orders")
+    broker.create_topic("orders")
     assert broker.find("orders").error == NOT_SERVED  # until the deleted topic's folder of this name has been set aside
     broker.settle()
     assert put(broker.find("orders"), "c") == 0
@@ -174,7 +174,7 @@ def test_an_interrupted_deletion_continues_at_the_next_start(broker: TopicBroker
     old = broker.written_topic(2)
     broker.topics.delete("orders", 0)
     if recreated:
-        broker.topic("orders", 2)
+        broker.create_topic("orders", 2)
     broker.registry.end_turn()
     broker.restart()
     assert broker.folders() == ["orders-0", "orders-1"]
@@ -192,7 +192,7 @@ def test_an_interrupted_deletion_continues_at_the_next_start(broker: TopicBroker
 
 
 def test_folders_of_a_foreign_topic_are_kept_under_another_name(broker: TopicBroker) -> None:
-    broker.topic("orders")
+    broker.create_topic("orders")
     put(broker.find("orders"), "theirs")
     broker.settle()
     broker.store.directory.checkpoint_starts({("orders", 0): 1})
@@ -204,7 +204,7 @@ def test_folders_of_a_foreign_topic_are_kept_under_another_name(broker: TopicBro
     broker.start()
     broker.partitions.open_all()
     assert broker.folders() == ["orders-0"]
-    broker.topic("orders")
+    broker.create_topic("orders")
     broker.find("orders")
     broker.settle()
     for number in range(3):
@@ -217,7 +217,7 @@ def test_folders_of_a_foreign_topic_are_kept_under_another_name(broker: TopicBro
 
 
 def test_a_new_partition_count_and_new_settings_apply_at_once(broker: TopicBroker) -> None:
-    topic = broker.topic("orders")
+    topic = broker.create_topic("orders")
     partition = broker.find("orders")
     put(partition, "a")
     broker.partitions.grown(broker.topics.add_partitions("orders", 3))
@@ -229,7 +229,7 @@ def test_a_new_partition_count_and_new_settings_apply_at_once(broker: TopicBroke
 
 
 def test_topics_refused_by_the_registry_are_not_served(broker: TopicBroker) -> None:
-    broker.topic("orders")
+    broker.create_topic("orders")
     broker.settle()
     broker.disk.room = 0
     broker.partitions.grown(broker.topics.add_partitions("orders", 3))
@@ -242,7 +242,7 @@ def test_topics_refused_by_the_registry_are_not_served(broker: TopicBroker) -> N
 
 
 def test_the_partitions_of_a_deleted_topic_wake_their_waiters(broker: TopicBroker) -> None:
-    topic = broker.topic("orders")
+    topic = broker.create_topic("orders")
     partition = broker.find("orders")
     listener = Listener()
     partition.waiters[listener] = None
@@ -255,7 +255,7 @@ def test_the_offsets_topic_is_readable_up_to_its_durable_offset(broker: TopicBro
     store = LocalStore(config, cast(asyncio.AbstractEventLoop, broker.loop), broker.disk)
     store.workers = cast(Workers, broker.threads)
     partitions = Partitions(broker.topics, broker.registry, LocalTopicStore(store), cast(asyncio.AbstractEventLoop, broker.loop), {})
-    broker.topic(CONSUMER_OFFSETS)
+    broker.create_topic(CONSUMER_OFFSETS)
     partition = partitions.find(CONSUMER_OFFSETS, 0)
     assert partition is not None
     assert partition.error == NOT_SERVED

@@ -56,7 +56,7 @@ class RunningDirectory:
         loop = asyncio.get_running_loop()
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(REGISTRY, acquired.append)
-        await until(lambda: acquired)
+        await wait_until(lambda: acquired)
         self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), Turn(loop, Clock()), LATE_MS)
         self.registry.start()
         self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
@@ -78,7 +78,7 @@ class RunningDirectory:
             partition = self.partitions.find(name, 0)
             return partition is not None and not partition.error
 
-        await until(find)
+        await wait_until(find)
         entry = self.partitions.find(name, 0)
         assert entry is not None
         return entry
@@ -89,12 +89,12 @@ class RunningDirectory:
         if clean:
             results: list[str] = []
             self.store.finish(True, results.append)
-            await until(lambda: results)
+            await wait_until(lambda: results)
             assert results == [""]
         self.store.close()
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.005)
@@ -172,7 +172,7 @@ def test_a_topic_recreated_during_compaction_of_the_old_log_keeps_its_records(
             held = Held(getattr(module, step))
             monkeypatch.setattr(module, step, held)
         directory.cleaning.clean_topics(TopicLogs(lambda: directory.partitions, directory.store.directory))
-        await until(held.reached.is_set)
+        await wait_until(held.reached.is_set)
         directory.delete("orders")
         directory.create("orders", **{"segment.bytes": str(1 << 20)})
         directory.partitions.find("orders", 0)
@@ -183,7 +183,7 @@ def test_a_topic_recreated_during_compaction_of_the_old_log_keeps_its_records(
         write(recreated, "new", 70)
         expected = [f"new{number}" for number in range(70)]
         assert values(recreated) == expected
-        await until(lambda: directory.cleaning._compacted is None)
+        await wait_until(lambda: directory.cleaning._compacted is None)
         assert not [name for name in directory.disk.list(disk_log(recreated).folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
         assert ("orders", 0) not in read_offsets(directory.disk, f"{tmp_path}/{CLEANER_POINTS}")
         await directory.stop(clean)

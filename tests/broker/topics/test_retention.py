@@ -17,7 +17,7 @@ def broker() -> RetainingBroker:
 
 
 def test_expired_segments_are_dropped_and_their_files_removed_later(broker: RetainingBroker) -> None:
-    broker.topic("orders", retention_ms=str(5 * MINUTE), file_delete_delay_ms=str(MINUTE))
+    broker.create_topic("orders", retention_ms=str(5 * MINUTE), file_delete_delay_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 4)
     broker.now += 4 * MINUTE
@@ -33,7 +33,7 @@ def test_expired_segments_are_dropped_and_their_files_removed_later(broker: Reta
 
 
 def test_an_expired_active_segment_is_dropped_too(broker: RetainingBroker) -> None:
-    broker.topic("orders", retention_ms=str(MINUTE))
+    broker.create_topic("orders", retention_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 1, 10)
     broker.pass_time(2 * MINUTE)
@@ -44,7 +44,7 @@ def test_an_expired_active_segment_is_dropped_too(broker: RetainingBroker) -> No
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_log_over_retention_bytes_loses_its_oldest_segments_whatever_the_clock_says(broker: RetainingBroker, trusted: bool) -> None:
-    broker.topic("orders", retention_bytes="900000")
+    broker.create_topic("orders", retention_bytes="900000")
     partition = broker.find("orders")
     write(broker, partition, 8)
     if not trusted:
@@ -55,7 +55,7 @@ def test_a_log_over_retention_bytes_loses_its_oldest_segments_whatever_the_clock
 
 
 def test_retention_does_not_apply_to_compacted_topics(broker: RetainingBroker) -> None:
-    broker.topic("orders", retention_ms="1", retention_bytes="1", cleanup_policy="compact")
+    broker.create_topic("orders", retention_ms="1", retention_bytes="1", cleanup_policy="compact")
     partition = broker.find("orders")
     write(broker, partition, 4)
     broker.pass_time(MINUTE)
@@ -63,7 +63,7 @@ def test_retention_does_not_apply_to_compacted_topics(broker: RetainingBroker) -
 
 
 def test_deleted_records_are_removed_under_every_policy(broker: RetainingBroker) -> None:
-    broker.topic("orders", cleanup_policy="compact")
+    broker.create_topic("orders", cleanup_policy="compact")
     partition = broker.find("orders")
     write(broker, partition, 5)
     disk_log(partition).delete_before(3)
@@ -73,7 +73,7 @@ def test_deleted_records_are_removed_under_every_policy(broker: RetainingBroker)
 
 
 def test_a_change_of_settings_applies_to_the_next_round(broker: RetainingBroker) -> None:
-    broker.topic("orders")
+    broker.create_topic("orders")
     partition = broker.find("orders")
     write(broker, partition, 4)
     broker.pass_time(MINUTE)
@@ -84,7 +84,7 @@ def test_a_change_of_settings_applies_to_the_next_round(broker: RetainingBroker)
 
 
 def test_an_idle_segment_is_rolled_after_segment_ms(broker: RetainingBroker) -> None:
-    broker.topic("orders", segment_ms=str(MINUTE))
+    broker.create_topic("orders", segment_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 1, 10)
     broker.pass_time(1000)
@@ -96,7 +96,7 @@ def test_an_idle_segment_is_rolled_after_segment_ms(broker: RetainingBroker) -> 
 
 
 def test_no_segment_expires_while_the_clock_is_untrusted(broker: RetainingBroker) -> None:
-    broker.topic("orders", retention_ms=str(10 * MINUTE), segment_ms=str(MINUTE))
+    broker.create_topic("orders", retention_ms=str(10 * MINUTE), segment_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 9)
     segments = files(broker)
@@ -112,7 +112,7 @@ def test_no_segment_expires_while_the_clock_is_untrusted(broker: RetainingBroker
 
 
 def test_idle_producers_expire(broker: RetainingBroker) -> None:
-    broker.topic("orders")
+    broker.create_topic("orders")
     partition = broker.find("orders")
     data = bytearray(build([Record(0, 0, b"k", b"v", [])]))
     header = read_header(data, 0)
@@ -126,7 +126,7 @@ def test_idle_producers_expire(broker: RetainingBroker) -> None:
 
 
 def test_checkpoints_have_log_starts_and_recovery_points(broker: RetainingBroker) -> None:
-    broker.topic("orders", retention_bytes="900000")
+    broker.create_topic("orders", retention_bytes="900000")
     partition = broker.find("orders")
     write(broker, partition, 9)
     broker.pass_time(2000)
@@ -139,7 +139,7 @@ def test_checkpoints_have_log_starts_and_recovery_points(broker: RetainingBroker
 
 
 def test_log_starts_survive_a_kill(broker: RetainingBroker) -> None:
-    broker.topic("orders")
+    broker.create_topic("orders")
     write(broker, broker.find("orders"), 2, 10)
     disk_log(broker.find("orders")).delete_before(1)
     broker.settle()
@@ -149,7 +149,7 @@ def test_log_starts_survive_a_kill(broker: RetainingBroker) -> None:
 
 
 def test_a_disk_error_suspends_the_partition_and_the_next_round_continues(broker: RetainingBroker) -> None:
-    broker.topic("orders", retention_ms=str(MINUTE))
+    broker.create_topic("orders", retention_ms=str(MINUTE))
     broker.settle()
     partition = broker.find("orders")
     write(broker, partition, 4)
@@ -164,11 +164,11 @@ def test_a_disk_error_suspends_the_partition_and_the_next_round_continues(broker
 
 
 def test_retention_ignores_a_deleted_topic(broker: RetainingBroker) -> None:
-    broker.topic("orders", retention_ms="1000")
+    broker.create_topic("orders", retention_ms="1000")
     write(broker, broker.find("orders"), 4)
     broker.settle()
     broker.delete("orders")
-    broker.topic("others")
+    broker.create_topic("others")
     put(broker.find("others"), "a")
     broker.settle()
     broker.pass_time(MINUTE)

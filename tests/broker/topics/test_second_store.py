@@ -25,7 +25,7 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage import LogId, Unreadable
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
-from tests.support.produce_harness import Caller, ProduceHarness
+from tests.support.produce_harness import ProduceClient, ProduceHarness
 
 VERSION = 9
 
@@ -79,7 +79,7 @@ def produce(name: str, *batches: tuple[int, bytes]) -> ProduceRequest:
     return ProduceRequest(None, -1, 5_000, [TopicProduceData(name, [PartitionProduceData(index, data) for index, data in batches])])
 
 
-def answers(caller: Caller, request: ProduceRequest, frames: list[bytes]) -> list[list[tuple[int, int]]]:
+def answers(caller: ProduceClient, request: ProduceRequest, frames: list[bytes]) -> list[list[tuple[int, int]]]:
     """Error and offset of each partition, reply by reply."""
     replies = [caller.read(request, VERSION, frame) for frame in frames]
     return [[(part.error_code, part.base_offset) for topic in reply.responses for part in topic.partition_responses] for reply in replies]

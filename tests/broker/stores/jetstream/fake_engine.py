@@ -72,7 +72,7 @@ def message(body: dict[str, Any]) -> Message:
     return Message("", 1, json.dumps(body).encode())
 
 
-class Written:
+class ChainHarness:
     """A `Chain` that has claimed an empty log, and the results of its appends."""
 
     def __init__(self) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from broker.stores.jetstream.chain import SHARED_BYTES_MAX
 from broker.stores.jetstream.entry import parse_entry
 from storage import AppendFailed, Fenced, Undecided
-from tests.broker.stores.jetstream.fake_engine import Written
+from tests.broker.stores.jetstream.fake_engine import ChainHarness
 
 
 def test_appends_take_the_places_behind_the_claim_in_order() -> None:
-    log = Written()
+    log = ChainHarness()
     log.append(b"a", 2)
     log.append(b"b", 3)
     assert log.results == [2, 3]
@@ -18,7 +18,7 @@ def test_appends_take_the_places_behind_the_claim_in_order() -> None:
 
 
 def test_an_append_leaves_when_the_one_before_has_its_answer() -> None:
-    log = Written()
+    log = ChainHarness()
     log.connection.held = []
     log.append(b"a")
     log.append(b"b")
@@ -31,7 +31,7 @@ def test_an_append_leaves_when_the_one_before_has_its_answer() -> None:
 
 
 def test_batches_that_wait_share_the_next_entry_up_to_its_limit() -> None:
-    log = Written()
+    log = ChainHarness()
     log.connection.held = []
     log.append(b"a", 1)
     log.append(b"b", 2)
@@ -47,7 +47,7 @@ def test_batches_that_wait_share_the_next_entry_up_to_its_limit() -> None:
 
 def test_an_entry_that_was_sent_takes_no_more_batches() -> None:
     """The server may have stored the entry already, so its retry must have the same content."""
-    log = Written()
+    log = ChainHarness()
     log.connection.acknowledges = False
     log.append(b"a")
     log.append(b"b")
@@ -61,7 +61,7 @@ def test_an_entry_that_was_sent_takes_no_more_batches() -> None:
 
 def test_no_append_takes_the_place_behind_a_claim() -> None:
     """The second append must not be stored either, although the last sequence that it would expect is now that of the claim."""
-    log = Written()
+    log = ChainHarness()
     log.connection.held = []
     log.connection.claim_by_another(epoch=4)
     log.append(b"a")
@@ -72,7 +72,7 @@ def test_no_append_takes_the_place_behind_a_claim() -> None:
 
 
 def test_a_claim_of_another_node_fences_the_writer_for_good() -> None:
-    log = Written()
+    log = ChainHarness()
     log.connection.claim_by_another(epoch=4)
     log.append()
     log.append()
@@ -82,7 +82,7 @@ def test_a_claim_of_another_node_fences_the_writer_for_good() -> None:
 
 
 def test_an_append_that_got_lost_is_sent_again_and_stored_once() -> None:
-    log = Written()
+    log = ChainHarness()
     log.connection.delivers = False
     log.append(b"a")
     log.connection.delivers = True
@@ -92,7 +92,7 @@ def test_an_append_that_got_lost_is_sent_again_and_stored_once() -> None:
 
 
 def test_an_append_whose_acknowledgement_got_lost_is_found_by_its_id() -> None:
-    log = Written()
+    log = ChainHarness()
     log.connection.acknowledges = False
     log.append(b"a")
     log.append(b"b")
@@ -104,7 +104,7 @@ def test_an_append_whose_acknowledgement_got_lost_is_found_by_its_id() -> None:
 
 
 def test_an_ambiguous_append_whose_place_another_node_took_is_undecided() -> None:
-    log = Written()
+    log = ChainHarness()
     log.connection.delivers = False
     log.append(b"a")
     log.connection.delivers = True
@@ -116,7 +116,7 @@ def test_an_ambiguous_append_whose_place_another_node_took_is_undecided() -> Non
 
 
 def test_an_append_behind_one_that_got_lost_does_not_end_the_chain() -> None:
-    log = Written()
+    log = ChainHarness()
     log.connection.delivers = False
     log.append(b"a")
     log.connection.delivers = True
@@ -127,7 +127,7 @@ def test_an_append_behind_one_that_got_lost_does_not_end_the_chain() -> None:
 
 
 def test_an_engine_without_a_leader_is_asked_again() -> None:
-    log = Written()
+    log = ChainHarness()
     log.connection.error = {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}
     log.append(b"a")
     assert log.results == []
@@ -137,7 +137,7 @@ def test_an_engine_without_a_leader_is_asked_again() -> None:
 
 
 def test_a_batch_larger_than_the_engine_takes_fails_alone() -> None:
-    log = Written()
+    log = ChainHarness()
     log.append(bytes(2 << 20))
     log.append(b"a")
     assert isinstance(log.results[0], AppendFailed)
@@ -146,7 +146,7 @@ def test_a_batch_larger_than_the_engine_takes_fails_alone() -> None:
 
 
 def test_the_end_of_the_lease_ends_what_has_no_answer() -> None:
-    log = Written()
+    log = ChainHarness()
     log.connection.acknowledges = False
     log.append(b"a")
     log.chain.fail(Undecided("the lease is over"))

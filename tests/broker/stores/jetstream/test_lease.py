@@ -15,13 +15,13 @@ from broker.stores.jetstream.meta import FENCE_FRACTION, Meta, View
 from broker.stores.jetstream.streams import ClusterNames
 from broker.stores.jetstream.wire import Message
 from storage import NodeInfo
-from tests.support.connections import ConnectionHarness, Wire
+from tests.support.connections import ConnectionHarness, FakeTransport
 from tests.support.stepped_loop import SteppedLoop
 
 LEASE = 10.0
 
 
-class Beats:
+class FakeHeartbeatServer:
     """A fake NATS server for the heartbeats of nodes. `held`: acknowledgements that wait for the test; None: they are immediate."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Beats:
 
 class Node:
     def __init__(self) -> None:
-        self.engine = Beats()
+        self.engine = FakeHeartbeatServer()
         self.loop = self.engine.loop
         self.skew = 0.0  # how far the machine's clock is ahead of the loop's, which stands still during a callback
         view = View(lambda id: id)
@@ -61,9 +61,9 @@ class Node:
         self.engine.held = []
 
 
-def client_of(node: Node) -> tuple[ConnectionHarness, Wire, Connection]:
+def client_of(node: Node) -> tuple[ConnectionHarness, FakeTransport, Connection]:
     harness = ConnectionHarness()
-    wire = Wire()
+    wire = FakeTransport()
     harness.connection.context.guard = lambda transport: GuardedTransport(transport, node.meta.may_answer)
     harness.connection.connection_made(wire)
     return harness, wire, harness.connection
