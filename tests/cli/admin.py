@@ -33,7 +33,7 @@ def port_of(bootstrap: str) -> int:
 class Admin(Client):
     """A client for setting up tests. Its methods retry while Kafka is still creating a topic or a coordinator."""
 
-    def topic(self, name: str, counts: tuple[int, ...] = (10, 10, 0), begins: Mapping[int, int] = {1: 4}) -> None:
+    def create_topic(self, name: str, counts: tuple[int, ...] = (10, 10, 0), begins: Mapping[int, int] = {1: 4}) -> None:
         """Create a topic with `counts` records and `begins` as log start offsets. By default: 0 to 9, 4 to 9, and an empty partition.
 
         The topic may exist already, since a test worker may run a test module twice.

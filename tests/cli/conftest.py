@@ -21,14 +21,14 @@ from tests.running import broker
 NUMBERS = count()
 
 
-class Result(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
 class Tenure(Protocol):
-    def __call__(self, *arguments: str, stdin: str | bytes = "") -> Result: ...
+    def __call__(self, *arguments: str, stdin: str | bytes = "") -> CommandResult: ...
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 def tenure(monkeypatch: pytest.MonkeyPatch) -> Tenure:
     """Run `tenure ARGUMENTS` in this process, with streams that are no terminal."""
 
-    def run(*arguments: str, stdin: str | bytes = "") -> Result:
+    def run(*arguments: str, stdin: str | bytes = "") -> CommandResult:
         stream = io.TextIOWrapper(io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin), "utf-8")
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "surrogateescape", newline="", write_through=True) for _ in range(2))
         with monkeypatch.context() as patch:
@@ -69,20 +69,20 @@ def tenure(monkeypatch: pytest.MonkeyPatch) -> Tenure:
                 code = cli.main(arguments)
             except SystemExit as end:
                 code = int(end.code or 0)
-        return Result(code, text_of(out), text_of(err))
+        return CommandResult(code, text_of(out), text_of(err))
 
     return run
 
 
-def at(bootstrap: str, tenure: Tenure) -> Tenure:
+def with_bootstrap(bootstrap: str, tenure: Tenure) -> Tenure:
     """Run `tenure ARGUMENTS --bootstrap BOOTSTRAP`."""
     return lambda *arguments, stdin="": tenure(*arguments, "--bootstrap", bootstrap, stdin=stdin)
 
 
 @pytest.fixture
-def ask(tenure: Tenure, bootstrap: str) -> Tenure:
+def client_command(tenure: Tenure, bootstrap: str) -> Tenure:
     """Run `tenure ARGUMENTS` against the started broker."""
-    return at(bootstrap, tenure)
+    return with_bootstrap(bootstrap, tenure)
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ def name(bootstrap: str) -> str:
 
 
 @pytest.fixture
-def topic(ask: Tenure, name: str) -> str:
+def topic(client_command: Tenure, name: str) -> str:
     """A topic of two empty partitions."""
-    assert ask("topic", "create", name, "--partitions", "2").code == 0
+    assert client_command("topic", "create", name, "--partitions", "2").code == 0
     return name
 
 

@@ -21,7 +21,7 @@ from protocol.records import with_version
 from tests.cli.admin import port_of
 from tests.running import Client, wait_until
 
-JOIN, SYNC = 5, 3  # the first versions with instance ids
+JOIN_VERSION, SYNC_VERSION = 5, 3  # the first versions with instance ids
 JOIN_AT_ONCE = 3  # the last version in which a newcomer joins without first getting a member id
 Assignments = Mapping[str, Mapping[str, Sequence[int]]]  # the partitions of each topic, by member name
 
@@ -64,7 +64,7 @@ class GroupMembers:
             request = SyncGroupRequest(
                 self.group, self.generation, self.ids[name], self._members[name].instance, assignments=parts if name == leader else []
             )
-            assert self._members[name].client.ask(request, SYNC).error_code == 0
+            assert self._members[name].client.ask(request, SYNC_VERSION).error_code == 0
         return self
 
     def _rejoin(self, *newcomer: str, begin: str = "") -> str:
@@ -92,7 +92,7 @@ class GroupMembers:
         member.client.send(request, self._version(name))
 
     def _version(self, name: str) -> int:
-        return JOIN if self._members[name].instance is not None else JOIN_AT_ONCE
+        return JOIN_VERSION if self._members[name].instance is not None else JOIN_AT_ONCE
 
     def _joined(self, name: str) -> bool:
         """Read the reply to JoinGroup; whether the member leads."""
@@ -114,7 +114,7 @@ class GroupMembers:
         self._joined(name)
         assert self.generation == before
         request = SyncGroupRequest(self.group, self.generation, self.ids[name], self._members[name].instance)
-        return bytes(self._members[name].client.ask(request, SYNC).assignment)
+        return bytes(self._members[name].client.ask(request, SYNC_VERSION).assignment)
 
     def restart(self, name: str) -> None:
         """A static member rejoins without its member id, as after a restart of its process."""

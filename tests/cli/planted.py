@@ -115,7 +115,7 @@ def sizes_of(data: bytes) -> list[int]:
     return [header.size for header in iterate_headers(data, 0, len(data))]
 
 
-def with_checksum(batch: bytearray) -> bytes:
+def sealed(batch: bytearray) -> bytes:
     batch[17:21] = google_crc32c.value(bytes(batch[21:])).to_bytes(4, "big")
     return bytes(batch)
 
@@ -237,7 +237,7 @@ def records_that_are_none(folder: Folder) -> Path:
     batch = bytearray(build([Record(0, 1, b"key", b"value")]))
     batch[57:61] = (1).to_bytes(4, "big")
     batch[61] = 126  # the record's length: longer than the batch
-    log.append(with_checksum(batch), log.epoch)
+    log.append(sealed(batch), log.epoch)
     folder.close("orders", 0, log)
     return folder.segment("orders", 0, -1)
 

@@ -26,7 +26,7 @@ METADATA, FIND, LIST, DESCRIBE, CREATE, DELETE = 3, 10, 16, 15, 19, 42
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def shorten_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_module, "PAUSE_SECONDS", 0.002)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Tenure, at
+from tests.cli.conftest import Tenure, with_bootstrap
 from tests.kafka_process import free_ports, kafka_cluster, kafka_folder, running_kafka
 from tests.oracle import JAVA
 from tests.running import wait_until
@@ -75,8 +75,8 @@ def test_a_listeners_security_protocol_is_named_in_one_line_at_once(ports: dict[
 def test_a_cluster_of_three_works_with_one_broker_down(tenure: Tenure) -> None:
     with kafka_cluster(3) as kafka:
         names = [f"127.0.0.1:{port}" for port in kafka.ports]
-        wait_until(lambda: len(brokers(at(names[1], tenure))) == 3, SECONDS, pause=0.2)
-        assert [(broker["id"], broker["rack"], broker["reachable"]) for broker in brokers(at(names[1], tenure))] == [
+        wait_until(lambda: len(brokers(with_bootstrap(names[1], tenure))) == 3, SECONDS, pause=0.2)
+        assert [(broker["id"], broker["rack"], broker["reachable"]) for broker in brokers(with_bootstrap(names[1], tenure))] == [
             (number, f"rack-{number}", True) for number in (1, 2, 3)
         ]
         created = tenure("topic", "create", "orders", "--partitions", "6", "--replication-factor", "3", "--bootstrap", names[2])
@@ -99,11 +99,11 @@ def test_a_cluster_of_three_works_with_one_broker_down(tenure: Tenure) -> None:
         assert (sent.code, sent.err, sent.out.splitlines()[0]) == (0, "", "60 records written to orders:")
         described = tenure("group", "describe", *groups, "--bootstrap", dead_first, "--timeout", str(SECONDS))
         assert described.code == 0, described.err
-        wait_until(lambda: all(broker["reachable"] == (broker["id"] != 3) for broker in brokers(at(dead_first, tenure))), SECONDS, pause=0.2)
+        wait_until(lambda: all(broker["reachable"] == (broker["id"] != 3) for broker in brokers(with_bootstrap(dead_first, tenure))), SECONDS, pause=0.2)
         listing = tenure("cluster", "--bootstrap", dead_first, "--timeout", str(SECONDS))
         assert listing.out.splitlines()[-1].split()[3:5] in (["rack-3", "fenced"], ["rack-3", "not"])
 
 
-def brokers(ask: Tenure) -> list[dict[str, object]]:
-    listed: list[dict[str, object]] = json.loads(ask("cluster", "--timeout", "20", "--json").out)["brokers"]
+def brokers(client_command: Tenure) -> list[dict[str, object]]:
+    listed: list[dict[str, object]] = json.loads(client_command("cluster", "--timeout", "20", "--json").out)["brokers"]
     return listed

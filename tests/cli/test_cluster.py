@@ -30,8 +30,8 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 METADATA, LIST, DESCRIBE = 3, 16, 60
 
 
-def test_a_tenure_broker_is_recognized(ask: Tenure, bootstrap: str) -> None:
-    result = ask("cluster")
+def test_a_tenure_broker_is_recognized(client_command: Tenure, bootstrap: str) -> None:
+    result = client_command("cluster")
     lines = result.out.splitlines()
     assert (result.code, result.err) == (0, "")
     assert lines[1] == "software    Tenure, which serves what Kafka 4.0 does"
@@ -40,16 +40,16 @@ def test_a_tenure_broker_is_recognized(ask: Tenure, bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize("missing", [0, 1])
-def test_groups_are_not_counted_while_a_partition_has_no_node(ask: Tenure, cluster: Cluster, missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_not_counted_while_a_partition_has_no_node(client_command: Tenure, cluster: Cluster, missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     owned = len(cluster.topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions) - missing
     monkeypatch.setattr("cli.cluster.node_status", lambda cluster, id: NodeStatus(False, True, owned, 0, True, None, None, [], [], None))
-    result = ask("cluster")
+    result = client_command("cluster")
     assert result.code == 0
     assert ("groups      -" in result.out) == bool(missing)
 
 
-def test_json_has_the_same_values_with_numbers_as_numbers(ask: Tenure, bootstrap: str) -> None:
-    value = json.loads(ask("cluster", "--json", "--versions").out)
+def test_json_has_the_same_values_with_numbers_as_numbers(client_command: Tenure, bootstrap: str) -> None:
+    value = json.loads(client_command("cluster", "--json", "--versions").out)
     port = int(bootstrap.rpartition(":")[2])
     assert value["tenure"] is True
     assert value["release"] == "4.0"

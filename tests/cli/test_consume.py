@@ -20,17 +20,17 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.fixture
-def topic(ask: Tenure, name: str) -> str:
+def topic(client_command: Tenure, name: str) -> str:
     """A topic of two partitions: a0 to a4 in the first, b0 to b2 in the second."""
-    ask("topic", "create", name, "--partitions", "2")
+    client_command("topic", "create", name, "--partitions", "2")
     for partition, values in (("0", "a0\na1\na2\na3\na4\n"), ("1", "b0\nb1\nb2\n")):
-        assert ask("produce", name, "--partition", partition, stdin=values).code == 0
+        assert client_command("produce", name, "--partition", partition, stdin=values).code == 0
     return name
 
 
 @pytest.fixture
-def consume(ask: Tenure, topic: str) -> Tenure:
-    return lambda *arguments, stdin="": ask("consume", topic, *arguments, stdin=stdin)
+def consume(client_command: Tenure, topic: str) -> Tenure:
+    return lambda *arguments, stdin="": client_command("consume", topic, *arguments, stdin=stdin)
 
 
 def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
@@ -121,8 +121,8 @@ def test_a_position_outside_the_log_is_reset_to_its_nearest_end(cluster: Cluster
     fetcher.close()
 
 
-def test_records_fetched_for_an_earlier_position_are_dropped(cluster: Cluster, ask: Tenure, topic: str) -> None:
-    ask("produce", topic, "--partition", "0", "--value", "a5")
+def test_records_fetched_for_an_earlier_position_are_dropped(cluster: Cluster, client_command: Tenure, topic: str) -> None:
+    client_command("produce", topic, "--partition", "0", "--value", "a5")
     fetcher = Fetcher(cluster, lambda text: None)
     fetcher.assign({(topic, 0): 5})
     fetcher._request_from_leaders()  # what poll() does before it waits for replies
@@ -132,19 +132,19 @@ def test_records_fetched_for_an_earlier_position_are_dropped(cluster: Cluster, a
 
 
 def test_a_deleted_topic_ends_consuming_and_a_recreated_one_is_read_from_its_beginning(
-    cluster: Cluster, ask: Tenure, topic: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, client_command: Tenure, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cli.records.fetching.DELETED_AFTER_SECONDS", 0.3)
     reported: list[str] = []
     fetcher = Fetcher(cluster, reported.append)
     fetcher.assign({(topic, 0): 5, (topic, 1): 3})
     assert fetcher.poll(0.05) == []
-    ask("topic", "delete", topic)
-    ask("topic", "create", topic, "--partitions", "2")
-    ask("produce", topic, "--value", "new")
+    client_command("topic", "delete", topic)
+    client_command("topic", "create", topic, "--partitions", "2")
+    client_command("produce", topic, "--value", "new")
     assert poll_until(fetcher, 1) == ["new"]
     assert reported == [f"topic {topic} was deleted and created again: reading it from its start"]
-    ask("topic", "delete", topic)
+    client_command("topic", "delete", topic)
     with pytest.raises(Failure, match=f"topic {topic} was deleted"):
         poll_until(fetcher, 1)
     fetcher.close()
@@ -186,8 +186,8 @@ def test_a_signal_ends_consuming_quietly_and_at_once(bootstrap: str, topic: str,
     assert (process.returncode, out, err) == (code, b"", b"")
 
 
-def test_a_closed_output_pipe_ends_consuming_quietly(bootstrap: str, ask: Tenure, topic: str) -> None:
-    ask("produce", topic, stdin="x" * 100 + "\n" + ("y" * 100 + "\n") * 3_000)
+def test_a_closed_output_pipe_ends_consuming_quietly(bootstrap: str, client_command: Tenure, topic: str) -> None:
+    client_command("produce", topic, stdin="x" * 100 + "\n" + ("y" * 100 + "\n") * 3_000)
     with consuming(bootstrap, topic, "--from-beginning") as process:
         assert process.stdout is not None
         os.read(process.stdout.fileno(), 10)

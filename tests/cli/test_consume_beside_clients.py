@@ -20,28 +20,28 @@ POLL_MS = 1_000  # if a poll ends while a SyncGroup is in flight, kafka-python 3
 
 
 @pytest.fixture
-def topic(ask: Tenure, name: str) -> str:
+def topic(client_command: Tenure, name: str) -> str:
     """A topic of four partitions; also the name of its group."""
-    assert ask("topic", "create", name, "--partitions", "4").code == 0
+    assert client_command("topic", "create", name, "--partitions", "4").code == 0
     return name
 
 
-def produce(ask: Tenure, topic: str, values: str) -> None:
+def produce(client_command: Tenure, topic: str, values: str) -> None:
     """Write one record for each partition and value."""
     for partition in range(4):
         lines = "".join(f"{value}-{partition}\n" for value in values)
-        assert ask("produce", topic, "--partition", str(partition), stdin=lines).code == 0
+        assert client_command("produce", topic, "--partition", str(partition), stdin=lines).code == 0
 
 
-def test_two_processes_share_a_topic_and_one_takes_over_when_the_other_ends(bootstrap: str, cluster: Cluster, ask: Tenure, topic: str) -> None:
+def test_two_processes_share_a_topic_and_one_takes_over_when_the_other_ends(bootstrap: str, cluster: Cluster, client_command: Tenure, topic: str) -> None:
     arguments = (topic, "--group", topic, "--from-beginning", "--json", "--heartbeat", "0.1")
     with consuming(bootstrap, *arguments) as first, consuming(bootstrap, *arguments) as second:
         await_members(cluster, topic, 2)
-        produce(ask, topic, "abcde")
+        produce(client_command, topic, "abcde")
         await_committed(cluster, topic, topic, 20)
         seen_by_two = stop(second, signal.SIGINT)
         await_members(cluster, topic, 1)
-        produce(ask, topic, "f")
+        produce(client_command, topic, "f")
         await_committed(cluster, topic, topic, 24)
         seen_by_one = stop(first, signal.SIGTERM)
     await_members(cluster, topic, 0)
@@ -62,7 +62,9 @@ def test_ctrl_c_ends_a_member_waiting_in_a_join_phase(bootstrap: str, cluster: C
 
 
 @pytest.mark.parametrize("first", ["tenure", "kafka-python"])
-def test_tenure_consume_shares_a_group_with_kafka_python_as_leader_and_follower(bootstrap: str, cluster: Cluster, ask: Tenure, topic: str, first: str) -> None:
+def test_tenure_consume_shares_a_group_with_kafka_python_as_leader_and_follower(
+    bootstrap: str, cluster: Cluster, client_command: Tenure, topic: str, first: str
+) -> None:
     from kafka import KafkaConsumer
     from kafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -94,12 +96,12 @@ def test_tenure_consume_shares_a_group_with_kafka_python_as_leader_and_follower(
             theirs.start()
         now = await_members(cluster, topic, 2)
         assert now.protocol_data == "range"
-        produce(ask, topic, "abcde")
+        produce(client_command, topic, "abcde")
         await_committed(cluster, topic, topic, 20)
         ended.set()
         theirs.join(SECONDS)
         await_members(cluster, topic, 1)
-        produce(ask, topic, "f")
+        produce(client_command, topic, "f")
         await_committed(cluster, topic, topic, 24)
         seen_by_us = stop(ours, signal.SIGINT)
     group = await_members(cluster, topic, 1)

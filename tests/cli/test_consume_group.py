@@ -15,7 +15,7 @@ from cli.records.commits import Commits, committed_offsets
 from cli.records.consume import known_partitions_of_group
 from cli.records.membership import Member
 from protocol.messages.describe_groups import DescribedGroup
-from tests.cli.conftest import Result, Tenure
+from tests.cli.conftest import CommandResult, Tenure
 from tests.cli.consumers import described, member
 from tests.running import environment, wait_until
 
@@ -23,17 +23,17 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.fixture
-def topic(ask: Tenure, name: str) -> str:
+def topic(client_command: Tenure, name: str) -> str:
     """A topic of two partitions with a record in each; also the name of its group."""
-    ask("topic", "create", name, "--partitions", "2")
+    client_command("topic", "create", name, "--partitions", "2")
     for partition in ("0", "1"):
-        assert ask("produce", name, "--partition", partition, "--value", f"v{partition}").code == 0
+        assert client_command("produce", name, "--partition", partition, "--value", f"v{partition}").code == 0
     return name
 
 
 @pytest.fixture
-def consume(ask: Tenure, topic: str) -> Tenure:
-    return lambda *arguments, stdin="": ask("consume", topic, "--group", topic, *arguments, stdin=stdin)
+def consume(client_command: Tenure, topic: str) -> Tenure:
+    return lambda *arguments, stdin="": client_command("consume", topic, "--group", topic, *arguments, stdin=stdin)
 
 
 def await_loss(owner: Member) -> None:
@@ -65,17 +65,17 @@ def delete_topic(name: str, bootstrap: str) -> None:
     subprocess.run(command, check=True, env=environment(), stdout=subprocess.DEVNULL)
 
 
-def test_a_member_continues_at_the_groups_offsets_and_leaves(consume: Tenure, cluster: Cluster, ask: Tenure, topic: str) -> None:
+def test_a_member_continues_at_the_groups_offsets_and_leaves(consume: Tenure, cluster: Cluster, client_command: Tenure, topic: str) -> None:
     first = consume("--from-beginning", "--no-follow")
     assert (first.code, sorted(first.out.split()), first.err) == (0, ["v0", "v1"], "")
     assert described(cluster, topic).group_state == "Empty"
-    ask("produce", topic, "--value", "more", "--partition", "1")
+    client_command("produce", topic, "--value", "more", "--partition", "1")
     assert consume("--from-beginning", "--no-follow").out == "more\n"
     assert committed_offsets(cluster, topic, [(topic, 0), (topic, 1)]) == {(topic, 0): 1, (topic, 1): 2}
 
 
-def test_the_committed_offset_follows_the_printed_records(consume: Tenure, cluster: Cluster, ask: Tenure, topic: str) -> None:
-    ask("produce", topic, "--partition", "0", stdin="a\nb\nc\n")
+def test_the_committed_offset_follows_the_printed_records(consume: Tenure, cluster: Cluster, client_command: Tenure, topic: str) -> None:
+    client_command("produce", topic, "--partition", "0", stdin="a\nb\nc\n")
     assert len(consume("--from-beginning", "--limit", "1").out.split()) == 1
     assert len(consume("--from-beginning", "--limit", "2").out.split()) == 2
     assert len(consume("--from-beginning", "--no-follow").out.split()) == 2
@@ -163,18 +163,18 @@ def test_unchanged_offsets_are_not_committed_again(cluster: Cluster, topic: str)
         owner.leave()
 
 
-def test_a_leader_sees_that_a_topic_has_grown(cluster: Cluster, ask: Tenure, topic: str) -> None:
+def test_a_leader_sees_that_a_topic_has_grown(cluster: Cluster, client_command: Tenure, topic: str) -> None:
     owner = member(cluster, topic)
     with owner._cluster:
         owner.join()
         assert not owner.partitions_changed
-        ask("topic", "alter", topic, "--partitions", "3")
+        client_command("topic", "alter", topic, "--partitions", "3")
         assert owner.partitions_changed
         assert owner.join().partitions == [(topic, 0), (topic, 1), (topic, 2)]
         owner.leave()
 
 
-def test_a_group_of_another_protocol_is_reported(cluster: Cluster, ask: Tenure, consume: Tenure, topic: str) -> None:
+def test_a_group_of_another_protocol_is_reported(cluster: Cluster, client_command: Tenure, consume: Tenure, topic: str) -> None:
     owner = member(cluster, topic, assignors=["range"])
     with owner._cluster:
         owner.join()
@@ -211,12 +211,12 @@ def test_a_partition_added_while_consuming_is_read_from_its_beginning(
 
 @pytest.mark.parametrize("begin", [(), ("--from", "latest"), ("--from", "-1"), ("--instance", "desk", "--leave")])
 def test_a_member_that_starts_later_reads_an_added_partition_from_its_beginning(
-    consume: Tenure, ask: Tenure, topic: str, begin: tuple[str, ...]
+    consume: Tenure, client_command: Tenure, topic: str, begin: tuple[str, ...]
 ) -> None:
     """This holds even if the group has read no record yet, because members commit their start positions."""
     assert consume("--from", "latest", "--no-follow").out == ""
-    ask("topic", "alter", topic, "--partitions", "3")
-    ask("produce", topic, "--partition", "2", stdin="early\nlate\n")
+    client_command("topic", "alter", topic, "--partitions", "3")
+    client_command("produce", topic, "--partition", "2", stdin="early\nlate\n")
     assert consume(*begin, "--no-follow").out == "early\nlate\n"
     assert consume(*begin, "--no-follow").out == ""
 
@@ -249,7 +249,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.records.fetching.DELETED_AFTER_SECONDS", 0.3)
 
 
-def assert_ended_by_deletion(done: Result, topic: str) -> None:
+def assert_ended_by_deletion(done: CommandResult, topic: str) -> None:
     assert (done.code, done.err) == (66, f"tenure: topic {topic} was deleted\n")
 
 
@@ -273,8 +273,8 @@ def test_a_deleted_topic_ends_a_reading_member(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_deleted_topic_ends_a_member_without_partitions(ask: Tenure, cluster: Cluster, bootstrap: str, name: str) -> None:
-    ask("topic", "create", name, "--partitions", "1")
+def test_a_deleted_topic_ends_a_member_without_partitions(client_command: Tenure, cluster: Cluster, bootstrap: str, name: str) -> None:
+    client_command("topic", "create", name, "--partitions", "1")
     owner = member(cluster, name, instance_id="a")
 
     def delete() -> list[TopicPartition]:
@@ -286,7 +286,7 @@ def test_a_deleted_topic_ends_a_member_without_partitions(ask: Tenure, cluster: 
     with owner._cluster:
         owner.join()
         thread, partitions_of_owner = in_background(delete)
-        assert_ended_by_deletion(ask("consume", name, "--group", name, "--instance", "z", "--idle", "8"), name)
+        assert_ended_by_deletion(client_command("consume", name, "--group", name, "--instance", "z", "--idle", "8"), name)
         thread.join(10)
         assert partitions_of_owner == [[(name, 0)]]
         owner.stop_heartbeats()

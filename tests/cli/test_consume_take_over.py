@@ -24,7 +24,7 @@ TIMEOUT = 0.3
 LEASE = 0.9  # seconds from the failure of the leader until another broker leads
 
 
-class Pair:
+class BrokerPair:
     """Brokers 0 and 1; `leader` leads the only partition of topic t."""
 
     def __init__(self, first: FakeBroker, second: FakeBroker) -> None:
@@ -46,13 +46,13 @@ class Pair:
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
+def pair() -> Iterator[BrokerPair]:
     with FakeBroker() as first, FakeBroker() as second:
-        yield Pair(first, second)
+        yield BrokerPair(first, second)
 
 
 @pytest.fixture
-def cluster(pair: Pair) -> Iterator[Cluster]:
+def cluster(pair: BrokerPair) -> Iterator[Cluster]:
     with Cluster(addresses(pair.brokers[0].address), TIMEOUT) as cluster:
         yield cluster
 
@@ -65,26 +65,26 @@ def fetcher(cluster: Cluster) -> Iterator[Fetcher]:
     fetcher.close()
 
 
-def move_leader(pair: Pair) -> None:
+def move_leader(pair: BrokerPair) -> None:
     moved_at = time.monotonic() + LEASE
     pair.leader = lambda: int(time.monotonic() < moved_at)
 
 
-def test_a_patient_reader_goes_on_when_another_broker_leads(pair: Pair, cluster: Cluster, fetcher: Fetcher) -> None:
+def test_a_patient_reader_goes_on_when_another_broker_leads(pair: BrokerPair, cluster: Cluster, fetcher: Fetcher) -> None:
     cluster.limits = Limits(20, TIMEOUT)
     pair.brokers[1].close()
     move_leader(pair)
     assert poll_until(fetcher, 1) == ["v"]
 
 
-def test_a_leader_that_does_not_answer_is_replaced(pair: Pair, cluster: Cluster, fetcher: Fetcher) -> None:
+def test_a_leader_that_does_not_answer_is_replaced(pair: BrokerPair, cluster: Cluster, fetcher: Fetcher) -> None:
     cluster.limits = Limits(20, TIMEOUT)
     pair.brokers[1].answers[FetchRequest.API_KEY] = lambda request, version: None
     move_leader(pair)
     assert poll_until(fetcher, 1) == ["v"]
 
 
-def test_without_patience_a_closed_leader_ends_reading_after_the_timeout(pair: Pair, fetcher: Fetcher) -> None:
+def test_without_patience_a_closed_leader_ends_reading_after_the_timeout(pair: BrokerPair, fetcher: Fetcher) -> None:
     pair.brokers[1].close()
     with pytest.raises(Failure, match="broker 1 cannot be reached") as raised:
         poll_until(fetcher, 1)

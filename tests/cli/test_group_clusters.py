@@ -15,7 +15,7 @@ from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGr
 from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from tests.cli.admin import Admin
-from tests.cli.conftest import Tenure, at
+from tests.cli.conftest import Tenure, with_bootstrap
 from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster
 from tests.cli.group_history import entries_of
 from tests.cli.group_members import group_members
@@ -31,7 +31,7 @@ def test_everything_works_on_old_clusters(bootstrap: str, admin: Admin, tenure: 
     with ExitStack() as stack:
         old = stack.enter_context(old_cluster(bootstrap, release))
         options = ("--bootstrap", old.address)
-        admin.topic(topic, counts=(10, 10), begins={})
+        admin.create_topic(topic, counts=(10, 10), begins={})
         admin.commit(group, {(topic, 0): 4})
         members = stack.enter_context(group_members(bootstrap, group, [topic]))
         members.settle({"a": {topic: [0]}, "b": {topic: [1]}}, static=["a", "b"])
@@ -50,7 +50,7 @@ def test_everything_works_on_old_clusters(bootstrap: str, admin: Admin, tenure: 
         assert removed.out.splitlines()[-1] == f"removed b from group {group}: it rebalances now"
         assert tenure("group", "remove-member", group, "--all", *options).code == 0
         assert tenure("group", "delete", group, *options).out.splitlines()[-1] == f"deleted group {group}"
-        assert entries_of(at(old.address, tenure), group, 1)[0]["cause"] == "new_member"
+        assert entries_of(with_bootstrap(old.address, tenure), group, 1)[0]["cause"] == "new_member"
 
 
 def test_a_cluster_that_cannot_remove_members_is_named(bootstrap: str, tenure: Tenure) -> None:

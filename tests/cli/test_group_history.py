@@ -22,7 +22,7 @@ pytestmark = pytest.mark.once
 @pytest.fixture(scope="module")
 def past_group(bootstrap: str, admin: Admin) -> str:
     """The name of a group that formed, grew, kept a seat through a restart, and lost all members."""
-    admin.topic("moves", counts=(1, 1, 1, 1), begins={})
+    admin.create_topic("moves", counts=(1, 1, 1, 1), begins={})
     with group_members(bootstrap, "lived", ["moves"]) as members:
         members.settle({"a": {"moves": [0, 1, 2, 3]}}, static=["a"])
         members.settle({"a": {"moves": [0, 1]}, "b": {"moves": [2, 3]}})
@@ -33,8 +33,8 @@ def past_group(bootstrap: str, admin: Admin) -> str:
     return "lived"
 
 
-def test_each_rebalance_is_shown_with_its_cause_and_the_moved_partitions(past_group: str, ask: Tenure) -> None:
-    formed, grown, returned, leaving, emptied = entries_of(ask, past_group, 4)
+def test_each_rebalance_is_shown_with_its_cause_and_the_moved_partitions(past_group: str, client_command: Tenure) -> None:
+    formed, grown, returned, leaving, emptied = entries_of(client_command, past_group, 4)
     assert [entry["kind"] for entry in (formed, grown, returned, leaving, emptied)] == [
         "rebalance",
         "rebalance",
@@ -55,9 +55,9 @@ def test_each_rebalance_is_shown_with_its_cause_and_the_moved_partitions(past_gr
     assert formed["took_ms"] >= 0
 
 
-def test_the_history_is_printed_in_words(past_group: str, ask: Tenure) -> None:
-    entries_of(ask, past_group, 4)
-    done = ask("group", "history", past_group)
+def test_the_history_is_printed_in_words(past_group: str, client_command: Tenure) -> None:
+    entries_of(client_command, past_group, 4)
+    done = client_command("group", "history", past_group)
     assert (done.code, done.err) == (0, "")
     output = done.out
     assert "why       a joined the empty group" in output
@@ -73,34 +73,34 @@ def test_the_history_is_printed_in_words(past_group: str, ask: Tenure) -> None:
     assert "\x1b" not in output
 
 
-def test_both_steps_of_a_cooperative_rebalance_are_recognized(bootstrap: str, ask: Tenure) -> None:
+def test_both_steps_of_a_cooperative_rebalance_are_recognized(bootstrap: str, client_command: Tenure) -> None:
     with group_members(bootstrap, "steps", ["moves"], protocol="cooperative-sticky") as members:
         members.settle({"a": {"moves": [0, 1, 2, 3]}})
         members.settle({"a": {"moves": [0, 1]}, "b": {}})
         members.settle({"a": {"moves": [0, 1]}, "b": {"moves": [2, 3]}}, begin="a")
-        entries = entries_of(ask, "steps", 3)
+        entries = entries_of(client_command, "steps", 3)
         assert [len(entry["moved"]) for entry in entries] == [4, 2, 2]
-        output = ask("group", "history", "steps").out
+        output = client_command("group", "history", "steps").out
     assert "stopped   only the moved partitions (cooperative-sticky)" in output
     assert output.count("joined again, and partitions without an owner were assigned (cooperative-sticky)") == 1
 
 
-def test_the_limit_keeps_the_newest_entries_and_counts_the_earlier_ones(past_group: str, ask: Tenure) -> None:
-    entries_of(ask, past_group, 4)
-    document = json.loads(ask("group", "history", past_group, "--json", "--limit", "1").out)
+def test_the_limit_keeps_the_newest_entries_and_counts_the_earlier_ones(past_group: str, client_command: Tenure) -> None:
+    entries_of(client_command, past_group, 4)
+    document = json.loads(client_command("group", "history", past_group, "--json", "--limit", "1").out)
     assert (document["earlier"], [entry["end"] for entry in document["entries"]]) == (4, ["empty"])
-    done = ask("group", "history", past_group, "--limit", "2")
+    done = client_command("group", "history", past_group, "--limit", "2")
     assert done.out.startswith("3 earlier entries are left out (--limit 0 shows all)\n")
-    assert len(json.loads(ask("group", "history", past_group, "--json", "--limit", "0").out)["entries"]) == 5
+    assert len(json.loads(client_command("group", "history", past_group, "--json", "--limit", "0").out)["entries"]) == 5
 
 
-def test_since_omits_earlier_entries(past_group: str, ask: Tenure) -> None:
-    *before, emptied = entries_of(ask, past_group, 4)
-    recent = entries_of(ask, past_group, 1, "--since", emptied["at"])
+def test_since_omits_earlier_entries(past_group: str, client_command: Tenure) -> None:
+    *before, emptied = entries_of(client_command, past_group, 4)
+    recent = entries_of(client_command, past_group, 1, "--since", emptied["at"])
     assert recent == [entry for entry in [*before, emptied] if max(entry["at"], entry.get("ended", entry["at"])) >= emptied["at"]]
-    done = ask("group", "history", past_group, "--since", "2100-01-01")
+    done = client_command("group", "history", past_group, "--since", "2100-01-01")
     assert (done.code, done.out) == (0, f"group {past_group} has no history since 2100-01-01T00:00:00Z\n")
-    assert len(entries_of(ask, past_group, 4, "--since", "1h")) == 5
+    assert len(entries_of(client_command, past_group, 4, "--since", "1h")) == 5
 
 
 @pytest.mark.parametrize("text", ["yesterday", "12:00", "", "5"])
@@ -110,24 +110,24 @@ def test_an_invalid_time_is_refused(tenure: Tenure, text: str) -> None:
     assert "how long ago" in done.err
 
 
-def test_an_unknown_group_has_no_history(ask: Tenure) -> None:
-    done = ask("group", "history", "never")
+def test_an_unknown_group_has_no_history(client_command: Tenure) -> None:
+    done = client_command("group", "history", "never")
     assert (done.code, done.out) == (66, "")
     assert done.err == "tenure: there is no group never (tenure group list lists all groups)\n"
 
 
-def test_a_group_that_only_commits_has_no_history_entries(admin: Admin, ask: Tenure) -> None:
-    admin.topic("quiet", counts=(1,), begins={})
+def test_a_group_that_only_commits_has_no_history_entries(admin: Admin, client_command: Tenure) -> None:
+    admin.create_topic("quiet", counts=(1,), begins={})
     admin.commit("quiet", {("quiet", 0): 1})
-    done = ask("group", "history", "quiet")
+    done = client_command("group", "history", "quiet")
     assert (done.code, done.out) == (0, "group quiet has no history\n")
 
 
-def test_a_rebalance_under_way_is_shown_as_open(bootstrap: str, ask: Tenure) -> None:
+def test_a_rebalance_under_way_is_shown_as_open(bootstrap: str, client_command: Tenure) -> None:
     with group_members(bootstrap, "open", ["moves"]) as members:
         members.settle({"a": {}, "b": {}})
         members.leave("b")
-        output = wait_until(lambda: (now := ask("group", "history", "open").out) and now * ("rebalance in progress" in now))
+        output = wait_until(lambda: (now := client_command("group", "history", "open").out) and now * ("rebalance in progress" in now))
     assert "end       still in progress" in output
 
 

@@ -11,7 +11,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.cli.admin import Admin
-from tests.cli.conftest import Tenure, at
+from tests.cli.conftest import Tenure, with_bootstrap
 from tests.cli.group_history import entries_of
 from tests.cli.group_members import group_members
 from tests.running import Client, broker
@@ -25,14 +25,14 @@ def test_a_rebalance_before_a_kill_is_restored_from_records_and_moves_are_shown(
     with broker("--data", str(tmp_path), *FAST) as first:
         bootstrap = f"127.0.0.1:{first.port}"
         with Admin(first.port) as admin:
-            admin.topic("t", counts=(1, 1, 1), begins={})
+            admin.create_topic("t", counts=(1, 1, 1), begins={})
         with group_members(bootstrap, "killed", ["t"]) as members:
             members.settle({"a": {"t": [0, 1, 2]}}, static=["a"])
-            entries_of(at(bootstrap, tenure), "killed", 1)  # wait until the notes of the first rebalance are written
+            entries_of(with_bootstrap(bootstrap, tenure), "killed", 1)  # wait until the notes of the first rebalance are written
             members.settle({"a": {"t": [0]}, "b": {"t": [1, 2]}}, static=["b"])
             first.kill()  # the notes of this rebalance are still in memory
     with broker("--data", str(tmp_path), *FAST) as second:
-        ask = at(f"127.0.0.1:{second.port}", tenure)
+        ask = with_bootstrap(f"127.0.0.1:{second.port}", tenure)
         with Client(second.port) as client:
             both = [MemberIdentity("", name, None) for name in ("a", "b")]
             while (code := client.ask(LeaveGroupRequest("killed", both), 5).error_code) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

@@ -108,7 +108,7 @@ def stored(generation: int, age_ms: int) -> GroupRecord:
     return GroupRecord(generation, time.time_ns() // 1_000_000 - age_ms, value)
 
 
-def told(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Entry], bool]:
+def shown_entries(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Entry], bool]:
     monkeypatch.setattr(history, "WRITTEN_SECONDS", 0)
     reading = HistoryReader(cast(GroupLogReader, logs), None)
     entries = reading.entries_so_far() + reading.pending_entries()
@@ -117,7 +117,7 @@ def told(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Entry], bool
 
 @pytest.mark.parametrize("age_ms", [0, 2_000, -2_000])
 def test_a_record_that_is_younger_than_its_notes_may_be_is_left_out(age_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries, left_out = told(Logs(stored(1, 60_000), stored(2, age_ms)), monkeypatch)
+    entries, left_out = shown_entries(Logs(stored(1, 60_000), stored(2, age_ms)), monkeypatch)
     assert left_out
     assert [entry.to_generation for entry in entries if isinstance(entry, RebalancesMissing)] == [1]
 
@@ -128,12 +128,12 @@ def test_a_record_that_is_younger_than_its_notes_may_be_is_left_out(age_ms: int,
     ids=["old", "other-clock", "no-notes"],
 )
 def test_notes_of_other_records_are_missing(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries, left_out = told(logs, monkeypatch)
+    entries, left_out = shown_entries(logs, monkeypatch)
     assert not left_out
     assert [entry.to_generation for entry in entries if isinstance(entry, RebalancesMissing)] == [1]
 
 
 def test_a_deletion_has_no_notes_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     deleted = GroupRecord(2, time.time_ns() // 1_000_000, None)
-    entries, left_out = told(Logs(stored(1, 60_000), deleted), monkeypatch)
+    entries, left_out = shown_entries(Logs(stored(1, 60_000), deleted), monkeypatch)
     assert (len(entries), left_out) == (2, False)

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 LEADERS = {"t": (0, 1, 0), "headless": (-1,)}
 
 
-class Pair:
+class BrokerPair:
     """Two brokers. Group G, coordinated by broker 1, has committed 5 for every partition and for a deleted topic."""
 
     def __init__(self) -> None:
@@ -128,19 +128,19 @@ class Pair:
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
-    brokers = Pair()
+def pair() -> Iterator[BrokerPair]:
+    brokers = BrokerPair()
     yield brokers
     for broker in brokers.brokers:
         broker.close()
 
 
 @pytest.fixture
-def offsets(pair: Pair, tenure: Tenure) -> Tenure:
+def offsets(pair: BrokerPair, tenure: Tenure) -> Tenure:
     return lambda *arguments, stdin="": tenure("--bootstrap", pair.brokers[0].address, "--timeout", "3", "group", "offsets", *arguments, stdin=stdin)
 
 
-def test_offsets_of_many_groups_need_two_requests_per_leader_and_one_per_coordinator(pair: Pair, offsets: Tenure) -> None:
+def test_offsets_of_many_groups_need_two_requests_per_leader_and_one_per_coordinator(pair: BrokerPair, offsets: Tenure) -> None:
     result = offsets("show", "G", "H", "G", "--topic", "t")
     assert (result.code, result.err) == (0, "")
     assert [line.split() for line in result.out.splitlines()[1:4]] == [["G", "t", str(number), "5", "2", "9", "4"] for number in range(3)]
@@ -149,7 +149,7 @@ def test_offsets_of_many_groups_need_two_requests_per_leader_and_one_per_coordin
     assert pair.brokers_asked(ListOffsetsRequest) == [0, 0, 1, 1]
 
 
-def test_partitions_without_a_leader_are_shown_with_the_reason(pair: Pair, offsets: Tenure) -> None:
+def test_partitions_without_a_leader_are_shown_with_the_reason(pair: BrokerPair, offsets: Tenure) -> None:
     rows = json.loads(offsets("show", "G", "--json").out)["groups"][0]["offsets"]
     notes = {(row["topic"], row["partition"]): row["note"] for row in rows if row["note"]}
     no_topic = "there is no such topic or partition"
@@ -157,7 +157,7 @@ def test_partitions_without_a_leader_are_shown_with_the_reason(pair: Pair, offse
     assert all((row["lag"], row["latest_offset"], row["committed_offset"]) == (None, None, 5) for row in rows if row["note"])
 
 
-def test_a_moved_leader_is_found_again(pair: Pair, offsets: Tenure) -> None:
+def test_a_moved_leader_is_found_again(pair: BrokerPair, offsets: Tenure) -> None:
     pair.moved = True
     assert offsets("reset", "G", "--to-earliest", "--topic", "t").code == 0
     (commit,) = [request for request, _ in pair.brokers[1].requests if isinstance(request, OffsetCommitRequest)]
@@ -165,13 +165,13 @@ def test_a_moved_leader_is_found_again(pair: Pair, offsets: Tenure) -> None:
     assert (commit.generation_id_or_member_epoch, commit.member_id, commit.group_instance_id) == (-1, "", None)
 
 
-def test_a_partition_without_a_leader_stops_the_whole_reset(pair: Pair, offsets: Tenure) -> None:
+def test_a_partition_without_a_leader_stops_the_whole_reset(pair: BrokerPair, offsets: Tenure) -> None:
     result = offsets("reset", "G", "--to-latest", "--topic", "t", "--topic", "headless", "--timeout", "0.3")
     assert (result.code, result.err) == (75, "tenure: topic headless partition 0: no leader at the moment; try again\n")
     assert pair.brokers_asked(OffsetCommitRequest) == []
 
 
-def test_all_topics_skips_deleted_topics(pair: Pair, offsets: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_topics_skips_deleted_topics(pair: BrokerPair, offsets: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LEADERS, "headless", (1,))
     result = offsets("reset", "G", "--to-latest", "--all-topics", "--dry-run")
     assert result.code == 0
@@ -192,7 +192,7 @@ def test_all_topics_skips_deleted_topics(pair: Pair, offsets: Tenure, monkeypatc
         (69, 1, "is not a consumer group, and accepts no offsets"),
     ],
 )
-def test_refused_partitions_are_named_with_the_reason(error: int, code: int, words: str, pair: Pair, offsets: Tenure) -> None:
+def test_refused_partitions_are_named_with_the_reason(error: int, code: int, words: str, pair: BrokerPair, offsets: Tenure) -> None:
     pair.refused = {0: error, 2: error}
     result = offsets("reset", "G", "--to-latest", "--topic", "t")
     assert (result.code, result.out.splitlines()[-1]) == (code, "set 1 partition of group G")
@@ -202,7 +202,7 @@ def test_refused_partitions_are_named_with_the_reason(error: int, code: int, wor
     assert [offset["error"] is None for offset in document["offsets"]] == [False, True, False]
 
 
-def test_offsets_of_a_subscribed_topic_are_not_deleted(pair: Pair, offsets: Tenure) -> None:
+def test_offsets_of_a_subscribed_topic_are_not_deleted(pair: BrokerPair, offsets: Tenure) -> None:
     pair.refused = {1: 86}
     result = offsets("delete", "G", "--topic", "t:0-1", "--topic", "gone")
     assert result.code == 1
@@ -212,7 +212,7 @@ def test_offsets_of_a_subscribed_topic_are_not_deleted(pair: Pair, offsets: Tenu
     assert result.out.splitlines()[-1] == "deleted the offsets of 3 partitions of group G"
 
 
-def test_groups_of_other_types_are_named(pair: Pair, offsets: Tenure) -> None:
+def test_groups_of_other_types_are_named(pair: BrokerPair, offsets: Tenure) -> None:
     pair.listed = [ListedGroup("N", "share", "Stable", "Share")]
     words = "tenure: group N is a share group, which commits no offsets; use kafka-share-groups.sh\n"
     assert offsets("reset", "N", "--to-latest", "--topic", "t", "--dry-run") == (1, "", words)

@@ -16,13 +16,13 @@ TOPIC = "reset.t"
 
 @pytest.fixture(scope="module")
 def admin(admin: Admin) -> Admin:
-    admin.topic(TOPIC)
+    admin.create_topic(TOPIC)
     return admin
 
 
 @pytest.fixture
-def reset(ask: Tenure) -> Tenure:
-    return lambda *arguments, stdin="": ask("group", "offsets", "reset", *arguments, stdin=stdin)
+def reset(client_command: Tenure) -> Tenure:
+    return lambda *arguments, stdin="": client_command("group", "offsets", "reset", *arguments, stdin=stdin)
 
 
 def of(*offsets: int | None) -> Offsets:
@@ -83,7 +83,7 @@ def test_resetting_an_unknown_group_creates_it(admin: Admin, reset: Tenure) -> N
 
 
 def test_several_topics_and_partitions_add_up(admin: Admin, reset: Tenure) -> None:
-    admin.topic("reset.more", (3, 3), {})
+    admin.create_topic("reset.more", (3, 3), {})
     assert reset("reset.several", "--to-latest", "--topic", f"{TOPIC}:0", "--topic", "reset.more", "--topic", f"{TOPIC}:2").code == 0
     assert admin.committed("reset.several") == {(TOPIC, 0): 10, (TOPIC, 2): 0, ("reset.more", 0): 3, ("reset.more", 1): 3}
 
@@ -137,12 +137,12 @@ def test_exported_offsets_are_restored_from_the_file(name: str, admin: Admin, re
     assert admin.committed(group) == of(7, 9, 0)
 
 
-def test_offsets_are_restored_from_the_json_of_show(admin: Admin, reset: Tenure, ask: Tenure) -> None:
+def test_offsets_are_restored_from_the_json_of_show(admin: Admin, reset: Tenure, client_command: Tenure) -> None:
     admin.commit("reset.again", of(7, 6), epoch=0, metadata="mine")
-    before = ask("group", "offsets", "show", "reset.again", "--json").out
+    before = client_command("group", "offsets", "show", "reset.again", "--json").out
     assert reset("reset.again", "--to-latest", "--topic", TOPIC).code == 0
     assert reset("reset.again", "--from-file", "-", stdin=before).code == 0
-    after_reset = json.loads(ask("group", "offsets", "show", "reset.again", "--topic", f"{TOPIC}:0-1", "--json").out)
+    after_reset = json.loads(client_command("group", "offsets", "show", "reset.again", "--topic", f"{TOPIC}:0-1", "--json").out)
     assert after_reset == json.loads(before)
 
 

@@ -14,13 +14,13 @@ TOPIC = "show.t"
 
 @pytest.fixture(scope="module")
 def admin(admin: Admin) -> Admin:
-    admin.topic(TOPIC)
+    admin.create_topic(TOPIC)
     return admin
 
 
 @pytest.fixture
-def offsets(ask: Tenure) -> Tenure:
-    return lambda *arguments, stdin="": ask("group", "offsets", *arguments, stdin=stdin)
+def offsets(client_command: Tenure) -> Tenure:
+    return lambda *arguments, stdin="": client_command("group", "offsets", *arguments, stdin=stdin)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -105,7 +105,7 @@ def test_offsets_are_deleted_by_topic_and_by_partition(admin: Admin, offsets: Te
 
 
 def test_offsets_of_a_live_member_are_not_deleted_and_the_dry_run_reports_it(admin: Admin, offsets: Tenure) -> None:
-    admin.topic("show.other", (1,), {})
+    admin.create_topic("show.other", (1,), {})
     admin.commit("show.busy", {(TOPIC, 0): 1, ("show.other", 0): 0})
     admin.join("show.busy", TOPIC)
     words = f"{TOPIC}:0 {{}}: members of group show.busy are subscribed to the topic: stop them first, or remove them (tenure group remove-member)\n"

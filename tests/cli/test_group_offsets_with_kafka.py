@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.admin import Admin, Offsets
 from tests.cli.conftest import Tenure
-from tests.clients.java_tools import Printed, Tools, java_tools
+from tests.clients.java_tools import CommandResult, Tools, java_tools
 from tests.kafka_process import kafka
 
 pytestmark = pytest.mark.kafka
@@ -53,8 +53,8 @@ def port() -> Iterator[int]:
 @pytest.fixture(scope="module")
 def admin(port: int) -> Iterator[Admin]:
     with Admin(port) as opened:
-        opened.topic(TOPIC)
-        opened.topic(OTHER, (3,), {})
+        opened.create_topic(TOPIC)
+        opened.create_topic(OTHER, (3,), {})
         opened.commit("compared", STARTS)
         yield opened
 
@@ -83,7 +83,7 @@ def in_csv(text: str) -> Offsets:
 @pytest.mark.parametrize("form", FORMS)
 def test_the_plan_equals_that_of_kafkas_tool(form: str, scope: str, admin: Admin, theirs: object, offsets: Tenure, tmp_path: Path) -> None:
     arguments = [*FORMS[form], *SCOPES[scope]]
-    planned: Printed = theirs("--reset-offsets", "--group", "compared", *arguments, "--dry-run", "--export")  # type: ignore[operator]
+    planned: CommandResult = theirs("--reset-offsets", "--group", "compared", *arguments, "--dry-run", "--export")  # type: ignore[operator]
     ours = offsets("reset", "compared", *arguments, "--dry-run", "--export", str(tmp_path / "plan.csv"))
     assert ours.code == 0, ours.err
     expected = in_csv(planned.out)
@@ -98,7 +98,7 @@ def test_kafkas_tool_shows_the_offsets_that_were_set(new: bool, admin: Admin, th
     if not new:
         admin.commit(group, {(TOPIC, 0): 1})
     assert offsets("reset", group, "--to-offset", "5", "--topic", f"{TOPIC}:0-1", "--yes").code == 0
-    described: Printed = theirs("--describe", "--group", group)  # type: ignore[operator]
+    described: CommandResult = theirs("--describe", "--group", group)  # type: ignore[operator]
     rows = [line.split()[1:6] for line in described.out.splitlines() if line.startswith(group)]
     assert sorted(rows) == [[TOPIC, "0", "5", "10", "5"], [TOPIC, "1", "5", "10", "5"]]
     rows_shown = offsets("show", group).out.splitlines()[1:3]
@@ -110,9 +110,9 @@ def test_export_files_are_exchanged_with_kafkas_tool(admin: Admin, theirs: objec
     admin.commit("files.2", {(TOPIC, 0): 4})
     ours, both = tmp_path / "ours.csv", tmp_path / "both.csv"
     assert offsets("reset", "files", "--to-current", "--all-topics", "--export", str(ours), "--dry-run").code == 0
-    read: Printed = theirs("--reset-offsets", "--group", "files", "--from-file", ours, "--dry-run", "--export")  # type: ignore[operator]
+    read: CommandResult = theirs("--reset-offsets", "--group", "files", "--from-file", ours, "--dry-run", "--export")  # type: ignore[operator]
     assert in_csv(read.out) == {(TOPIC, 0): 3, (TOPIC, 1): 5}
-    written: Printed = theirs("--reset-offsets", "--group", "files", "--group", "files.2", "--all-topics", "--to-current", "--dry-run", "--export")  # type: ignore[operator]
+    written: CommandResult = theirs("--reset-offsets", "--group", "files", "--group", "files.2", "--all-topics", "--to-current", "--dry-run", "--export")  # type: ignore[operator]
     both.write_text(written.out)
     assert offsets("reset", "files", "--to-latest", "--all-topics").code == 0
     assert offsets("reset", "files", "--from-file", str(both)).code == 0
@@ -123,7 +123,7 @@ def test_a_group_with_members_is_refused_by_both(admin: Admin, theirs: object, o
     with Admin(port) as member:
         member.commit("live", {(TOPIC, 0): 3})
         member.join("live", TOPIC)
-        refused: Printed = theirs("--reset-offsets", "--group", "live", "--to-latest", "--topic", TOPIC, "--execute")  # type: ignore[operator]
+        refused: CommandResult = theirs("--reset-offsets", "--group", "live", "--to-latest", "--topic", TOPIC, "--execute")  # type: ignore[operator]
         assert "the current state is Stable" in refused.out + refused.err
         ours = offsets("reset", "live", "--to-latest", "--topic", TOPIC)
         assert (ours.code, ours.err) == (
@@ -138,7 +138,7 @@ def test_a_group_with_members_is_refused_by_both(admin: Admin, theirs: object, o
 def test_kafkas_tool_does_not_show_deleted_offsets(admin: Admin, theirs: object, offsets: Tenure) -> None:
     admin.commit("deleted", {(TOPIC, 0): 3, (TOPIC, 1): 5})
     assert offsets("delete", "deleted", "--topic", f"{TOPIC}:0").code == 0
-    described: Printed = theirs("--describe", "--group", "deleted")  # type: ignore[operator]
+    described: CommandResult = theirs("--describe", "--group", "deleted")  # type: ignore[operator]
     assert [line.split()[1:4] for line in described.out.splitlines() if line.startswith("deleted")] == [[TOPIC, "1", "5"]]
 
 

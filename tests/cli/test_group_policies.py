@@ -26,112 +26,112 @@ ISO_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z"
 
 @pytest.fixture(scope="module")
 def admin(admin: Admin) -> Admin:
-    admin.topic("ruled", counts=(1, 1), begins={})
+    admin.create_topic("ruled", counts=(1, 1), begins={})
     return admin
 
 
-def shown_policies(ask: Tenure, group: str) -> Any:
-    return json.loads(ask("group", "policy", "show", group, "--json").out)
+def shown_policies(client_command: Tenure, group: str) -> Any:
+    return json.loads(client_command("group", "policy", "show", group, "--json").out)
 
 
-def own_values(ask: Tenure, group: str) -> dict[str, str]:
-    return {policy["name"]: policy["value"] for policy in shown_policies(ask, group)["policies"]}
+def own_values(client_command: Tenure, group: str) -> dict[str, str]:
+    return {policy["name"]: policy["value"] for policy in shown_policies(client_command, group)["policies"]}
 
 
-def test_policies_are_set_shown_listed_and_unset(ask: Tenure) -> None:
-    done = ask("group", "policy", "set", "kept", f"{TIMEOUT}=60000", "subscription.change=rebalance")
+def test_policies_are_set_shown_listed_and_unset(client_command: Tenure) -> None:
+    done = client_command("group", "policy", "set", "kept", f"{TIMEOUT}=60000", "subscription.change=rebalance")
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [f"group kept: {TIMEOUT} is 60000", "group kept: subscription.change is rebalance"]
-    lines = ask("group", "policy", "show", "kept").out.splitlines()
+    lines = client_command("group", "policy", "show", "kept").out.splitlines()
     assert [line.split() for line in lines] == [
         ["POLICY", "VALUE", "FROM"],
         [TIMEOUT, "60000", "group"],
         ["subscription.change", "rebalance", "group"],
     ]
-    assert ["kept", TIMEOUT, "60000"] in [line.split() for line in ask("group", "policy", "list").out.splitlines()]
-    assert ask("group", "policy", "unset", "kept", TIMEOUT).out == f"group kept: {TIMEOUT} is unset\n"
-    assert own_values(ask, "kept") == {"subscription.change": "rebalance"}
-    assert ask("group", "policy", "unset", "kept", "--all").code == 0
-    assert ask("group", "policy", "show", "kept").out == "group kept has no policies\n"
-    assert "kept" not in ask("group", "policy", "list").out
+    assert ["kept", TIMEOUT, "60000"] in [line.split() for line in client_command("group", "policy", "list").out.splitlines()]
+    assert client_command("group", "policy", "unset", "kept", TIMEOUT).out == f"group kept: {TIMEOUT} is unset\n"
+    assert own_values(client_command, "kept") == {"subscription.change": "rebalance"}
+    assert client_command("group", "policy", "unset", "kept", "--all").code == 0
+    assert client_command("group", "policy", "show", "kept").out == "group kept has no policies\n"
+    assert "kept" not in client_command("group", "policy", "list").out
 
 
-def test_an_already_set_policy_is_left_unchanged(ask: Tenure) -> None:
-    ask("group", "policy", "set", "same", f"{TIMEOUT}=60000")
-    assert ask("group", "policy", "set", "same", f"{TIMEOUT}=60000").out == "same: every policy has this value already\n"
-    assert ask("group", "policy", "unset", "same", "pending.release").out == "group same: pending.release is not set\n"
-    done = ask("group", "policy", "unset", "unruled", "--all")
+def test_an_already_set_policy_is_left_unchanged(client_command: Tenure) -> None:
+    client_command("group", "policy", "set", "same", f"{TIMEOUT}=60000")
+    assert client_command("group", "policy", "set", "same", f"{TIMEOUT}=60000").out == "same: every policy has this value already\n"
+    assert client_command("group", "policy", "unset", "same", "pending.release").out == "group same: pending.release is not set\n"
+    done = client_command("group", "policy", "unset", "unruled", "--all")
     assert (done.code, done.out) == (0, "group unruled has no policies\n")
 
 
-def test_names_that_are_not_in_the_list_of_instances_are_not_reported_as_removed(ask: Tenure) -> None:
+def test_names_that_are_not_in_the_list_of_instances_are_not_reported_as_removed(client_command: Tenure) -> None:
     removing = ("group", "policy", "set", "listed", "--remove-instances")
-    done = ask(*removing, "w-9")
+    done = client_command(*removing, "w-9")
     assert (done.code, done.out) == (0, "group listed: not in instance.ids: w-9\n")
-    ask("group", "policy", "set", "listed", "instance.ids=w-[1-3]", "roster.timeout.ms=60000", "roster.strict=true")
-    assert ask(*removing, "w-3,w-9").out.splitlines() == ["group listed: removed from instance.ids: w-3", "group listed: not in instance.ids: w-9"]
-    assert ask("group", "policy", "set", "listed", "--add-instances", "w-1").out == "group listed: already in instance.ids: w-1\n"
-    assert own_values(ask, "listed")["instance.ids"] == "w-1,w-2"
+    client_command("group", "policy", "set", "listed", "instance.ids=w-[1-3]", "roster.timeout.ms=60000", "roster.strict=true")
+    assert client_command(*removing, "w-3,w-9").out.splitlines() == ["group listed: removed from instance.ids: w-3", "group listed: not in instance.ids: w-9"]
+    assert client_command("group", "policy", "set", "listed", "--add-instances", "w-1").out == "group listed: already in instance.ids: w-1\n"
+    assert own_values(client_command, "listed")["instance.ids"] == "w-1,w-2"
 
 
-def test_a_repeated_name_is_set_once_and_reported(ask: Tenure) -> None:
+def test_a_repeated_name_is_set_once_and_reported(client_command: Tenure) -> None:
     setting = ("group", "policy", "set", "twice")
-    assert ask(*setting, "instance.ids=a-1,b,a-1").out.splitlines() == [
+    assert client_command(*setting, "instance.ids=a-1,b,a-1").out.splitlines() == [
         "group twice: instance.ids is a-1,b",
         "group twice: more than once in instance.ids, and stored once: a-1",
     ]
-    assert own_values(ask, "twice") == {"instance.ids": "a-1,b"}
-    assert ask(*setting, "instance.ids=a-1,b,a-1").out == "twice: every policy has this value already\n"
-    assert ask(*setting, "--add-instances", "c,c").out == "group twice: added to instance.ids: c\n"
+    assert own_values(client_command, "twice") == {"instance.ids": "a-1,b"}
+    assert client_command(*setting, "instance.ids=a-1,b,a-1").out == "twice: every policy has this value already\n"
+    assert client_command(*setting, "--add-instances", "c,c").out == "group twice: added to instance.ids: c\n"
 
 
-def test_a_refused_policy_change_names_the_remedy_and_changes_nothing(ask: Tenure) -> None:
-    done = ask("group", "policy", "set", "wrong", f"{TIMEOUT}=5")
+def test_a_refused_policy_change_names_the_remedy_and_changes_nothing(client_command: Tenure) -> None:
+    done = client_command("group", "policy", "set", "wrong", f"{TIMEOUT}=5")
     assert done.code == 1
     assert "write milliseconds from 1000" in done.err
-    assert own_values(ask, "wrong") == {}
-    ask("group", "policy", "set", "wrong", f"{TIMEOUT}=60000")
+    assert own_values(client_command, "wrong") == {}
+    client_command("group", "policy", "set", "wrong", f"{TIMEOUT}=60000")
     for change in (("set", "wrong", "nosuch=1"), ("unset", "wrong", "nosuch"), ("unset", "wrong", TIMEOUT, "nosuch")):
-        done = ask("group", "policy", *change)
+        done = client_command("group", "policy", *change)
         assert (done.code, done.out) == (1, "")
         assert "nosuch: there is no such policy; the policies of a group are registration.timeout.ms," in done.err
-    assert own_values(ask, "wrong") == {TIMEOUT: "60000"}
+    assert own_values(client_command, "wrong") == {TIMEOUT: "60000"}
 
 
 @pytest.mark.parametrize(
     "arguments",
     [("set", "g"), ("set", "g", "a=1", "a=2"), ("set", "g", "instance.ids=a", "--add-instances", "b"), ("unset", "g"), ("unset", "g", "a", "--all")],
 )
-def test_an_empty_or_contradictory_policy_command_line_is_refused(ask: Tenure, arguments: tuple[str, ...]) -> None:
-    assert ask("group", "policy", *arguments).code == 64
+def test_an_empty_or_contradictory_policy_command_line_is_refused(client_command: Tenure, arguments: tuple[str, ...]) -> None:
+    assert client_command("group", "policy", *arguments).code == 64
 
 
-def test_a_dry_run_shows_the_effect_on_members_and_changes_nothing(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_a_dry_run_shows_the_effect_on_members_and_changes_nothing(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
     with group_members(bootstrap, "dryly", ["ruled"]) as members:
         members.settle({"a": {"ruled": [0]}, "b": {"ruled": [1]}}, static=["a"])
-        done = ask("group", "policy", "set", "dryly", f"{TIMEOUT}=60000", "--dry-run")
+        done = client_command("group", "policy", "set", "dryly", f"{TIMEOUT}=60000", "--dry-run")
         assert done.out.splitlines() == [
             "1 static member would keep its partitions for up to 1 min 0 s after the session ended",
             "1 dynamic member would be removed at the end of the session, as now",
             "dry run: nothing was changed",
         ]
-        planned = ask("group", "rebalance", "dryly", "--reason", "why not", "--dry-run", "--json")
+        planned = client_command("group", "rebalance", "dryly", "--reason", "why not", "--dry-run", "--json")
         assert json.loads(planned.out)["messages"][0] == "2 members would rejoin once; no member would be removed"
-        assert own_values(ask, "dryly") == {}
+        assert own_values(client_command, "dryly") == {}
         assert members.heartbeat("a") == 0
 
 
-def test_a_requested_rebalance_makes_all_members_rejoin_and_shows_in_the_history(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_a_requested_rebalance_makes_all_members_rejoin_and_shows_in_the_history(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
     placed = {"a": {"ruled": [0]}, "b": {"ruled": [1]}}
     with group_members(bootstrap, "asked", ["ruled"]) as members:
         members.settle(placed, static=["a"])
         for _ in range(2):  # the second time with the same reason also causes a rebalance
-            done = ask("group", "rebalance", "asked", "--reason", "moved racks")
+            done = client_command("group", "rebalance", "asked", "--reason", "moved racks")
             assert (done.code, done.out) == (0, "group asked rebalances: moved racks\n")
             assert members.heartbeat("a") == REBALANCE_IN_PROGRESS
             members.settle(placed, static=["a"])
-        assert own_values(ask, "asked") == {"rebalance.request": "moved racks"}
-    entries = entries_of(ask, "asked", 3)
+        assert own_values(client_command, "asked") == {"rebalance.request": "moved racks"}
+    entries = entries_of(client_command, "asked", 3)
     assert "moved racks" in json.dumps(entries[-1])
 
 
@@ -185,65 +185,65 @@ def test_the_status_of_policies_has_iso_times_in_json() -> None:
     assert readable_status(cut_off) == "c since 2026-11-27T08:29:21Z, a-very-long-na..."
 
 
-def test_the_effect_of_a_shorter_strict_list_is_a_rebalance_only_without_enough_standbys(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_the_effect_of_a_shorter_strict_list_is_a_rebalance_only_without_enough_standbys(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
     def removal_of(names: str) -> list[str]:
-        return ask("group", "policy", "set", "shorter", "--remove-instances", names, "--dry-run").out.splitlines()[:-1]
+        return client_command("group", "policy", "set", "shorter", "--remove-instances", names, "--dry-run").out.splitlines()[:-1]
 
-    assert ask("group", "policy", "set", "shorter", "target.group.size=2", "roster.strict=true", "instance.ids=a,b,c").code == 0
+    assert client_command("group", "policy", "set", "shorter", "target.group.size=2", "roster.strict=true", "instance.ids=a,b,c").code == 0
     with group_members(bootstrap, "shorter", ["ruled"]) as members:
         members.settle({"a": {"ruled": [0]}, "b": {"ruled": [1]}}, static=["a", "b"])
         members.add_standby("c")
-        refused = ask("group", "policy", "set", "shorter", "--remove-instances", "a,b", "--dry-run")  # the list would be shorter than the target
+        refused = client_command("group", "policy", "set", "shorter", "--remove-instances", "a,b", "--dry-run")  # the list would be shorter than the target
         assert (refused.code, refused.out) == (1, "")
         assert removal_of("c") == ["1 member would be removed without a rebalance, because it is not on the list: c"]
         assert removal_of("a") == ["1 member would be removed without a rebalance, because it is not on the list: a", "1 standby would take the seat of a: c"]
-        assert ask("group", "policy", "set", "shorter", "--remove-instances", "a").code == 0
+        assert client_command("group", "policy", "set", "shorter", "--remove-instances", "a").code == 0
         assert members.heartbeat("b") == 0  # no rebalance
         assert members.rejoin("c") == assignment({"ruled": [0]})
-        assert ask("group", "policy", "set", "shorter", "target.group.size=1").code == 0
+        assert client_command("group", "policy", "set", "shorter", "target.group.size=1").code == 0
     group = group_of("a", "b", "s")
     strict = {"instance.ids": "s,x", "roster.strict": "true", "target.group.size": "2"}
     assert "2 members would be removed in one rebalance" in effects(group, {}, strict, {"standby": "s since 7"}, False)[1]
     assert "3 members would be removed in one rebalance" in effects(group, {}, strict | {"instance.ids": "x,y"}, {"standby": "s since 7"}, False)[1]
 
 
-def test_an_away_member_is_shown_with_the_time_since_when(admin: Admin, bootstrap: str, ask: Tenure) -> None:
-    ask("group", "policy", "set", "absent", f"{TIMEOUT}=600000")
+def test_an_away_member_is_shown_with_the_time_since_when(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
+    client_command("group", "policy", "set", "absent", f"{TIMEOUT}=600000")
     with group_members(bootstrap, "absent", ["ruled"]) as members:
         members.settle({"a": {"ruled": [0, 1]}}, static=["a"], session_ms=150)
-        wait_until(lambda: shown_policies(ask, "absent")["status"])
+        wait_until(lambda: shown_policies(client_command, "absent")["status"])
         for command in ("describe", "members", "policy show"):
-            assert re.search(r"^away: a since \d{4}-\d\d-\d\dT", ask("group", *command.split(), "absent").out, re.MULTILINE)
-        (described,) = json.loads(ask("group", "describe", "absent", "--json").out)["groups"]
+            assert re.search(r"^away: a since \d{4}-\d\d-\d\dT", client_command("group", *command.split(), "absent").out, re.MULTILINE)
+        (described,) = json.loads(client_command("group", "describe", "absent", "--json").out)["groups"]
         (away,) = described["policy_status"]["away"]
         assert (away["member"], described["policy_status"].keys()) == ("a", {"away"})
         assert re.fullmatch(ISO_TIME, away["since"])
-        assert json.loads(ask("group", "members", "absent", "--json").out)["policy_status"] == {"away": [away]}
-        assert shown_policies(ask, "absent")["status"] == {"away": [away]}
-        assert f": a since {away['since']}\n" in ask("group", "policy", "unset", "absent", TIMEOUT, "--dry-run").out
+        assert json.loads(client_command("group", "members", "absent", "--json").out)["policy_status"] == {"away": [away]}
+        assert shown_policies(client_command, "absent")["status"] == {"away": [away]}
+        assert f": a since {away['since']}\n" in client_command("group", "policy", "unset", "absent", TIMEOUT, "--dry-run").out
         assert members.heartbeat("a") == 0
-        assert shown_policies(ask, "absent")["status"] == {}
-        assert "away" not in ask("group", "describe", "absent").out
+        assert shown_policies(client_command, "absent")["status"] == {}
+        assert "away" not in client_command("group", "describe", "absent").out
 
 
-def test_standbys_and_the_take_over_of_a_seat_are_shown(admin: Admin, bootstrap: str, ask: Tenure) -> None:
-    ask("group", "policy", "set", "manned", "target.group.size=1")
+def test_standbys_and_the_take_over_of_a_seat_are_shown(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
+    client_command("group", "policy", "set", "manned", "target.group.size=1")
     with group_members(bootstrap, "manned", ["ruled"]) as members:
         members.settle({"a": {"ruled": [0, 1]}}, static=["a"])
         members.add_standby("b")
         members.add_standby("c")
         for command in ("describe", "members", "policy show"):
-            assert re.search(r"^standby: b since \d{4}-\d\d-\d\dT\S+, c since ", ask("group", *command.split(), "manned").out, re.MULTILINE)
+            assert re.search(r"^standby: b since \d{4}-\d\d-\d\dT\S+, c since ", client_command("group", *command.split(), "manned").out, re.MULTILINE)
         members.leave("a")
         for command in ("describe", "members", "policy show"):
-            assert re.search(r"^takeover: b for a since \d{4}-\d\d-\d\dT", ask("group", *command.split(), "manned").out, re.MULTILINE)
+            assert re.search(r"^takeover: b for a since \d{4}-\d\d-\d\dT", client_command("group", *command.split(), "manned").out, re.MULTILINE)
         assert members.must_rejoin("b")
         assert members.rejoin("b") == assignment({"ruled": [0, 1]})
-        (described,) = json.loads(ask("group", "describe", "manned", "--json").out)["groups"]
+        (described,) = json.loads(client_command("group", "describe", "manned", "--json").out)["groups"]
         assert described["policy_status"].keys() == {"standby"}
-        wait_until(lambda: "b reads the partitions of the seat of a" in ask("group", "history", "manned").out)
-    output = ask("group", "history", "manned").out
+        wait_until(lambda: "b reads the partitions of the seat of a" in client_command("group", "history", "manned").out)
+    output = client_command("group", "history", "manned").out
     assert "the standby b took the seat of a, without a rebalance" in output
     assert "c is a standby" in output
-    kinds = [entry["kind"] for entry in json.loads(ask("group", "history", "manned", "--json").out)["entries"]]
+    kinds = [entry["kind"] for entry in json.loads(client_command("group", "history", "manned", "--json").out)["entries"]]
     assert kinds.count("rebalance") == 1

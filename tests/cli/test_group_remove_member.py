@@ -27,19 +27,19 @@ FENCED, UNKNOWN = 82, 25
 
 @pytest.fixture(scope="module")
 def admin(admin: Admin) -> Admin:
-    admin.topic("removed", counts=(1, 1, 1, 1), begins={})
+    admin.create_topic("removed", counts=(1, 1, 1, 1), begins={})
     return admin
 
 
-def members_of(ask: Tenure, group: str) -> list[str]:
-    described = json.loads(ask("group", "members", group, "--json").out)
+def members_of(client_command: Tenure, group: str) -> list[str]:
+    described = json.loads(client_command("group", "members", group, "--json").out)
     return sorted(member["instance_id"] or member["member_id"] for member in described["members"])
 
 
-def test_a_dry_run_of_a_removal_shows_its_effect_and_changes_nothing(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_a_dry_run_of_a_removal_shows_its_effect_and_changes_nothing(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
     with group_members(bootstrap, "dry", ["removed"]) as members:
         members.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
-        done = ask("group", "remove-member", "dry", "--instance", "b", "--dry-run")
+        done = client_command("group", "remove-member", "dry", "--instance", "b", "--dry-run")
         assert done.code == 0
         lines = done.out.splitlines()
         assert lines[0] == "leaving group dry (state Stable):"
@@ -51,12 +51,12 @@ def test_a_dry_run_of_a_removal_shows_its_effect_and_changes_nothing(admin: Admi
             "a static member whose process still runs joins again with its instance id: stop it first",
             "dry run: nothing was changed",
         ]
-        assert members_of(ask, "dry") == ["a", "b"]
+        assert members_of(client_command, "dry") == ["a", "b"]
         assert members.heartbeat("a") == 0
 
 
-def test_a_removal_that_standbys_absorb_is_predicted_without_a_rebalance(admin: Admin, bootstrap: str, ask: Tenure) -> None:
-    assert ask("group", "policy", "set", "spared", "target.group.size=2").code == 0
+def test_a_removal_that_standbys_absorb_is_predicted_without_a_rebalance(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
+    assert client_command("group", "policy", "set", "spared", "target.group.size=2").code == 0
     with group_members(bootstrap, "spared", ["removed"]) as members:
         members.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
         members.add_standby("c")
@@ -65,17 +65,17 @@ def test_a_removal_that_standbys_absorb_is_predicted_without_a_rebalance(admin: 
         removing = ("group", "remove-member", "spared", "--instance")
         rejoins = "a static member whose process still runs joins again with its instance id, as a standby: stop it first"
         no_rebalance = ["no rebalance: d is a standby", "no partitions move", rejoins]
-        assert ask(*removing, "d", "--dry-run").out.splitlines()[3:-1] == no_rebalance
-        assert ask(*removing, "d").out.splitlines()[3:] == [*no_rebalance, "removed d from group spared: it has 3 members now (state Stable)"]
+        assert client_command(*removing, "d", "--dry-run").out.splitlines()[3:-1] == no_rebalance
+        assert client_command(*removing, "d").out.splitlines()[3:] == [*no_rebalance, "removed d from group spared: it has 3 members now (state Stable)"]
         take_over = ["no rebalance: the standby c takes the seat of a", "2 partitions will move:", "  removed 0,1: from a to c", rejoins]
-        assert ask(*removing, "a", "--dry-run").out.splitlines()[3:-1] == take_over
-        document = json.loads(ask(*removing, "a", "--json").out)
+        assert client_command(*removing, "a", "--dry-run").out.splitlines()[3:-1] == take_over
+        document = json.loads(client_command(*removing, "a", "--json").out)
         assert (document["rebalances"], document["all_partitions_stop"], document["state_after"]) == (False, False, "Stable")
         assert [(move["from"], move["to"]) for move in document["moves"]] == [("a", "c"), ("a", "c")]
         assert members.heartbeat("b") == 0  # no rebalance
         assert members.rejoin("c") == assignment({"removed": [0, 1]})
         assert members.generation == generation
-        last = ask(*removing, "c", "--dry-run").out.splitlines()[3:]
+        last = client_command(*removing, "c", "--dry-run").out.splitlines()[3:]
         assert last[0] == "a rebalance follows: the 1 member that stays will stop reading until it ends (range reassigns everything)"
 
 
@@ -100,38 +100,38 @@ def test_a_dynamic_member_that_a_standby_replaces_rejoins_as_a_standby() -> None
     ]
 
 
-def test_a_seat_is_removed_by_its_instance_id_with_the_reason(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_a_seat_is_removed_by_its_instance_id_with_the_reason(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
     with group_members(bootstrap, "seat", ["removed"]) as members:
         members.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
-        done = ask("group", "remove-member", "seat", "--instance", "b", "--reason", "scaled in")
+        done = client_command("group", "remove-member", "seat", "--instance", "b", "--reason", "scaled in")
         assert (done.code, done.err) == (0, "")
         assert done.out.splitlines()[-1] == "removed b from group seat: it rebalances now"
         assert members.heartbeat("b") == UNKNOWN
-        assert members_of(ask, "seat") == ["a"]
+        assert members_of(client_command, "seat") == ["a"]
         del members.ids["b"]
         members.settle({"a": {"removed": [0, 1, 2, 3]}})
-    entries = entries_of(ask, "seat", 2)
+    entries = entries_of(client_command, "seat", 2)
     assert (entries[-1]["cause"], entries[-1]["gone"][0]["reason"]) == ("admin_removed", "scaled in")
 
 
-def test_a_member_is_removed_by_its_id_and_all_of_them(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_a_member_is_removed_by_its_id_and_all_of_them(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
     with group_members(bootstrap, "all", ["removed"]) as members:
         members.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {}}, static=["a"])
-        removal = ask("group", "remove-member", "all", "--member", members.ids["b"], "--json")
+        removal = client_command("group", "remove-member", "all", "--member", members.ids["b"], "--json")
         document = json.loads(removal.out)
         assert [(removed_member["member_id"], removed_member["error"]) for removed_member in document["removed"]] == [(members.ids["b"], None)]
         assert (document["rebalances"], document["members_left"], document["dry_run"]) == (True, 2, False)
-        remaining_removal = ask("group", "remove-member", "all", "--all")
+        remaining_removal = client_command("group", "remove-member", "all", "--all")
         assert remaining_removal.out.splitlines()[-1] == "removed 2 members from group all: it is empty now"
-        assert members_of(ask, "all") == []
-        repeated = ask("group", "remove-member", "all", "--all")
+        assert members_of(client_command, "all") == []
+        repeated = client_command("group", "remove-member", "all", "--all")
         assert (repeated.code, repeated.out) == (0, "group all has no members: nothing was changed\n")
 
 
-def test_an_unknown_member_stops_the_whole_removal(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_an_unknown_member_stops_the_whole_removal(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
     with group_members(bootstrap, "halves", ["removed"]) as members:
         members.settle({"b": {"removed": [1]}, "a": {"removed": [0]}}, static=["b", "a"])
-        done = ask("group", "remove-member", "halves", "--instance", "a", "--instance", "z", "--member", "y")
+        done = client_command("group", "remove-member", "halves", "--instance", "a", "--instance", "z", "--member", "y")
         assert (done.code, done.out) == (66, "")
         assert done.err == "tenure: group halves has no instance z and no member y; it has a and b; nothing was changed\n"
         assert members.heartbeat("a") == 0
@@ -144,15 +144,15 @@ def test_remove_member_requires_a_selection_of_members(tenure: Tenure, words: tu
     assert "--instance ID" in done.err
 
 
-def test_removal_from_a_missing_group_is_refused(ask: Tenure) -> None:
-    done = ask("group", "remove-member", "nope", "--all")
+def test_removal_from_a_missing_group_is_refused(client_command: Tenure) -> None:
+    done = client_command("group", "remove-member", "nope", "--all")
     assert (done.code, done.err) == (66, "tenure: there is no group nope (tenure group list lists all groups)\n")
 
 
-def test_a_running_dynamic_member_is_expected_to_rejoin(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_a_running_dynamic_member_is_expected_to_rejoin(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
     with group_members(bootstrap, "dynamic", ["removed"], protocol="cooperative-sticky") as members:
         members.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {"removed": [2, 3]}})
-        done = ask("group", "remove-member", "dynamic", "--member", members.ids["c"], "--dry-run")
+        done = client_command("group", "remove-member", "dynamic", "--member", members.ids["c"], "--dry-run")
     assert "a rebalance follows: the 2 members that stay will keep their partitions and continue reading (cooperative-sticky)" in done.out
     assert "removed 2,3: from c" in done.out
     assert "to others, as the group's leader decides" in done.out
@@ -185,9 +185,9 @@ def test_a_removal_is_confirmed_on_a_terminal(admin: Admin, bootstrap: str) -> N
 # delete
 
 
-def test_a_dry_run_of_a_deletion_shows_lost_offsets_and_changes_nothing(admin: Admin, ask: Tenure) -> None:
+def test_a_dry_run_of_a_deletion_shows_lost_offsets_and_changes_nothing(admin: Admin, client_command: Tenure) -> None:
     admin.commit("lost", {("removed", 0): 1, ("removed", 1): 0})
-    done = ask("group", "delete", "lost", "--dry-run")
+    done = client_command("group", "delete", "lost", "--dry-run")
     assert done.code == 0
     assert [line.split() for line in done.out.splitlines()[1:4]] == [
         ["GROUP", "TOPIC", "PARTITION", "COMMITTED"],
@@ -198,16 +198,16 @@ def test_a_dry_run_of_a_deletion_shows_lost_offsets_and_changes_nothing(admin: A
     assert admin.committed("lost") == {("removed", 0): 1, ("removed", 1): 0}
 
 
-def test_no_group_is_deleted_if_any_named_group_cannot_be(admin: Admin, ask: Tenure) -> None:
+def test_no_group_is_deleted_if_any_named_group_cannot_be(admin: Admin, client_command: Tenure) -> None:
     admin.commit("gone-1", {("removed", 0): 1})
     admin.commit("gone-2", {("removed", 0): 1})
-    done = ask("group", "delete", "gone-1", "nope", "gone-2")
+    done = client_command("group", "delete", "gone-1", "nope", "gone-2")
     assert (done.code, done.out) == (66, "nothing was deleted\n")
     assert done.err == "tenure: there is no group nope (tenure group list lists all groups)\n"
     assert admin.committed("gone-1") == {("removed", 0): 1}
-    result = ask("group", "delete", "gone-1", "nope", "gone-2", "--dry-run")
+    result = client_command("group", "delete", "gone-1", "nope", "gone-2", "--dry-run")
     assert (result.code, result.out) == (66, "dry run: nothing would be deleted\n")
-    result = ask("group", "delete", "gone-1", "nope", "--json")
+    result = client_command("group", "delete", "gone-1", "nope", "--json")
     error = {
         "code": "unknown-group",
         "message": "there is no group nope (tenure group list lists all groups)",
@@ -222,23 +222,23 @@ def test_no_group_is_deleted_if_any_named_group_cannot_be(admin: Admin, ask: Ten
         ],
         "error": error,
     }
-    done = ask("group", "delete", "gone-1", "gone-2")
+    done = client_command("group", "delete", "gone-1", "gone-2")
     assert (done.code, done.out.splitlines()[-1]) == (0, "deleted 2 groups")
     assert admin.committed("gone-1") == {}
-    assert ask("group", "delete", "gone-2").code == 66
+    assert client_command("group", "delete", "gone-2").code == 66
 
 
-def test_a_group_with_members_is_not_deleted_and_the_remedy_is_named(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_a_group_with_members_is_not_deleted_and_the_remedy_is_named(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
     with group_members(bootstrap, "busy", ["removed"]) as members:
         members.settle({"a": {"removed": [0]}}, static=["a"])
         for words in ((), ("--dry-run",)):
-            done = ask("group", "delete", "busy", *words)
+            done = client_command("group", "delete", "busy", *words)
             assert (done.code, done.out) == (1, "")
             assert done.err == "tenure: group busy has 1 member: stop it first, or remove it (tenure group remove-member busy --all)\n"
-    assert ask("group", "remove-member", "busy", "--all").code == 0
-    done = ask("group", "delete", "busy", "--json")
+    assert client_command("group", "remove-member", "busy", "--all").code == 0
+    done = client_command("group", "delete", "busy", "--json")
     assert json.loads(done.out) == {"dry_run": False, "groups": [{"group": "busy", "error": None, "offsets": [], "deleted": True}]}
-    assert ask("group", "describe", "busy").code == 66
+    assert client_command("group", "describe", "busy").code == 66
 
 
 def test_removing_the_old_id_of_a_restarted_member_keeps_its_seat(admin: Admin, bootstrap: str, tenure: Tenure) -> None:
@@ -255,7 +255,7 @@ def test_removing_the_old_id_of_a_restarted_member_keeps_its_seat(admin: Admin, 
         assert members.heartbeat("b") == UNKNOWN
 
 
-def test_a_removal_reports_the_state_after_it(admin: Admin, bootstrap: str, ask: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_reports_the_state_after_it(admin: Admin, bootstrap: str, client_command: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
     with group_members(bootstrap, "late", ["removed"]) as members:
         members.settle({"a": {"removed": [0, 1, 2, 3]}}, static=["a"])
 
@@ -264,9 +264,9 @@ def test_a_removal_reports_the_state_after_it(admin: Admin, bootstrap: str, ask:
             return True
 
         monkeypatch.setattr(Screen, "confirm", confirm)
-        done = ask("group", "remove-member", "late", "--all")
+        done = client_command("group", "remove-member", "late", "--all")
         assert done.out.splitlines()[-1] == "removed a from group late: it rebalances now, with c, which joined meanwhile"
         monkeypatch.undo()
-        done = ask("group", "remove-member", "late", "--all", "--json")
+        done = client_command("group", "remove-member", "late", "--all", "--json")
         result = json.loads(done.out)
         assert (result["members_left"], result["state_after"]) == (0, "Empty")

@@ -31,7 +31,7 @@ POLL_MS = 1_000  # with a shorter poll, kafka-python 3.0.12 may hang while joini
 def bootstrap() -> Iterator[str]:  # overrides the fixture of conftest.py, which starts our broker
     with kafka(group_initial_rebalance_delay_ms="0") as port:
         with Admin(port) as admin:
-            admin.topic("orders", counts=(10, 10, 10, 10), begins={})
+            admin.create_topic("orders", counts=(10, 10, 10, 10), begins={})
         yield f"127.0.0.1:{port}"
 
 
@@ -71,39 +71,39 @@ def consumers(bootstrap: str, group: str, *names: str, static: bool = True) -> I
         yield stops
 
 
-def described(ask: Tenure, group: str) -> dict[str, Any]:
-    done = ask("group", "describe", group, "--json")
+def described(client_command: Tenure, group: str) -> dict[str, Any]:
+    done = client_command("group", "describe", group, "--json")
     return dict(json.loads(done.out)["groups"][0]) if done.code == 0 else {}
 
 
-def settled(ask: Tenure, group: str, members: int) -> dict[str, Any]:
+def await_settled(client_command: Tenure, group: str, members: int) -> dict[str, Any]:
     """The group, once it has so many members, all partitions are assigned, and all offsets are committed."""
 
     def describe_settled() -> dict[str, Any] | None:
-        now = described(ask, group)
+        now = described(client_command, group)
         return now if now.get("state") == "Stable" and now["members"] == members and now["lag"] == 0 and len(now["partitions"]) == 4 else None
 
     return wait_until(describe_settled, PATIENCE_SECONDS, pause=0.2)
 
 
-def test_a_running_static_consumer_is_removed(bootstrap: str, ask: Tenure) -> None:
+def test_a_running_static_consumer_is_removed(bootstrap: str, client_command: Tenure) -> None:
     with consumers(bootstrap, "billing", "w1", "w2") as stops:
-        group = settled(ask, "billing", 2)
+        group = await_settled(client_command, "billing", 2)
         assert (group["type"], group["protocol"], group["static_members"]) == ("classic", "range", 2)
         stops["w2"]()  # a static member sends no LeaveGroup when it closes: its seat stays
-        assert described(ask, "billing")["static_members"] == 2
-        dry = ask("group", "remove-member", "billing", "--instance", "w2", "--dry-run")
+        assert described(client_command, "billing")["static_members"] == 2
+        dry = client_command("group", "remove-member", "billing", "--instance", "w2", "--dry-run")
         assert "  orders 2,3: from w2 to w1" in dry.out.splitlines()
-        done = ask("group", "remove-member", "billing", "--instance", "w2", "--reason", "scaled in")
+        done = client_command("group", "remove-member", "billing", "--instance", "w2", "--reason", "scaled in")
         assert (done.code, done.err) == (0, "")
         def taken_over() -> dict[str, Any] | None:
             """The group once all offsets are committed: a member commits partitions that it took over a moment later."""
-            now = settled(ask, "billing", 1)
+            now = await_settled(client_command, "billing", 1)
             return now if all(row["committed_offset"] is not None for row in now["partitions"]) else None
 
         after = wait_until(taken_over, 20, pause=0.2)
         assert {row["instance_id"] for row in after["partitions"]} == {"w1"}
-        repeated = ask("group", "remove-member", "billing", "--instance", "w2")
+        repeated = client_command("group", "remove-member", "billing", "--instance", "w2")
         assert (repeated.code, repeated.err) == (66, "tenure: group billing has no instance w2; it has w1; nothing was changed\n")
         theirs = run_java(
             "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
@@ -119,27 +119,27 @@ def test_a_running_static_consumer_is_removed(bootstrap: str, ask: Tenure) -> No
             for row in after["partitions"]
         ]
         assert sorted(row[1:6] for row in rows) == ours
-        refused = ask("group", "delete", "billing")
+        refused = client_command("group", "delete", "billing")
         assert (refused.code, "has 1 member" in refused.err) == (1, True)
-        listed = ask("group", "list", "--state", "stable")
+        listed = client_command("group", "list", "--state", "stable")
         assert "billing" in listed.out
-    assert ask("group", "remove-member", "billing", "--all").code == 0
-    assert ask("group", "members", "billing").out == "group billing has no members (state Empty)\n"
-    assert ask("group", "delete", "billing").code == 0
-    assert ask("group", "describe", "billing").code == 66
+    assert client_command("group", "remove-member", "billing", "--all").code == 0
+    assert client_command("group", "members", "billing").out == "group billing has no members (state Empty)\n"
+    assert client_command("group", "delete", "billing").code == 0
+    assert client_command("group", "describe", "billing").code == 66
 
 
-def test_history_of_a_kafka_directory_shows_only_stored_rebalances(bootstrap: str, ask: Tenure) -> None:
+def test_history_of_a_kafka_directory_shows_only_stored_rebalances(bootstrap: str, client_command: Tenure) -> None:
     with consumers(bootstrap, "noted", "n-1"):
-        wait_until(lambda: described(ask, "noted").get("state") == "Stable", PATIENCE_SECONDS, pause=0.2)
-        done = ask("group", "history", "noted", "--json")
+        wait_until(lambda: described(client_command, "noted").get("state") == "Stable", PATIENCE_SECONDS, pause=0.2)
+        done = client_command("group", "history", "noted", "--json")
     assert done.code == 0, done.err
     entries = json.loads(done.out)["entries"]
     assert entries
     assert {entry["kind"] for entry in entries} == {"gap"}, "only the contents of the group's record are known"
 
 
-def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, ask: Tenure) -> None:
+def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, client_command: Tenure) -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
     settings = {"bootstrap.servers": bootstrap, "group.id": "modern", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
     seated = confluent_kafka.Consumer(settings | {"group.instance.id": "seat", "client.id": "seated"})
@@ -156,15 +156,15 @@ def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, ask: Ten
     thread = threading.Thread(target=poll, daemon=True)
     thread.start()
     try:
-        group = settled(ask, "modern", 2)
+        group = await_settled(client_command, "modern", 2)
         assert (group["type"], group["protocol"], group["static_members"]) == ("consumer", "uniform", 1)
         assert isinstance(group["epoch"], int)
-        members = json.loads(ask("group", "members", "modern", "--json").out)["members"]
+        members = json.loads(client_command("group", "members", "modern", "--json").out)["members"]
         assert {member["instance_id"] for member in members} == {"seat", None}
         assert sum(len(part["partitions"]) for member in members for part in member["assigned"]) == 4
-        listed = json.loads(ask("group", "list", "--type", "consumer", "--json").out)["groups"]
+        listed = json.loads(client_command("group", "list", "--type", "consumer", "--json").out)["groups"]
         assert [(group["group"], group["members"]) for group in listed] == [("modern", 2)]
-        done = ask("group", "remove-member", "modern", "--instance", "seat")
+        done = client_command("group", "remove-member", "modern", "--instance", "seat")
         assert (done.code, done.err) == (0, "")
     finally:
         stopped.set()
@@ -173,14 +173,14 @@ def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, ask: Ten
         unrelated.close()
 
 
-def test_a_share_group_is_named_as_such(bootstrap: str, ask: Tenure) -> None:
+def test_a_share_group_is_named_as_such(bootstrap: str, client_command: Tenure) -> None:
     run_java(
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", bootstrap, "--topic", "orders", "--group", "shared",
         "--timeout-ms", "3000",
     )  # fmt: skip
-    listed = json.loads(ask("group", "list", "--type", "share", "--json").out)["groups"]
+    listed = json.loads(client_command("group", "list", "--type", "share", "--json").out)["groups"]
     assert [(group["group"], group["type"], group["members"]) for group in listed] == [("shared", "share", None)]
-    assert ", type share," in ask("group", "describe", "shared").out
+    assert ", type share," in client_command("group", "describe", "shared").out
     for words in (("members", "shared"), ("remove-member", "shared", "--all")):
-        done = ask("group", *words)
+        done = client_command("group", *words)
         assert (done.code, done.err.startswith("tenure: group shared is a share group")) == (76, True)

@@ -15,7 +15,7 @@ from cli.command_line import build_parser, subcommands
 from cli.failure import KINDS
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsResponse
-from tests.cli.conftest import Result, Tenure
+from tests.cli.conftest import CommandResult, Tenure
 from tests.cli.fake_brokers import FakeBroker
 
 pytestmark = pytest.mark.once
@@ -73,7 +73,7 @@ def line_of(name: str, word: str = "nosuch") -> list[str]:
     return [*name.split(), *positional, *NEEDED.get(name, "").split(), "--json"]
 
 
-def error_of(result: Result, code: int | None = None) -> dict[str, Any]:
+def error_of(result: CommandResult, code: int | None = None) -> dict[str, Any]:
     """The error in the output: in the only JSON document, or in the last of several JSON lines."""
     assert result.code != 0 if code is None else result.code == code, result
     try:
@@ -131,8 +131,8 @@ def of_existing() -> list[str]:
 
 
 @pytest.mark.parametrize("name", of_existing())
-def test_an_unknown_group_or_topic_is_a_json_error(ask: Tenure, name: str) -> None:
-    result = ask(*line_of(name))
+def test_an_unknown_group_or_topic_is_a_json_error(client_command: Tenure, name: str) -> None:
+    result = client_command(*line_of(name))
     if name == "group offsets reset":  # a new group, without commits, may be reset
         assert error_of(result, 66)["code"] in ("not-found", "unknown-group")
         return
@@ -142,10 +142,10 @@ def test_an_unknown_group_or_topic_is_a_json_error(ask: Tenure, name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["group describe", "group offsets show", "topic describe"])
-def test_groups_that_exist_are_printed_with_the_error(ask: Tenure, name: str) -> None:
-    assert ask("produce", "there", "--create", "--value", "v").code == 0
-    assert ask("consume", "there", "--group", "there", "--from-beginning", "--limit", "1").code == 0
-    result = ask(*name.split(), "there", "nosuch", "--json")
+def test_groups_that_exist_are_printed_with_the_error(client_command: Tenure, name: str) -> None:
+    assert client_command("produce", "there", "--create", "--value", "v").code == 0
+    assert client_command("consume", "there", "--group", "there", "--from-beginning", "--limit", "1").code == 0
+    result = client_command(*name.split(), "there", "nosuch", "--json")
     assert error_of(result, 66)["message"].count("nosuch") == 1
     assert len(json.loads(result.out)[f"{name.split()[0]}s"]) == 1
 
@@ -190,33 +190,33 @@ def test_missing_logs_are_a_json_error(tenure: Tenure, tmp_path: Path, action: s
     assert error_of(tenure("log", action, "--json", str(tmp_path / "no")), 66)["code"] == "not-found"
 
 
-def test_an_error_of_the_cluster_has_kafkas_name(ask: Tenure) -> None:
-    error = error_of(ask("topic", "create", "x", "--replication-factor", "3", "--json"), 1)
+def test_an_error_of_the_cluster_has_kafkas_name(client_command: Tenure) -> None:
+    error = error_of(client_command("topic", "create", "x", "--replication-factor", "3", "--json"), 1)
     assert error["code"] == "invalid-replication-factor"
-    assert ask("topic", "create", "twice").code == 0
-    result = ask("topic", "create", "once", "twice", "--json")
+    assert client_command("topic", "create", "twice").code == 0
+    result = client_command("topic", "create", "once", "twice", "--json")
     assert error_of(result, 1)["code"] == "topic-already-exists"
     assert [entry.get("error", {}).get("code") for entry in json.loads(result.out)["topics"]] == [None, "topic-already-exists"]
 
 
-def test_records_sent_before_an_unreadable_line_are_counted(ask: Tenure) -> None:
+def test_records_sent_before_an_unreadable_line_are_counted(client_command: Tenure) -> None:
     lines = '{"value": "a"}\nno json\n'
-    result = ask("produce", "before", "--create", "--json", stdin=lines)
+    result = client_command("produce", "before", "--create", "--json", stdin=lines)
     assert error_of(result, 65)["code"] == "damaged"
     assert json.loads(result.out)["records"] == 1
 
 
-def test_consumed_records_stay_a_line_each_before_the_error(ask: Tenure) -> None:
-    assert ask("produce", "lines", "--create", "--value", "a", "--value", "b").code == 0
-    result = ask("consume", "lines", "--json", "--from-beginning", "--no-follow")
+def test_consumed_records_stay_a_line_each_before_the_error(client_command: Tenure) -> None:
+    assert client_command("produce", "lines", "--create", "--value", "a", "--value", "b").code == 0
+    result = client_command("consume", "lines", "--json", "--from-beginning", "--no-follow")
     assert [json.loads(line)["value"] for line in result.out.splitlines()] == ["a", "b"]
-    failed = ask("consume", "lines", "nosuch", "--json", "--from-beginning", "--no-follow")
+    failed = client_command("consume", "lines", "nosuch", "--json", "--from-beginning", "--no-follow")
     assert error_of(failed, 66)["code"] == "unknown-topic"
 
 
-def test_the_last_json_line_of_a_failed_consumer_is_the_error(ask: Tenure) -> None:
-    failed = ask("consume", "nosuch", "--json").out
-    error = error_of(ask("produce", "piped", "--create", "--json", stdin=failed), 65)
+def test_the_last_json_line_of_a_failed_consumer_is_the_error(client_command: Tenure) -> None:
+    failed = client_command("consume", "nosuch", "--json").out
+    error = error_of(client_command("produce", "piped", "--create", "--json", stdin=failed), 65)
     assert "line 1" in error["message"]
     assert "does not exist" in error["message"]
 

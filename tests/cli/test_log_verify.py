@@ -23,8 +23,8 @@ from tests.cli.planted import (
     an_instance_twice,
     damaged_in_an_older_segment,
     remove_indexes,
+    sealed,
     torn_end,
-    with_checksum,
 )
 
 pytestmark = pytest.mark.once  # bytes and disks do not depend on the Python version
@@ -145,7 +145,7 @@ def test_a_compacted_log_may_have_holes(folder: Folder, command: Command) -> Non
     empty = bytearray(build([Record(9, 1, b"", b"")], base_offset=8)[:61])
     empty[8:12] = (49).to_bytes(4, "big")
     empty[57:61] = bytes(4)
-    segments[4].write_bytes(with_checksum(empty))
+    segments[4].write_bytes(sealed(empty))
     for segment in segments:
         remove_indexes(segment)
     code, problems, _ = command.problems()

@@ -32,16 +32,16 @@ Stored = Callable[[], list[dict[str, Any]]]
 
 
 @pytest.fixture
-def produce(ask: Tenure, topic: str) -> Tenure:
-    return lambda *arguments, stdin="": ask("produce", topic, *arguments, stdin=stdin)
+def produce(client_command: Tenure, topic: str) -> Tenure:
+    return lambda *arguments, stdin="": client_command("produce", topic, *arguments, stdin=stdin)
 
 
 @pytest.fixture
-def stored(ask: Tenure, topic: str) -> Stored:
+def stored(client_command: Tenure, topic: str) -> Stored:
     """Read the records of the topic, in the order of their offsets."""
 
     def read() -> list[dict[str, Any]]:
-        lines = ask("consume", topic, "--from-beginning", "--no-follow", "--json").out.splitlines()
+        lines = client_command("consume", topic, "--from-beginning", "--no-follow", "--json").out.splitlines()
         return sorted((json.loads(line) for line in lines), key=lambda record: (record["partition"], record["offset"]))
 
     return read
@@ -159,9 +159,9 @@ def test_json_lines_set_every_field(produce: Tenure, stored: Stored) -> None:
     assert (third["value"], third["offset"]) == ("plain", 2)
 
 
-def test_the_json_of_consume_can_be_produced_as_a_copy(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
+def test_the_json_of_consume_can_be_produced_as_a_copy(produce: Tenure, stored: Stored, client_command: Tenure, topic: str) -> None:
     produce("--partition", "1", stdin=b"a\n\xff\x00\n")
-    printed = ask("consume", topic, "--from-beginning", "--no-follow", "--json").out
+    printed = client_command("consume", topic, "--from-beginning", "--no-follow", "--json").out
     assert produce("--json", stdin=printed).code == 0
     before, after = stored()[:2], stored()[2:]
     assert [{**record, "offset": record["offset"] + 2} for record in before] == after
@@ -230,8 +230,8 @@ def test_an_invalid_record_is_one_error_line_with_the_written_count(
     assert len(stored()) == written
 
 
-def test_an_unknown_topic_is_named_with_the_command_to_create_it(ask: Tenure, topic: str) -> None:
-    result = ask("produce", f"{topic}s", "--value", "x")
+def test_an_unknown_topic_is_named_with_the_command_to_create_it(client_command: Tenure, topic: str) -> None:
+    result = client_command("produce", f"{topic}s", "--value", "x")
     assert result.code == 66
     assert result.err == (
         f"tenure: topic {topic}s does not exist; is it {topic}? "
@@ -239,12 +239,12 @@ def test_an_unknown_topic_is_named_with_the_command_to_create_it(ask: Tenure, to
     )
 
 
-def test_an_internal_topic_cannot_be_written(ask: Tenure) -> None:
-    result = ask("produce", "__consumer_offsets", "--value", "x")
+def test_an_internal_topic_cannot_be_written(client_command: Tenure) -> None:
+    result = client_command("produce", "__consumer_offsets", "--value", "x")
     assert (result.code, result.err) == (1, "tenure: topic __consumer_offsets is internal: clients cannot write to it; nothing was written\n")
 
 
-def test_a_too_large_record_is_not_sent_and_others_are(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
+def test_a_too_large_record_is_not_sent_and_others_are(produce: Tenure, stored: Stored, client_command: Tenure, topic: str) -> None:
     stdin = b"small\n" + b"x" * 1_200_000 + b"\nbehind\n"
     result = produce(stdin=stdin)
     assert result.code == 1
@@ -255,8 +255,8 @@ def test_a_too_large_record_is_not_sent_and_others_are(produce: Tenure, stored: 
     assert len(stored()) == 4
 
 
-def test_batches_too_large_for_the_topic_are_split(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
-    ask("topic", "alter", topic, "--set", "max.message.bytes=500")
+def test_batches_too_large_for_the_topic_are_split(produce: Tenure, stored: Stored, client_command: Tenure, topic: str) -> None:
+    client_command("topic", "alter", topic, "--set", "max.message.bytes=500")
     result = produce("--partition", "0", stdin="".join(f"{n:0100}\n" for n in range(50)))
     assert result.out == f"50 records written to {topic}: partition 0, offsets 0 to 49\n"
     assert [int(record["value"]) for record in stored()] == list(range(50))
@@ -267,8 +267,8 @@ def test_batches_too_large_for_the_topic_are_split(produce: Tenure, stored: Stor
     assert [record["value"] for record in stored()][50:] == ["short"]
 
 
-def test_a_record_refused_by_a_compacted_topic_is_named(produce: Tenure, ask: Tenure, topic: str) -> None:
-    ask("topic", "alter", topic, "--set", "cleanup.policy=compact")
+def test_a_record_refused_by_a_compacted_topic_is_named(produce: Tenure, client_command: Tenure, topic: str) -> None:
+    client_command("topic", "alter", topic, "--set", "cleanup.policy=compact")
     result = produce("--value", "no key")
     assert result.code == 1
     assert "key" in result.err
@@ -342,13 +342,13 @@ def test_sigterm_ends_producing_with_the_number_of_written_records(topic: str, b
         assert b"1 record written to" in process.stdout.read()
 
 
-def test_a_missing_topic_is_created_on_request(ask: Tenure, topic: str) -> None:
+def test_a_missing_topic_is_created_on_request(client_command: Tenure, topic: str) -> None:
     new = f"{topic}-new"
-    summary = ask("produce", new, "--create", "--dry-run", "--value", "x")
+    summary = client_command("produce", new, "--create", "--dry-run", "--value", "x")
     assert (summary.code, summary.err) == (66, f"tenure: topic {new} does not exist yet: --create would create it\n")
-    created = ask("produce", new, "--create", "--value", "x")
+    created = client_command("produce", new, "--create", "--value", "x")
     assert (created.code, created.out) == (0, f"{new} created\n1 record written to {new}: partition 0, offset 0\n")
-    repeated = ask("produce", new, "--create", "--value", "y", "--json")
+    repeated = client_command("produce", new, "--create", "--value", "y", "--json")
     assert (json.loads(repeated.out)["created"], json.loads(repeated.out)["records"]) == (False, 1)
-    refused = ask("produce", "a b", "--create", "--value", "x")
+    refused = client_command("produce", "a b", "--create", "--value", "x")
     assert refused.code != 0

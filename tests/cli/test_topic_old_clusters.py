@@ -67,7 +67,7 @@ def test_topic_commands_work_with_the_versions_of_an_old_kafka(bootstrap: str, t
 # Several brokers
 
 
-class Pair:
+class BrokerPair:
     """Two brokers. The first leads partition 0 of topic t until it replies that it does not lead any more."""
 
     def __init__(self) -> None:
@@ -123,13 +123,13 @@ class Pair:
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
-    brokers = Pair()
+def pair() -> Iterator[BrokerPair]:
+    brokers = BrokerPair()
     yield brokers
     brokers.close()
 
 
-def test_fetches_follow_moved_leaders_and_run_in_parallel(pair: Pair) -> None:
+def test_fetches_follow_moved_leaders_and_run_in_parallel(pair: BrokerPair) -> None:
     with Cluster(addresses(pair.brokers[1].address), 5) as cluster:
         fetcher = Fetcher(cluster, lambda text: None)
         fetcher.assign({("t", 0): 1, ("t", 1): 0})
@@ -137,7 +137,7 @@ def test_fetches_follow_moved_leaders_and_run_in_parallel(pair: Pair) -> None:
         fetcher.close()
 
 
-def test_a_partition_without_a_leader_does_not_delay_others(pair: Pair) -> None:
+def test_a_partition_without_a_leader_does_not_delay_others(pair: BrokerPair) -> None:
     pair.leaders[0] = -1
     with Cluster(addresses(pair.brokers[0].address), 5) as cluster:
         fetcher = Fetcher(cluster, lambda text: None)
@@ -148,7 +148,7 @@ def test_a_partition_without_a_leader_does_not_delay_others(pair: Pair) -> None:
         fetcher.close()
 
 
-def test_a_batch_is_resent_to_a_new_leader_with_its_sequence(pair: Pair) -> None:
+def test_a_batch_is_resent_to_a_new_leader_with_its_sequence(pair: BrokerPair) -> None:
     with Cluster(addresses(pair.brokers[0].address), 5) as cluster:
         sender = Sender(cluster, "t")
         sender.send([(0, Draft(1, None, b"a")), (0, Draft(2, None, b"b")), (1, Draft(3, None, b"c"))])
@@ -158,7 +158,7 @@ def test_a_batch_is_resent_to_a_new_leader_with_its_sequence(pair: Pair) -> None
 
 
 @pytest.mark.parametrize("acks", [-1, 1, 0])
-def test_consuming_continues_when_a_new_leader_takes_longer_than_one_timeout(pair: Pair, acks: int) -> None:
+def test_consuming_continues_when_a_new_leader_takes_longer_than_one_timeout(pair: BrokerPair, acks: int) -> None:
     with Cluster(addresses(pair.brokers[1].address), 0.4) as cluster:
         sender = Sender(cluster, "t", acks=acks)
         sender.send([(1, Draft(1, None, b"a"))])
@@ -172,7 +172,7 @@ def test_consuming_continues_when_a_new_leader_takes_longer_than_one_timeout(pai
     assert [broker for broker, _, _ in pair.sequences] == [1, 1]
 
 
-def test_a_single_record_is_not_waited_for_longer_than_one_timeout(pair: Pair) -> None:
+def test_a_single_record_is_not_waited_for_longer_than_one_timeout(pair: BrokerPair) -> None:
     pair.brokers[0].close()
     with Cluster(addresses(pair.brokers[1].address), 0.4) as cluster:
         began = time.monotonic()
@@ -181,7 +181,7 @@ def test_a_single_record_is_not_waited_for_longer_than_one_timeout(pair: Pair) -
         assert time.monotonic() - began < 1
 
 
-def test_a_topic_with_a_killed_leader_can_be_described(pair: Pair, tenure: Tenure) -> None:
+def test_a_topic_with_a_killed_leader_can_be_described(pair: BrokerPair, tenure: Tenure) -> None:
     pair.brokers[1].answers |= {
         ListOffsetsRequest.API_KEY: lambda request, version: ListOffsetsResponse(topics=[
             ListOffsetsTopicResponse("t", [ListOffsetsPartitionResponse(part.partition_index, offset=7 if part.timestamp == -1 else 0) for part in topic.partitions])
@@ -202,7 +202,7 @@ def test_a_topic_with_a_killed_leader_can_be_described(pair: Pair, tenure: Tenur
     ]
 
 
-def test_read_committed_stops_before_open_transactions(pair: Pair) -> None:
+def test_read_committed_stops_before_open_transactions(pair: BrokerPair) -> None:
     """Offsets 4 to 6 belong to an open transaction."""
 
     def answer(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:

@@ -25,63 +25,63 @@ def bootstrap() -> Iterator[str]:
 
 
 @pytest.fixture
-def ask(ask: Tenure) -> Tenure:
-    return lambda *arguments, stdin="": ask(*arguments, "--timeout", "30", stdin=stdin)
+def ask(client_command: Tenure) -> Tenure:
+    return lambda *arguments, stdin="": client_command(*arguments, "--timeout", "30", stdin=stdin)
 
 
-def test_topic_commands_work_against_kafka(ask: Tenure) -> None:
-    assert ask("topic", "create", "life", "--partitions", "2", "--set", "retention.ms=86400000").out == (
+def test_topic_commands_work_against_kafka(client_command: Tenure) -> None:
+    assert client_command("topic", "create", "life", "--partitions", "2", "--set", "retention.ms=86400000").out == (
         "life created: 2 partitions, replication factor 1, retention.ms=86400000\n"
     )
-    assert ask("topic", "create", "life").code == 1
-    assert ask("topic", "create", "lives", "--dry-run").out.startswith("lives would be created: 1 partition")
-    dry_run = ask("topic", "alter", "life", "--partitions", "3", "--set", "cleanup.policy=compact", "--unset", "retention.ms", "--dry-run")
+    assert client_command("topic", "create", "life").code == 1
+    assert client_command("topic", "create", "lives", "--dry-run").out.startswith("lives would be created: 1 partition")
+    dry_run = client_command("topic", "alter", "life", "--partitions", "3", "--set", "cleanup.policy=compact", "--unset", "retention.ms", "--dry-run")
     assert "  partitions: 2 -> 3\n  cleanup.policy: delete -> compact\n  retention.ms: 86400000 -> its default\n" in dry_run.out
-    assert ask("topic", "alter", "life", "--partitions", "3", "--set", "cleanup.policy=compact", "--unset", "retention.ms").code == 0
-    described = json.loads(ask("topic", "describe", "life", "--json").out)["topics"][0]
+    assert client_command("topic", "alter", "life", "--partitions", "3", "--set", "cleanup.policy=compact", "--unset", "retention.ms").code == 0
+    described = json.loads(client_command("topic", "describe", "life", "--json").out)["topics"][0]
     assert len(described["partitions"]) == 3
     assert [setting["name"] for setting in described["settings"] if setting["source"] == "topic"] == ["cleanup.policy"]
-    refused = ask("produce", "life", "--value", "no key")
+    refused = client_command("produce", "life", "--value", "no key")
     assert (refused.code, "Compacted topic cannot accept message without key" in refused.err) == (1, True), refused
-    assert ask("topic", "alter", "life", "--set", "retention.ms=soon").err.startswith("tenure: topic life: Invalid value soon")
-    assert ask("topic", "alter", "life", "--set", "x.y=1").err == "tenure: topic life: Unknown topic config name: x.y\n"
-    assert ask("produce", "life", "--key", "k", "--value", "v").code == 0
-    assert ask("consume", "life", "--group", "readers-of-life", "--from-beginning", "--no-follow").out == "v\n"
+    assert client_command("topic", "alter", "life", "--set", "retention.ms=soon").err.startswith("tenure: topic life: Invalid value soon")
+    assert client_command("topic", "alter", "life", "--set", "x.y=1").err == "tenure: topic life: Unknown topic config name: x.y\n"
+    assert client_command("produce", "life", "--key", "k", "--value", "v").code == 0
+    assert client_command("consume", "life", "--group", "readers-of-life", "--from-beginning", "--no-follow").out == "v\n"
     expected = r"3 partitions, 1 record \(\d+ B\), offsets of group readers-of-life\n"
-    assert re.fullmatch(f"life would be deleted: {expected}", ask("topic", "delete", "life", "--dry-run").out)
-    assert re.fullmatch(f"life deleted: {expected}", ask("topic", "delete", "life").out)
-    assert ask("topic", "describe", "life").code == 66
+    assert re.fullmatch(f"life would be deleted: {expected}", client_command("topic", "delete", "life", "--dry-run").out)
+    assert re.fullmatch(f"life deleted: {expected}", client_command("topic", "delete", "life").out)
+    assert client_command("topic", "describe", "life").code == 66
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_of_every_codec_are_produced_and_consumed_with_kafka(ask: Tenure, codec: str) -> None:
+def test_records_of_every_codec_are_produced_and_consumed_with_kafka(client_command: Tenure, codec: str) -> None:
     name = f"codec-{codec}"
-    ask("topic", "create", name, "--partitions", "3")
+    client_command("topic", "create", name, "--partitions", "3")
     values = [f"value {n}" for n in range(5000)]
-    sent = ask("produce", name, "--compression", codec, stdin="\n".join(values))
+    sent = client_command("produce", name, "--compression", codec, stdin="\n".join(values))
     assert sent.code == 0, sent.err
-    read = ask("consume", name, "--from-beginning", "--no-follow")
+    read = client_command("consume", name, "--from-beginning", "--no-follow")
     assert sorted(read.out.splitlines()) == sorted(values)
-    partitions = json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]["partitions"]
-    newest = ask("consume", name, "--from", "-2", "--no-follow").out.splitlines()
+    partitions = json.loads(client_command("topic", "describe", name, "--json").out)["topics"][0]["partitions"]
+    newest = client_command("consume", name, "--from", "-2", "--no-follow").out.splitlines()
     # Batches go to random partitions, so one may be empty.
     assert len(newest) == sum(min(2, partition["records"]) for partition in partitions) > 0
 
 
-def test_a_too_large_batch_is_split_until_the_too_large_record(ask: Tenure) -> None:
-    ask("topic", "create", "narrow", "--set", "max.message.bytes=500")
-    assert ask("produce", "narrow", stdin="".join(f"{n:0100}\n" for n in range(50))).out == "50 records written to narrow: partition 0, offsets 0 to 49\n"
-    refused = ask("produce", "narrow", stdin="short\n" + "x" * 600 + "\n")
+def test_a_too_large_batch_is_split_until_the_too_large_record(client_command: Tenure) -> None:
+    client_command("topic", "create", "narrow", "--set", "max.message.bytes=500")
+    assert client_command("produce", "narrow", stdin="".join(f"{n:0100}\n" for n in range(50))).out == "50 records written to narrow: partition 0, offsets 0 to 49\n"
+    refused = client_command("produce", "narrow", stdin="short\n" + "x" * 600 + "\n")
     assert refused.err.startswith("tenure: line 2: 600 bytes are more than topic narrow accepts in one record")
     assert refused.err.endswith("1 record was written before; line 2 was not\n")
 
 
-def test_members_share_a_group_on_kafka_and_a_duplicate_instance_fences_the_first(ask: Tenure, bootstrap: str, cluster: Cluster) -> None:
-    ask("topic", "create", "shared", "--partitions", "4")
+def test_members_share_a_group_on_kafka_and_a_duplicate_instance_fences_the_first(client_command: Tenure, bootstrap: str, cluster: Cluster) -> None:
+    client_command("topic", "create", "shared", "--partitions", "4")
     arguments = ("shared", "--group", "sharers", "--from-beginning", "--json", "--heartbeat", "0.1", "--timeout", "30")
     with consuming(bootstrap, *arguments) as first, consuming(bootstrap, *arguments, "--instance", "desk") as second:
         await_members(cluster, "sharers", 2)
-        assert ask("produce", "shared", "--key-separator", ":", stdin="".join(f"{n}:v\n" for n in range(200))).code == 0
+        assert client_command("produce", "shared", "--key-separator", ":", stdin="".join(f"{n}:v\n" for n in range(200))).code == 0
         await_committed(cluster, "sharers", "shared", 200)
         usurper = member(cluster, "sharers", "shared", instance_id="desk")
         with usurper._cluster:

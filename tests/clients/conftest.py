@@ -16,7 +16,7 @@ import pytest
 
 from tests.clients.each import Aiokafka, AnyClient, Confluent, Java, KafkaPython, java_probe
 from tests.clients.java_tools import Tools, java_tools
-from tests.clients.members import Host, compiled_probe, java_host
+from tests.clients.members import MemberProcess, compiled_probe, java_host
 from tests.clients.membership import Group
 from tests.oracle import kafka_jars
 
@@ -63,22 +63,22 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
         yield started
 
 
-class Probe(NamedTuple):
+class JavaMembers(NamedTuple):
     """The class path of Java members, and the JVM that they share unless they run alone."""
 
     jars: Path
     classes: Path
-    shared: Host
+    shared: MemberProcess
 
 
 @pytest.fixture(scope="session")
-def member_probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probe]:
+def member_probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaMembers]:
     jars = kafka_jars()
     if shutil.which("javac") is None:
         pytest.skip("members by Kafka's Java client need javac, which is not on PATH")
     classes = compiled_probe(jars)
     shared = java_host(jars, classes, tmp_path_factory.mktemp("member-probe") / "errors")
-    yield Probe(jars, classes, shared)
+    yield JavaMembers(jars, classes, shared)
     shared.kill()
 
 
@@ -86,9 +86,9 @@ def member_probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probe]:
 def make_group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Group]]:
     """Creates groups, each on a separate broker; groups and members end with the test."""
 
-    def jvm(alone: bool) -> Host:
-        probe: Probe = request.getfixturevalue("member_probe")
-        return java_host(probe.jars, probe.classes, tmp_path / "errors-of-java") if alone else probe.shared
+    def jvm(alone: bool) -> MemberProcess:
+        members: JavaMembers = request.getfixturevalue("member_probe")
+        return java_host(members.jars, members.classes, tmp_path / "errors-of-java") if alone else members.shared
 
     with ExitStack() as stack:
 

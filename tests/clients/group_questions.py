@@ -26,8 +26,8 @@ COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELE
 GROUP_APIS = (COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE)
 
 # A subscription of the consumer protocol to one topic.
-TO_MADE_7 = pack(">hih", 0, 1, 6) + b"made-7" + pack(">i", -1)
-KEEP = "made-7"  # with two partitions
+TOPIC_SUBSCRIPTION = pack(">hih", 0, 1, 6) + b"made-7" + pack(">i", -1)
+TOPIC = "made-7"  # with two partitions
 NO_GENERATION = -1
 
 
@@ -47,7 +47,7 @@ def join(
     instance: str | None = None,
     title: str = "",
     kind: str = "consumer",
-    offers: Any = (("range", TO_MADE_7),),
+    offers: Any = (("range", TOPIC_SUBSCRIPTION),),
     session: int = 10_000,
 ) -> Question:
     def request(ids: Ids) -> JoinGroupRequest:
@@ -173,7 +173,7 @@ def lives() -> Iterator[Question]:
             yield join(group, version, group)
         yield describe(shows, group)  # CompletingRebalance
         yield heartbeat(group, beats, group, 1)
-        yield commit(group, commits, group, 1, (KEEP, [(0, 1, "")]))
+        yield commit(group, commits, group, 1, (TOPIC, [(0, 1, "")]))
         yield sync(group, syncs, group, 1, kind="connect", title="of another type")
         yield sync(group, syncs, group, 1, protocol="sticky", title="of another protocol")
         yield sync(group, syncs, group, 2)
@@ -185,11 +185,11 @@ def lives() -> Iterator[Question]:
         yield describe(shows, group, operations=shows >= 3)
         for generation in (1, 0, 2, -1):
             yield heartbeat(group, beats, group, generation)
-            yield commit(group, commits, group, generation, (KEEP, [(0, 5, "five"), (1, 6, None)]))
+            yield commit(group, commits, group, generation, (TOPIC, [(0, 5, "five"), (1, 6, None)]))
         yield heartbeat(group, beats, "[stranger]", 1)
         yield heartbeat(group, beats, "[]", 1)
-        yield commit(group, commits, "[stranger]", 1, (KEEP, [(0, 1, "")]))
-        yield commit(group, commits, "[]", NO_GENERATION, (KEEP, [(0, 1, "")]))
+        yield commit(group, commits, "[stranger]", 1, (TOPIC, [(0, 1, "")]))
+        yield commit(group, commits, "[]", NO_GENERATION, (TOPIC, [(0, 1, "")]))
         yield join(group, version, "[stranger]")
         yield join(group, version, group, kind="connect", title="of another type")
         yield join(group, version, group, title="leader again")
@@ -205,7 +205,7 @@ def lives() -> Iterator[Question]:
         yield sync(group, syncs, group, 2)
         yield join(group, version, group, title="after it left")
         yield describe(shows, group)
-        yield fetch(max(1, version), (group, [(KEEP, (0, 1, 2)), ("nowhere", (0,))]))
+        yield fetch(max(1, version), (group, [(TOPIC, (0, 1, 2)), ("nowhere", (0,))]))
 
 
 def static_lives() -> Iterator[Question]:
@@ -220,10 +220,10 @@ def static_lives() -> Iterator[Question]:
         yield heartbeat(group, beats, group, 1)
         yield heartbeat(group, beats, "[]", 1, "i")
         yield heartbeat(group, beats, "[stranger]", 1, "i")
-        yield commit(group, commits, group, 1, (KEEP, [(0, 1, "")]), instance="i", title="with its instance")
-        yield commit(group, commits, group, 1, (KEEP, [(0, 1, "")]), instance="other", title="with another instance")
-        yield commit(group, commits, "[stranger]", 1, (KEEP, [(0, 1, "")]), instance="i", title="by a stranger with its instance")
-        yield commit(group, commits, "[]", -1, (KEEP, [(0, 1, "")]), instance="i", title="by its instance alone")
+        yield commit(group, commits, group, 1, (TOPIC, [(0, 1, "")]), instance="i", title="with its instance")
+        yield commit(group, commits, group, 1, (TOPIC, [(0, 1, "")]), instance="other", title="with another instance")
+        yield commit(group, commits, "[stranger]", 1, (TOPIC, [(0, 1, "")]), instance="i", title="by a stranger with its instance")
+        yield commit(group, commits, "[]", -1, (TOPIC, [(0, 1, "")]), instance="i", title="by its instance alone")
         yield describe(min(version - 1, 6), group)
         yield join(group, version, "[stranger]", "i")
         yield join(group, version, group, "other")
@@ -270,44 +270,44 @@ def edges_of_membership() -> Iterator[Question]:
 def commits() -> Iterator[Question]:
     for version in ranges(COMMIT):
         group, simple = f"life-{version}", f"simple-{version}"
-        yield commit(simple, version, "[]", 0, (KEEP, [(0, 1, "")]), title="no group, with a generation")
+        yield commit(simple, version, "[]", 0, (TOPIC, [(0, 1, "")]), title="no group, with a generation")
         yield commit(simple, version, "[]", 0, title="no topics")
-        yield commit(simple, version, "[]", 0, ("nowhere", [(0, 1, "")]), (KEEP, [(99, 1, ""), (-1, 1, "")]), title="nothing that is there")
-        yield commit(simple, version, "[]", 0, (KEEP, []), ("nowhere", []), title="no partitions")
-        yield commit(simple, version, "[]", -1, (KEEP, []), title="no partitions of a topic that is there")
+        yield commit(simple, version, "[]", 0, ("nowhere", [(0, 1, "")]), (TOPIC, [(99, 1, ""), (-1, 1, "")]), title="nothing that is there")
+        yield commit(simple, version, "[]", 0, (TOPIC, []), ("nowhere", []), title="no partitions")
+        yield commit(simple, version, "[]", -1, (TOPIC, []), title="no partitions of a topic that is there")
         yield commit(
             simple,
             version,
             "[]",
             -1,
-            (KEEP, [(0, 7, "seven"), (9, 1, ""), (1, -8, "\U0001f600")]),
+            (TOPIC, [(0, 7, "seven"), (9, 1, ""), (1, -8, "\U0001f600")]),
             ("nowhere", [(0, 1, "")]),
             ("made-6", [(1, 3, None)]),
             title="some that are there",
         )
-        yield commit(simple, version, "[x]", -5, (KEEP, [(0, 9, "")]), title="to a simple group, by somebody")
-        yield commit(simple, version, "[]", 3, (KEEP, [(0, 9, "")]), title="to a simple group, with a generation")
-        yield commit(simple, version, "[]", -1, (KEEP, [(0, 1, "a"), (0, 2, "b")]), (KEEP, [(0, 3, "c")]), title="one partition three times")
-        yield commit(simple, version, "[]", -1, (KEEP, [(9, 1, ""), (0, 2, "")]), (KEEP, [(1, 3, "")]), title="a topic twice, half missing")
+        yield commit(simple, version, "[x]", -5, (TOPIC, [(0, 9, "")]), title="to a simple group, by somebody")
+        yield commit(simple, version, "[]", 3, (TOPIC, [(0, 9, "")]), title="to a simple group, with a generation")
+        yield commit(simple, version, "[]", -1, (TOPIC, [(0, 1, "a"), (0, 2, "b")]), (TOPIC, [(0, 3, "c")]), title="one partition three times")
+        yield commit(simple, version, "[]", -1, (TOPIC, [(9, 1, ""), (0, 2, "")]), (TOPIC, [(1, 3, "")]), title="a topic twice, half missing")
         for size in (4096, 4097):
-            yield commit(simple, version, "[]", -1, (KEEP, [(0, 4, "m" * size), (1, 5, "")]), title=f"{size} characters of metadata")
+            yield commit(simple, version, "[]", -1, (TOPIC, [(0, 4, "m" * size), (1, 5, "")]), title=f"{size} characters of metadata")
             text = "\U0001f600" * (size // 2) + "m" * (size % 2)
-            yield commit(simple, version, "[]", -1, (KEEP, [(0, 4, text), (1, 5, "")]), title=f"metadata of {size} units")
-        yield commit(simple, version, "[]", -1, (KEEP, [(0, 4, "m" * 4097), (0, 5, "")]), title="too long, and again shorter")
-        yield commit("", version, "[]", -1, (KEEP, [(0, 4, "")]), title="no group id")
-        yield commit("", version, "[]", 0, (KEEP, [(0, 4, "")]), title="no group id, with a generation")
+            yield commit(simple, version, "[]", -1, (TOPIC, [(0, 4, text), (1, 5, "")]), title=f"metadata of {size} units")
+        yield commit(simple, version, "[]", -1, (TOPIC, [(0, 4, "m" * 4097), (0, 5, "")]), title="too long, and again shorter")
+        yield commit("", version, "[]", -1, (TOPIC, [(0, 4, "")]), title="no group id")
+        yield commit("", version, "[]", 0, (TOPIC, [(0, 4, "")]), title="no group id, with a generation")
         yield commit(simple, version, "[]", -1, ("__consumer_offsets", [(0, 1, "")]), title="an internal topic")
         if version <= 4:
-            yield commit(simple, version, "[]", -1, (KEEP, [(1, 77, "kept")]), retention=100_000, title="with a retention")
+            yield commit(simple, version, "[]", -1, (TOPIC, [(1, 77, "kept")]), retention=100_000, title="with a retention")
         if version >= 7:
-            yield commit(simple, version, "[]", -1, (KEEP, [(0, 9, "")]), instance="i", title="to a simple group, with an instance")
+            yield commit(simple, version, "[]", -1, (TOPIC, [(0, 9, "")]), instance="i", title="to a simple group, with an instance")
         yield describe(6, simple)
         yield fetch(8, (simple, None), title=f"all of {simple}")
-        yield commit(group, version, "[]", -1, (KEEP, [(0, 11, "")]), title="by a tool, to a group that was left")
+        yield commit(group, version, "[]", -1, (TOPIC, [(0, 11, "")]), title="by a tool, to a group that was left")
 
 
 def fetches() -> Iterator[Question]:
-    topics = [(KEEP, (0, 1, 5)), ("made-6", (1,)), ("nowhere", (0, -1)), ("never-seen", ())]
+    topics = [(TOPIC, (0, 1, 5)), ("made-6", (1,)), ("nowhere", (0, -1)), ("never-seen", ())]
     for version in ranges(FETCH):
         for group in ("simple-9", "simple-4", "nowhere", "", "life-9"):
             yield fetch(version, (group, topics), title=f"some of {group}")
@@ -316,18 +316,18 @@ def fetches() -> Iterator[Question]:
                 yield fetch(version, (group, None), title=f"all of {group}")
             if version >= 7:
                 yield fetch(version, (group, topics), stable=True, title=f"some of {group}, stable")
-        yield fetch(version, ("simple-9", [(KEEP, (0, 0)), (KEEP, (0,))]), title="one three times")
+        yield fetch(version, ("simple-9", [(TOPIC, (0, 0)), (TOPIC, (0,))]), title="one three times")
     for version in (8, 9):
         several = (("simple-9", topics), ("nowhere", None), ("simple-8", None), ("", topics), ("simple-9", None))
         yield fetch(version, *several, title="all of some groups and some of others")
         yield ask("fetch of no groups", OffsetFetchRequest([]), version)
     for epoch in (-1, 0, 5):
-        request = OffsetFetchRequest([OffsetFetchRequestGroup("simple-9", "somebody", epoch, [OffsetFetchRequestTopics(KEEP, [0])])])
+        request = OffsetFetchRequest([OffsetFetchRequestGroup("simple-9", "somebody", epoch, [OffsetFetchRequestTopics(TOPIC, [0])])])
         yield ask(f"fetch as a member in epoch {epoch}", request, 9)
 
 
 def offset_deletes() -> Iterator[Question]:
-    every = [(KEEP, (0, 1, 9)), ("nowhere", (0,)), ("made-6", (0, 1)), ("made-5", ())]
+    every = [(TOPIC, (0, 1, 9)), ("nowhere", (0,)), ("made-6", (0, 1)), ("made-5", ())]
     yield offset_delete("nowhere", "no such group", *every)
     yield offset_delete("", "no group id", *every)
     yield offset_delete("nowhere", "no topics")
@@ -335,16 +335,16 @@ def offset_deletes() -> Iterator[Question]:
     yield offset_delete("simple-2", "some", *every)
     yield offset_delete("simple-2", "the same again", *every)
     yield offset_delete("simple-3", "none that is there", ("nowhere", (0,)))
-    yield offset_delete("simple-3", "a topic twice", (KEEP, (0,)), (KEEP, (1,)), ("made-6", (9,)), ("made-6", (1,)))
+    yield offset_delete("simple-3", "a topic twice", (TOPIC, (0,)), (TOPIC, (1,)), ("made-6", (9,)), ("made-6", (1,)))
     yield fetch(8, ("simple-2", None), ("simple-3", None), title="all that is left")
     for group, kind in (("deleting", "consumer"), ("connecting", "connect")):
-        yield join(group, 3, kind=kind, offers=(("range", TO_MADE_7),))
-        yield offset_delete(group, "completing", (KEEP, (0,)), ("made-6", (0,)))
+        yield join(group, 3, kind=kind, offers=(("range", TOPIC_SUBSCRIPTION),))
+        yield offset_delete(group, "completing", (TOPIC, (0,)), ("made-6", (0,)))
         yield sync(group, 3, group, 1)
-        yield commit(group, 3, group, 1, (KEEP, [(0, 1, "")]), ("made-6", [(0, 1, "")]))
-        yield offset_delete(group, "stable", (KEEP, (0, 9)), ("made-6", (0, 1)), ("nowhere", (0,)))
+        yield commit(group, 3, group, 1, (TOPIC, [(0, 1, "")]), ("made-6", [(0, 1, "")]))
+        yield offset_delete(group, "stable", (TOPIC, (0, 9)), ("made-6", (0, 1)), ("nowhere", (0,)))
         yield leave(group, 2, (group, None))
-        yield offset_delete(group, "empty", (KEEP, (0,)))
+        yield offset_delete(group, "empty", (TOPIC, (0,)))
 
 
 def administration() -> Iterator[Question]:

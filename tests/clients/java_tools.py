@@ -37,7 +37,7 @@ CLASSES = {
 }
 
 
-class Printed(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -54,7 +54,7 @@ class Tools:
     def __init__(self, probe: subprocess.Popen[str]) -> None:
         self._probe = probe
 
-    def run(self, script: str, *arguments: str | int | Path, stdin: str = "") -> Printed:
+    def run(self, script: str, *arguments: str | int | Path, stdin: str = "") -> CommandResult:
         assert self._probe.stdin
         assert self._probe.stdout
         words = [CLASSES[script], stdin, *map(str, arguments)]
@@ -66,7 +66,7 @@ class Tools:
         guard.cancel()
         assert answer, f"{script} {' '.join(map(str, arguments))} did not end within {SECONDS} s, or took the JVM along"
         code, out, err = answer.rstrip("\n").split(" ")
-        return Printed(int(code), base64.b64decode(out).decode(), base64.b64decode(err).decode())
+        return CommandResult(int(code), base64.b64decode(out).decode(), base64.b64decode(err).decode())
 
 
 @contextmanager

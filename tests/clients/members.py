@@ -33,7 +33,7 @@ Event = dict[str, Any]
 TopicPartition = tuple[str, int]  # topic and partition
 
 
-class Kind(NamedTuple):
+class ClientKind(NamedTuple):
     """A client, and its differences from the others."""
 
     name: str
@@ -45,10 +45,10 @@ class Kind(NamedTuple):
         return self.name
 
 
-KAFKA_PYTHON = Kind("kafka-python", "kafka_python_member", True, "FencedInstanceIdError")
-AIOKAFKA = Kind("aiokafka", "aiokafka_member", False, None)
-CONFLUENT = Kind("confluent-kafka", "confluent_member", True, "_FENCED|FENCED_INSTANCE_ID")
-JAVA_CLIENT = Kind("java", "", True, "FencedInstanceIdException")
+KAFKA_PYTHON = ClientKind("kafka-python", "kafka_python_member", True, "FencedInstanceIdError")
+AIOKAFKA = ClientKind("aiokafka", "aiokafka_member", False, None)
+CONFLUENT = ClientKind("confluent-kafka", "confluent_member", True, "_FENCED|FENCED_INSTANCE_ID")
+JAVA_CLIENT = ClientKind("java", "", True, "FencedInstanceIdException")
 KINDS = (KAFKA_PYTHON, AIOKAFKA, CONFLUENT, JAVA_CLIENT)
 
 
@@ -58,7 +58,7 @@ class Listener(Protocol):
     def add_event(self, event: Event) -> None: ...
 
 
-class Host:
+class MemberProcess:
     """A process with members; its output lines are passed to the members that they name."""
 
     def __init__(self, command: Sequence[str | Path], errors: Path) -> None:
@@ -109,7 +109,7 @@ class Host:
 class Member:
     """One process of a member; a restart begins another `Member`."""
 
-    def __init__(self, kind: Kind, host: Host, name: str, instance: str | None, owns_host: bool) -> None:
+    def __init__(self, kind: ClientKind, host: MemberProcess, name: str, instance: str | None, owns_host: bool) -> None:
         self.kind = kind
         self.name = name
         self.instance = instance
@@ -145,7 +145,7 @@ class Member:
     def do(self, word: str, **more: object) -> None:
         self._host.write({"do": word, "name": self.name} | more)
 
-    def confirmed(self, word: str) -> None:
+    def do_and_wait(self, word: str) -> None:
         """Send a command to the member, and wait until it is done."""
         since = len(self.events)
         self.do(word)
@@ -157,7 +157,7 @@ class Member:
         lost = [event for event in meanwhile if event["event"] in ("revoked", "lost") and event["partitions"]]
         return lost + [event for event in meanwhile if event["event"] in ("error", "commit_refused")]
 
-    def of(self, *names: str, since: int = 0) -> list[Event]:
+    def events_named(self, *names: str, since: int = 0) -> list[Event]:
         return [event for event in list(self.events)[since:] if event["event"] in names]
 
     def check_alive(self) -> None:
@@ -214,12 +214,12 @@ class Member:
             self.do("close")
 
 
-def python_host(kind: Kind, errors: Path) -> Host:
-    return Host([sys.executable, "-P", "-m", f"tests.clients.programs.{kind.program}"], errors)
+def python_host(kind: ClientKind, errors: Path) -> MemberProcess:
+    return MemberProcess([sys.executable, "-P", "-m", f"tests.clients.programs.{kind.program}"], errors)
 
 
-def python_producer_host(kind: Kind, errors: Path) -> Host:
-    return Host([sys.executable, "-P", "-m", "tests.clients.programs.producer", kind.name], errors)
+def python_producer_host(kind: ClientKind, errors: Path) -> MemberProcess:
+    return MemberProcess([sys.executable, "-P", "-m", "tests.clients.programs.producer", kind.name], errors)
 
 
 def compiled_probe(jars: Path) -> Path:
@@ -236,6 +236,6 @@ def compiled_probe(jars: Path) -> Path:
     return cached(CACHE / f"member-probe-{digest[:16]}", compile_into)
 
 
-def java_host(jars: Path, classes: Path, errors: Path, program: str = MEMBER_PROBE) -> Host:
+def java_host(jars: Path, classes: Path, errors: Path, program: str = MEMBER_PROBE) -> MemberProcess:
     options = ["-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={classes / 'log4j2.properties'}", "-cp", f"{classes}:{jars}/*"]
-    return Host([*JAVA, *options, program], errors)
+    return MemberProcess([*JAVA, *options, program], errors)

@@ -15,7 +15,7 @@ import confluent_kafka
 
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.records import read_assignment
-from tests.clients.members import AWAIT_SECONDS, JAVA_CLIENT, Event, Host, Kind, Member, TopicPartition, python_host
+from tests.clients.members import AWAIT_SECONDS, JAVA_CLIENT, ClientKind, Event, Member, MemberProcess, TopicPartition, python_host
 from tests.running import Client
 from tests.support.restartable import RestartableBroker, create_topic, described, stored_offsets
 
@@ -92,7 +92,7 @@ class Feed:
 class Group:
     """One group on a separate broker. Members are named after their instance id, with a number for each start."""
 
-    def __init__(self, folder: Path, jvm: Callable[[bool], Host], partitions: int = 6, **settings: str) -> None:
+    def __init__(self, folder: Path, jvm: Callable[[bool], MemberProcess], partitions: int = 6, **settings: str) -> None:
         self.name = "workers"
         self.restartable = RestartableBroker(folder / "data", *(f"{name.replace('_', '.')}={value}" for name, value in settings.items()))
         self.restartable.start()
@@ -103,7 +103,7 @@ class Group:
         self._folder = folder
         self._jvm = jvm
         self._lines: list[str] = []  # log lines of brokers that have ended
-        self._hosts: list[Host] = []
+        self._hosts: list[MemberProcess] = []
 
     @property
     def port(self) -> int:
@@ -136,7 +136,7 @@ class Group:
 
     # Its members.
 
-    def start(self, kind: Kind, instance: str | None = None, alone: bool = False, **settings: object) -> Member:
+    def start(self, kind: ClientKind, instance: str | None = None, alone: bool = False, **settings: object) -> Member:
         life = sum(1 for member in self.members if member.instance == instance)
         name = f"{instance or kind.name}-{life}"
         shared = kind is JAVA_CLIENT and not alone
@@ -162,7 +162,7 @@ class Group:
             seats[member.group_instance_id or member.client_id] = (member.member_id, partitions)
         return group.group_state, seats
 
-    def settled(self, *members: Member) -> None:
+    def await_settled(self, *members: Member) -> None:
         """Wait until the group is stable with exactly these members, all partitions are assigned, and each member knows its assignment."""
         until = time.monotonic() + AWAIT_SECONDS
         since = 0.0
@@ -174,10 +174,10 @@ class Group:
                 since = time.monotonic()
             elif time.monotonic() > since + QUIET_SECONDS:
                 break
-            assert time.monotonic() < until, (state, seats, members, [member.events[-5:] for member in members], self.story()[-5:])
+            assert time.monotonic() < until, (state, seats, members, [member.events[-5:] for member in members], self.state_changes()[-5:])
             self.check_alive()
             time.sleep(0.02)
-        self._log_told_all()
+        self._await_generation_logged()
         for member in members:
             member.steady_from = len(member.events)
 
@@ -193,7 +193,7 @@ class Group:
 
     # Events.
 
-    def story(self) -> list[dict[str, Any]]:
+    def state_changes(self) -> list[dict[str, Any]]:
         """Every logged state change of this group, by all broker processes of the test."""
         running = self.restartable.broker.lines if self.restartable.broker is not None else []
         lines = map(json.loads, [line for line in [*self._lines, *running] if '"event": "group"' in line])
@@ -201,22 +201,22 @@ class Group:
 
     def rebalances(self) -> list[str]:
         """The causes of rebalances, without rejoins of leaders: kafka-python's leaders rejoin when they learn of a topic."""
-        return [line["cause"] for line in self.story() if line["to"] == "preparing" and line["cause"] != "leader_rejoined"]
+        return [line["cause"] for line in self.state_changes() if line["to"] == "preparing" and line["cause"] != "leader_rejoined"]
 
     def disturbances(self) -> dict[str, list[Event]]:
         return {member.name: noticed for member in self.members if (noticed := member.disturbances())}
 
     def generation(self) -> int:
         """The newest generation in the broker's log lines, once a heartbeat of every member in that generation succeeds."""
-        return self._log_told_all()
+        return self._await_generation_logged()
 
-    def _log_told_all(self) -> int:
+    def _await_generation_logged(self) -> int:
         """Wait for the log lines, which the broker writes a moment after its replies."""
         until = time.monotonic() + LOG_SECONDS
         _, seats = self.describe()
         with Client(self.port) as client:
             while True:
-                number: int = self.story()[-1]["generation"]
+                number: int = self.state_changes()[-1]["generation"]
                 beats = [HeartbeatRequest(self.name, number, member_id) for member_id, _ in seats.values()]
                 codes = [client.ask(beat, OLD_HEARTBEAT).error_code for beat in beats]
                 if not any(codes):
@@ -226,7 +226,7 @@ class Group:
 
     # The fate of the messages.
 
-    def consumed(self) -> None:
+    def await_consumed(self) -> None:
         """Wait until all sent records have been consumed and committed."""
         until = time.monotonic() + AWAIT_SECONDS
         ends = Counter(self.feed.sent.values())
@@ -244,7 +244,7 @@ class Group:
             time.sleep(0.02)
 
     def seen(self) -> Counter[str]:
-        return Counter(value for member in self.members for event in member.of("records") for _, _, _, value in event["records"])
+        return Counter(value for member in self.members for event in member.events_named("records") for _, _, _, value in event["records"])
 
     def lost(self) -> set[str]:
         return self.feed.sent.keys() - self.seen().keys()
@@ -257,7 +257,7 @@ class Group:
         before its commit, and of a fenced member whose commit was refused, do not count."""
         past_events: list[Event] = []
         for member in self.members:
-            events = member.of("records", "committed", "commit_refused")
+            events = member.events_named("records", "committed", "commit_refused")
             past_events += [event for event, then in zip_longest(events, events[1:]) if then is None or then["event"] != "commit_refused"]
         committed: dict[TopicPartition, int] = {}
         wrong: set[str] = set()

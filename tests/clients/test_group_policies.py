@@ -18,7 +18,7 @@ from tests.running import Broker, Client, broker
 
 pytestmark = pytest.mark.clients
 
-GROUP = 32
+GROUP_RESOURCE = 32
 TIMEOUT = "registration.timeout.ms"
 
 
@@ -30,7 +30,7 @@ def served() -> Iterator[Broker]:
 
 def described(port: int, group: str, *names: str) -> dict[str, str]:
     with Client(port) as client:
-        reply = client.ask(DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, list(names))]), 4)
+        reply = client.ask(DescribeConfigsRequest([DescribeConfigsResource(GROUP_RESOURCE, group, list(names))]), 4)
     return {config.name: config.value for config in reply.results[0].configs}
 
 

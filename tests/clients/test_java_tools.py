@@ -14,14 +14,14 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.admin import Admin
-from tests.clients.java_tools import CLASSES, Printed, Tools
+from tests.clients.java_tools import CLASSES, CommandResult, Tools
 from tests.kafka_process import kafka
 from tests.oracle import run_java
 from tests.running import broker
 
 pytestmark = pytest.mark.clients
 
-Run = Callable[..., Printed]
+Run = Callable[..., CommandResult]
 SESSION_MS = 6_000  # the shortest that both allow by default
 
 
@@ -45,7 +45,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
 
 @pytest.fixture
 def run(tools: Tools, served: Served) -> Run:
-    def run(script: str, *arguments: str | int | Path, stdin: str = "", code: int = 0) -> Printed:
+    def run(script: str, *arguments: str | int | Path, stdin: str = "", code: int = 0) -> CommandResult:
         printed = tools.run(script, "--bootstrap-server", served.address, *arguments, stdin=stdin)
         assert printed.code == code, printed
         return printed
@@ -63,7 +63,7 @@ def topic(request: pytest.FixtureRequest, served: Served) -> str:
     """A topic of this test's: partition 0 has offsets 0 to 9, partition 1 has 4 to 9, partition 2 is empty."""
     name = f"topic-{abs(hash(request.node.nodeid)) % 1_000_000_000}"
     with Admin(served.port) as admin:
-        admin.topic(name)
+        admin.create_topic(name)
     return name
 
 
@@ -73,7 +73,7 @@ def admin(served: Served) -> Iterator[Admin]:
         yield opened
 
 
-def until(attempt: Callable[[], bool]) -> None:
+def wait_until(attempt: Callable[[], bool]) -> None:
     """Retry while a state spreads through the cluster."""
     end = time.monotonic() + 20
     while not attempt():
@@ -85,7 +85,7 @@ def until(attempt: Callable[[], bool]) -> None:
 
 
 def test_kafka_topics_makes_shows_grows_and_deletes(run: Run) -> None:
-    def topics(*arguments: str | int, code: int = 0) -> Printed:
+    def topics(*arguments: str | int, code: int = 0) -> CommandResult:
         return run("kafka-topics", *arguments, code=code)
 
     assert topics("--create", "--topic", "made", "--partitions", 2, "--config", "retention.ms=1000000").out == "Created topic made.\n"
@@ -103,10 +103,10 @@ def test_kafka_topics_makes_shows_grows_and_deletes(run: Run) -> None:
     assert topics("--describe", "--unavailable-partitions").out == ""
     assert "Topic: made" in topics("--describe", "--topics-with-overrides").out
     topics("--alter", "--topic", "made", "--partitions", 4)
-    until(lambda: "PartitionCount: 4" in topics("--describe", "--topic", "made").out)
+    wait_until(lambda: "PartitionCount: 4" in topics("--describe", "--topic", "made").out)
     assert "would not be an increase" in topics("--alter", "--topic", "made", "--partitions", 3, code=1).out
     topics("--delete", "--topic", "made")
-    until(lambda: ["made"] not in topics("--list").rows)
+    wait_until(lambda: ["made"] not in topics("--list").rows)
     assert "does not exist" in topics("--describe", "--topic", "made", code=1).out
     assert "does not exist" in topics("--delete", "--topic", "made", code=1).out
     topics("--delete", "--topic", "made", "--if-exists")
@@ -119,10 +119,10 @@ def test_kafka_configs_sets_shows_and_unsets(run: Run, topic: str) -> None:
     def described() -> str:
         return run("kafka-configs", "--describe", *of_topic).out
 
-    until(lambda: "retention.ms=100000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=100000" in described())
+    wait_until(lambda: "retention.ms=100000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=100000" in described())
     assert "cleanup.policy=compact,delete sensitive=false" in described()
     run("kafka-configs", "--alter", *of_topic, "--delete-config", "retention.ms")
-    until(lambda: "retention.ms=" not in described())
+    wait_until(lambda: "retention.ms=" not in described())
     every = run("kafka-configs", "--describe", *of_topic, "--all").out
     assert "  segment.bytes=1073741824 sensitive=false synonyms={DEFAULT_CONFIG:log.segment.bytes=1073741824}" in every
     refused = run("kafka-configs", "--alter", *of_topic, "--add-config", "retention.ms=soon", code=1)

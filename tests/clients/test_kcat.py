@@ -40,7 +40,7 @@ def kcat(*arguments: str, stdin: str = "", code: int = 0) -> subprocess.Complete
 
 
 class Member:
-    """A kcat in a group; `seats` has its assignments in order, `values` its records."""
+    """A kcat in a group; `assignments` has them in order, `values` its records."""
 
     def __init__(self, address: str, group: str, topic: str, instance: str) -> None:
         settings = [f"group.instance.id={instance}", "session.timeout.ms=30000", "auto.offset.reset=earliest", "partition.assignment.strategy=range"]
@@ -48,9 +48,9 @@ class Member:
         self._process = subprocess.Popen(
             ["kcat", "-b", address, "-G", group, "-u", *options, topic], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        self.seats: list[list[int]] = []
+        self.assignments: list[list[int]] = []
         self.values: list[str] = []
-        self._readers = [threading.Thread(target=reads, daemon=True) for reads in (self._read_values, self._read_seats)]
+        self._readers = [threading.Thread(target=reads, daemon=True) for reads in (self._read_values, self._read_assignments)]
         for reader in self._readers:
             reader.start()
 
@@ -58,11 +58,11 @@ class Member:
         assert self._process.stdout
         self.values.extend(line.rstrip("\n") for line in self._process.stdout)
 
-    def _read_seats(self) -> None:
+    def _read_assignments(self) -> None:
         assert self._process.stderr
         for line in self._process.stderr:
             if seats_before := re.match(r"% Group .* assigned: (.*)", line):
-                self.seats.append([int(number) for number in re.findall(r"\[(\d+)\]", seats_before[1])])
+                self.assignments.append([int(number) for number in re.findall(r"\[(\d+)\]", seats_before[1])])
 
     def end(self, signal_number: signal.Signals) -> None:
         self._process.send_signal(signal_number)
@@ -88,7 +88,7 @@ def join(address: str) -> Iterator[Callable[..., Member]]:
             member.end(signal.SIGKILL)
 
 
-def until(attempt: Callable[[], object], describe: Callable[[], object]) -> None:
+def wait_until(attempt: Callable[[], object], describe: Callable[[], object]) -> None:
     end = time.monotonic() + SECONDS
     while not attempt():
         assert time.monotonic() < end, describe()
@@ -97,7 +97,7 @@ def until(attempt: Callable[[], object], describe: Callable[[], object]) -> None
 
 def test_the_cluster_is_listed(address: str) -> None:
     with Admin(int(address.rpartition(":")[2])) as admin:
-        admin.topic("listed", (1, 0), {})
+        admin.create_topic("listed", (1, 0), {})
     text = kcat("-b", address, "-L", "-t", "listed").stdout
     assert f"broker 1 at {address} (controller)" in text
     assert 'topic "listed" with 2 partitions' in text
@@ -129,7 +129,7 @@ def test_a_batch_is_stored_as_it_was_compressed(address: str) -> None:
 
 def test_kcat_begins_at_the_offset_of_its_option(address: str) -> None:
     with Admin(int(address.rpartition(":")[2])) as admin:
-        admin.topic("places", (10, 10), {1: 4})
+        admin.create_topic("places", (10, 10), {1: 4})
     base = 1_605_697_600_000
 
     def read(*arguments: str) -> list[str]:
@@ -147,26 +147,26 @@ def test_kcat_begins_at_the_offset_of_its_option(address: str) -> None:
 
 def test_static_members_keep_their_seats_when_they_are_restarted(join: Callable[..., Member], address: str) -> None:
     with Admin(int(address.rpartition(":")[2])) as admin:
-        admin.topic("seats", (10, 10), {})
+        admin.create_topic("seats", (10, 10), {})
     first = join("seated", "seats", "one")
-    until(lambda: first.seats, lambda: first.seats)
+    wait_until(lambda: first.assignments, lambda: first.assignments)
     second = join("seated", "seats", "two")
-    until(lambda: second.seats and len(first.seats) > 1, lambda: (first.seats, second.seats))
-    assert (first.seats[-1], second.seats) == ([0], [[1]])
-    seats_before = len(first.seats)
+    wait_until(lambda: second.assignments and len(first.assignments) > 1, lambda: (first.assignments, second.assignments))
+    assert (first.assignments[-1], second.assignments) == ([0], [[1]])
+    seats_before = len(first.assignments)
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         second.end(signal_number)
         second = join("seated", "seats", "two")
-        until(partial(bool, second.seats), partial(list, second.seats))
-        assert second.seats == [[1]]
-    assert len(first.seats) == seats_before  # there was no rebalance
+        wait_until(partial(bool, second.assignments), partial(list, second.assignments))
+        assert second.assignments == [[1]]
+    assert len(first.assignments) == seats_before  # there was no rebalance
     kcat("-b", address, "-P", "-t", "seats", "-p", "1", stdin="after all\n")
-    until(lambda: "after all" in second.values, lambda: second.values)
+    wait_until(lambda: "after all" in second.values, lambda: second.values)
 
 
 def test_a_group_continues_after_its_committed_offsets(address: str) -> None:
     with Admin(int(address.rpartition(":")[2])) as admin:
-        admin.topic("gone.on", (3,), {})
+        admin.create_topic("gone.on", (3,), {})
         group = ["-G", "going", "-X", "group.instance.id=one", "-X", "auto.offset.reset=earliest", "-e", "-q", "gone.on"]
         assert kcat("-b", address, *group).stdout == "0\n1\n2\n"
         assert admin.committed("going") == {("gone.on", 0): 3}

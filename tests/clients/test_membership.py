@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.clients.each import kafka
-from tests.clients.members import AIOKAFKA, CONFLUENT, JAVA_CLIENT, KINDS, Kind, Member
+from tests.clients.members import AIOKAFKA, CONFLUENT, JAVA_CLIENT, KINDS, ClientKind, Member
 from tests.clients.membership import Group
 from tests.running import wait_until
 
@@ -21,21 +21,21 @@ SHORT_MS = 3_000  # a session that members on a busy machine can keep
 
 
 @pytest.fixture(params=KINDS, ids=str)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    kind: Kind = request.param
+def kind(request: pytest.FixtureRequest) -> ClientKind:
+    kind: ClientKind = request.param
     return kind
 
 
-def seats(group: Group, kind: Kind, count: int, **settings: Any) -> list[Member]:
+def start_settled_members(group: Group, kind: ClientKind, count: int, **settings: Any) -> list[Member]:
     """Start static members, and wait until the group has settled."""
     members = [group.start(kind, f"seat-{number}", **settings) for number in range(count)]
-    group.settled(*members)
+    group.await_settled(*members)
     return members
 
 
-def test_static_members_restart_one_after_the_other_without_a_rebalance_and_without_a_message_lost_or_seen_twice(kind: Kind, group: Group) -> None:
-    members = seats(group, kind, 3)
-    story, generation = group.story(), group.generation()
+def test_static_members_restart_one_after_the_other_without_a_rebalance_and_without_a_message_lost_or_seen_twice(kind: ClientKind, group: Group) -> None:
+    members = start_settled_members(group, kind, 3)
+    story, generation = group.state_changes(), group.generation()
     group.feed.begin()
     for number, member in enumerate(members):
         member.await_progress()
@@ -45,17 +45,17 @@ def test_static_members_restart_one_after_the_other_without_a_rebalance_and_with
         members[number].await_progress()
         assert members[number].partitions == partitions
     group.feed.end()
-    group.consumed()
-    assert group.story() == story
+    group.await_consumed()
+    assert group.state_changes() == story
     assert group.generation() == generation
     assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})
 
 
-def test_a_static_member_that_is_killed_and_returns_costs_no_rebalance(kind: Kind, group: Group) -> None:
+def test_a_static_member_that_is_killed_and_returns_costs_no_rebalance(kind: ClientKind, group: Group) -> None:
     keeper = group.start(kind, "keeper")
     victim = group.start(kind, "victim", alone=True)
-    group.settled(keeper, victim)
-    story, generation = group.story(), group.generation()
+    group.await_settled(keeper, victim)
+    story, generation = group.state_changes(), group.generation()
     group.feed.begin()
     victim.await_progress()
     partitions = set(victim.partitions)
@@ -63,15 +63,15 @@ def test_a_static_member_that_is_killed_and_returns_costs_no_rebalance(kind: Kin
     returned = group.start(kind, "victim")
     returned.await_progress()
     group.feed.end()
-    group.consumed()
+    group.await_consumed()
     assert returned.partitions == partitions
-    assert (group.story(), group.generation()) == (story, generation)
+    assert (group.state_changes(), group.generation()) == (story, generation)
     assert (group.lost(), group.seen_twice_without_need(), group.disturbances()) == (set(), set(), {})
 
 
-def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: Kind, group: Group) -> None:
-    second_member, first = seats(group, kind, 2)
-    story, generation = group.story(), group.generation()
+def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: ClientKind, group: Group) -> None:
+    second_member, first = start_settled_members(group, kind, 2)
+    story, generation = group.state_changes(), group.generation()
     partitions = set(first.partitions)
     group.feed.begin()
     first.await_progress()
@@ -90,12 +90,12 @@ def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: Ki
     second.await_progress()
     assert second.partitions == partitions
     group.feed.end()
-    group.consumed()
-    assert (group.story(), group.generation()) == (story, generation)
+    group.await_consumed()
+    assert (group.state_changes(), group.generation()) == (story, generation)
     assert (group.lost(), group.seen_twice_without_need(), second_member.disturbances()) == (set(), set(), [])
 
 
-def remove(group: Group, kind: Kind, *instances: str) -> None:
+def remove(group: Group, kind: ClientKind, *instances: str) -> None:
     """Remove members by instance id, with the client's own admin class if it has such a call."""
     if kind is JAVA_CLIENT:
         group.members[0].do("remove", bootstrap=group.bootstrap, group=group.name, instances=instances)
@@ -109,22 +109,22 @@ def remove(group: Group, kind: Kind, *instances: str) -> None:
         admin.close()
 
 
-def test_partitions_of_a_removed_member_are_reassigned_at_once(kind: Kind, group: Group) -> None:
-    members = seats(group, kind, 3)
+def test_partitions_of_a_removed_member_are_reassigned_at_once(kind: ClientKind, group: Group) -> None:
+    members = start_settled_members(group, kind, 3)
     before = group.rebalances()
     members[2].close()
     assert group.describe()[0] == "Stable"
     assert len(group.describe()[1]) == 3
     assert group.rebalances() == before
     remove(group, kind, "seat-2")
-    group.settled(*members[:2])
+    group.await_settled(*members[:2])
     assert group.rebalances() == [*before, "admin_removed"]
 
 
 def test_a_removal_without_names_removes_all_members(group: Group) -> None:
     """Kafka's Admin describes the group and then removes each member."""
     members = [group.start(JAVA_CLIENT, "seat"), group.start(AIOKAFKA, "other")]
-    group.settled(*members)
+    group.await_settled(*members)
     for member in members:
         member.close()
     assert len(group.describe()[1]) == 2
@@ -132,13 +132,13 @@ def test_a_removal_without_names_removes_all_members(group: Group) -> None:
     assert group.describe() == ("Empty", {})
 
 
-def test_only_librdkafka_gives_up_a_static_seat_when_it_unsubscribes(kind: Kind, group: Group) -> None:
-    stays, leaves = seats(group, kind, 2)
-    story = group.story()
+def test_only_librdkafka_gives_up_a_static_seat_when_it_unsubscribes(kind: ClientKind, group: Group) -> None:
+    stays, leaves = start_settled_members(group, kind, 2)
+    story = group.state_changes()
     leaves.do("unsubscribe")
     if kind is CONFLUENT:
-        group.settled(stays)
-        assert group.story()[len(story)]["cause"] == "member_left"
+        group.await_settled(stays)
+        assert group.state_changes()[len(story)]["cause"] == "member_left"
     else:
         leaves.await_event(lambda event: event["event"] == "did")
         if kind is JAVA_CLIENT:
@@ -146,45 +146,45 @@ def test_only_librdkafka_gives_up_a_static_seat_when_it_unsubscribes(kind: Kind,
         else:
             leaves.kill()  # aiokafka's consumer cannot be closed after it has unsubscribed
         assert len(group.describe()[1]) == 2
-        assert group.story() == story
+        assert group.state_changes() == story
 
 
-def test_a_removed_running_member_rejoins_by_itself(kind: Kind, group: Group) -> None:
-    members = seats(group, kind, 2)
+def test_a_removed_running_member_rejoins_by_itself(kind: ClientKind, group: Group) -> None:
+    members = start_settled_members(group, kind, 2)
     before = group.rebalances()
     group.feed.begin()
     members[1].await_progress()
     old_id = group.describe()[1][members[1].seat][0]
     remove(group, kind, "seat-1")
     wait_until(lambda: group.describe()[1].get(members[1].seat, (old_id,))[0] != old_id, 20)
-    group.settled(*members)
+    group.await_settled(*members)
     members[1].await_progress()
     group.feed.end()
-    group.consumed()
+    group.await_consumed()
     assert group.rebalances()[: len(before) + 1] == [*before, "admin_removed"]
     assert (group.lost(), group.seen_twice_without_need()) == (set(), set())
-    assert [member.of("error") for member in members] == [[], []]
+    assert [member.events_named("error") for member in members] == [[], []]
 
 
-def test_an_absent_static_member_is_removed_exactly_after_its_session(kind: Kind, group: Group) -> None:
-    stays, leaves = seats(group, kind, 2, session_ms=SHORT_MS)
+def test_an_absent_static_member_is_removed_exactly_after_its_session(kind: ClientKind, group: Group) -> None:
+    stays, leaves = start_settled_members(group, kind, 2, session_ms=SHORT_MS)
     before = group.rebalances()
     leaves.close()
     went = time.time()
-    group.settled(stays)
+    group.await_settled(stays)
     assert group.rebalances() == [*before, "session_expired"]
-    missed = next(line for line in group.story() if line["cause"] == "session_expired")
+    missed = next(line for line in group.state_changes() if line["cause"] == "session_expired")
     after = datetime.fromisoformat(missed["time"]).timestamp() - went
     assert SHORT_MS / 1000 - 1.5 < after < SHORT_MS / 1000 + 2  # the session counts from the last heartbeat before the kill
     returned = group.start(kind, leaves.instance, session_ms=SHORT_MS)
-    group.settled(stays, returned)
+    group.await_settled(stays, returned)
     assert group.rebalances() == [*before, "session_expired", "new_member"]
 
 
-def test_dynamic_members_join_and_leave_a_group_with_static_members(kind: Kind, group: Group) -> None:
+def test_dynamic_members_join_and_leave_a_group_with_static_members(kind: ClientKind, group: Group) -> None:
     static = group.start(kind, "static")
     dynamic = group.start(kind)
-    group.settled(static, dynamic)
+    group.await_settled(static, dynamic)
     group.feed.begin()
     before = group.rebalances()
     static.await_progress()
@@ -194,35 +194,35 @@ def test_dynamic_members_join_and_leave_a_group_with_static_members(kind: Kind, 
     assert group.rebalances() == before
     assert dynamic.disturbances() == []
     dynamic.close()  # sends LeaveGroup, unlike a static member
-    group.settled(static)
+    group.await_settled(static)
     assert group.rebalances() == [*before, "member_left"]
     newcomer = group.start(kind)
-    group.settled(static, newcomer)
+    group.await_settled(static, newcomer)
     newcomer.await_progress()
     group.feed.end()
-    group.consumed()
+    group.await_consumed()
     assert (group.lost(), group.seen_twice()) == (set(), set())
 
 
-def test_a_session_shorter_than_the_broker_allows_is_an_error_of_the_client(kind: Kind, make_group: Callable[..., Group]) -> None:
+def test_a_session_shorter_than_the_broker_allows_is_an_error_of_the_client(kind: ClientKind, make_group: Callable[..., Group]) -> None:
     group = make_group(group_min_session_timeout_ms="6000")
     hasty = group.start(kind, session_ms=2_000)
     assert re.search("INVALID_SESSION_TIMEOUT|InvalidSessionTimeout", hasty.await_error())
     assert group.describe() == ("Dead", {})
 
 
-def test_a_member_that_does_not_poll_loses_its_partitions_until_it_polls_again(kind: Kind, group: Group) -> None:
+def test_a_member_that_does_not_poll_loses_its_partitions_until_it_polls_again(kind: ClientKind, group: Group) -> None:
     busy = group.start(kind, session_ms=2_000, poll_interval_ms=2_000)
     patient_member = group.start(kind, session_ms=2_000, poll_interval_ms=60_000)
-    group.settled(busy, patient_member)
+    group.await_settled(busy, patient_member)
     group.feed.send_some(60)
-    group.consumed()
+    group.await_consumed()
     before = group.rebalances()
-    busy.confirmed("pause")
+    busy.do_and_wait("pause")
     wait_until(lambda: patient_member.partitions == group.partitions, 20, state=lambda: (patient_member, group.rebalances()))
     assert group.rebalances()[len(before) :][0] in ("member_left", "session_expired")
     busy.do("resume")
-    group.settled(busy, patient_member)
+    group.await_settled(busy, patient_member)
     group.feed.send_some(60)
-    group.consumed()
+    group.await_consumed()
     assert (group.lost(), group.seen_twice()) == (set(), set())

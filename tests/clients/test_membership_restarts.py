@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.clients.members import KINDS, Kind
+from tests.clients.members import KINDS, ClientKind
 from tests.clients.membership import Group
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -14,10 +14,10 @@ pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <
 
 @pytest.mark.parametrize("end", [Group.stop_broker, Group.kill_broker], ids=["stopped", "killed"])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_members_keep_their_seats_when_the_broker_returns(kind: Kind, end: Callable[[Group], None], group: Group) -> None:
+def test_members_keep_their_seats_when_the_broker_returns(kind: ClientKind, end: Callable[[Group], None], group: Group) -> None:
     """Messages are sent all the while. None is lost or read twice: members keep their own positions and retry commits."""
     members = [group.start(kind, "static"), group.start(kind, "other"), group.start(kind)]
-    group.settled(*members)
+    group.await_settled(*members)
     generation, rebalances = group.generation(), group.rebalances()
     partitions = [set(member.partitions) for member in members]
     group.feed.begin()
@@ -29,26 +29,26 @@ def test_members_keep_their_seats_when_the_broker_returns(kind: Kind, end: Calla
     for member in members:
         member.await_progress()
     group.feed.end()
-    group.consumed()
+    group.await_consumed()
     assert [member.partitions for member in members] == partitions
     assert (group.generation(), group.rebalances()) == (generation, rebalances)
     assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_static_member_that_restarts_while_the_broker_is_away_has_its_seat(kind: Kind, group: Group) -> None:
+def test_a_static_member_that_restarts_while_the_broker_is_away_has_its_seat(kind: ClientKind, group: Group) -> None:
     """This includes a member that was killed, which continues at its committed offsets."""
     stays, leaves = group.start(kind, "stays"), group.start(kind, "leaves", alone=True)
-    group.settled(stays, leaves)
+    group.await_settled(stays, leaves)
     generation, rebalances = group.generation(), group.rebalances()
     group.feed.send_some(60)
-    group.consumed()
+    group.await_consumed()
     group.kill_broker()
     leaves.kill()
     group.start_broker()
     returned = group.start(kind, "leaves")
     group.feed.send_some(60)
-    group.consumed()
+    group.await_consumed()
     assert returned.partitions == leaves.partitions
     assert (group.generation(), group.rebalances()) == (generation, rebalances)
     assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})

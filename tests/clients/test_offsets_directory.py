@@ -23,7 +23,7 @@ from tests.support.restartable import Actor, RestartableBroker, settle
 
 pytestmark = pytest.mark.kafka
 
-GROUP = 32  # the resource type
+GROUP_RESOURCE = 32  # the resource type
 SET = 0
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -85,7 +85,7 @@ def test_a_directory_of_kafka_is_served_and_then_served_by_kafka(tmp_path: Path)
             served = everything_stored(ours.port)
             assert served.keys() == (before.keys() | {"ours"}) - {"expiring"}
             ours.stop()
-        exchange(tmp_path / "taken", kafka.data)
+        replace_segments(tmp_path / "taken", kafka.data)
         kafka.start()
         sample_groups.move(kafka.port)
         await_groups(kafka.port, served)
@@ -147,7 +147,7 @@ def kafka_over(tmp_path: Path, sample_groups: SampleGroups) -> Iterator[Restarta
         kafka.start()
         await_coordinator(kafka.port)
         kafka.stop()
-        exchange(tmp_path / "data", kafka.data)
+        replace_segments(tmp_path / "data", kafka.data)
         kafka.start()
         sample_groups.move(kafka.port)
         yield kafka
@@ -169,17 +169,17 @@ def check_console(port: int, formatter: str) -> None:
 def set_policies(port: int, group: str, **policies: str) -> None:
     settings = [incremental_alter_configs.AlterableConfig(name.replace("_", "."), SET, value) for name, value in policies.items()]
     with Client(port) as client:
-        reply = client.ask(IncrementalAlterConfigsRequest([incremental_alter_configs.AlterConfigsResource(GROUP, group, settings)]), 1)
+        reply = client.ask(IncrementalAlterConfigsRequest([incremental_alter_configs.AlterConfigsResource(GROUP_RESOURCE, group, settings)]), 1)
     assert [response.error_code for response in reply.responses] == [0], reply
 
 
 def has_absent_member(port: int, group: str) -> bool:
     with Client(port) as client:
-        reply = client.ask(DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, ["status.away"])]), 4)
+        reply = client.ask(DescribeConfigsRequest([DescribeConfigsResource(GROUP_RESOURCE, group, ["status.away"])]), 4)
     return bool(reply.results[0].configs)
 
 
-def exchange(source: Path, kafka: Path) -> None:
+def replace_segments(source: Path, kafka: Path) -> None:
     """Replace the segments of a stopped Kafka's offsets topic by those in `source`; the folders keep their topic id."""
     for folder in kafka.glob(OFFSETS):
         for file in folder.iterdir():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.members import KINDS, Kind
+from tests.clients.members import KINDS, ClientKind
 from tests.clients.membership import Group
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -19,30 +19,30 @@ SESSION_MS = 3_000
 @pytest.mark.parametrize("crashes", [0, 1], ids=["leader", "follower"])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_standby_reads_what_a_crashed_member_read_without_a_new_generation(
-    kind: Kind, crashes: int, make_group: Callable[..., Group]
+    kind: ClientKind, crashes: int, make_group: Callable[..., Group]
 ) -> None:
     group = make_group(**SETTINGS)
     options: dict[str, Any] = {"session_ms": SESSION_MS, "assignor": "cooperative-sticky" if kind.cooperative and crashes else "range"}
     members = [group.start(kind, f"c-{number}", alone=number == crashes, **options) for number in range(2)]
-    group.settled(*members)
+    group.await_settled(*members)
     standby = group.start(kind, "c-2", **options)
-    group.settled(*members, standby)
+    group.await_settled(*members, standby)
     assert not standby.partitions
     generation, rebalances = group.generation(), group.rebalances()
     group.feed.send_some(60)
-    group.consumed()
+    group.await_consumed()
     crashed, survivor = members[crashes], members[1 - crashes]
     partitions = set(crashed.partitions)
     partitions_before = set(survivor.partitions)
     crashed.kill()
     group.feed.send_some(60)
-    group.consumed()
-    group.settled(survivor, standby)
+    group.await_consumed()
+    group.await_settled(survivor, standby)
     assert (standby.partitions, survivor.partitions) == (partitions, partitions_before)
     assert (group.generation(), group.rebalances()) == (generation, rebalances)
     assert (group.lost(), group.seen_twice()) == (set(), set())
     # The crashed member returns as a standby.
     returned = group.start(kind, f"c-{crashes}", **options)
-    group.settled(survivor, standby, returned)
+    group.await_settled(survivor, standby, returned)
     assert not returned.partitions
     assert (group.generation(), group.rebalances()) == (generation, rebalances)

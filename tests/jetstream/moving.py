@@ -25,7 +25,7 @@ def store(action: str, *arguments: object, code: int = 0) -> Any:
     return json.loads(ended.stdout) if not code else ended.stderr
 
 
-class Engine:
+class TenureCluster:
     """A new cluster in started NATS servers."""
 
     def __init__(self, engine: NatsEngine) -> None:

@@ -19,11 +19,11 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.jetstream.history import Generation, History, Leadership, Read, Record, Write
-from tests.nodes.cluster import OFFSET_FETCH, PRODUCE, Nodes
+from tests.nodes.cluster import OFFSET_FETCH_VERSION, PRODUCE_VERSION, Nodes
 from tests.running import Client
 
 TOPIC, PARTITIONS, OFFSETS, OFFSETS_PARTITIONS = "orders", 3, "__consumer_offsets", 4
-COMMIT, JOIN, SYNC, FETCH, LIST_OFFSETS = 8, 9, 5, 12, 6
+COMMIT_VERSION, JOIN_VERSION, SYNC_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION = 8, 9, 5, 12, 6
 REFUSED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # errors of nodes that did not process the request
 UNANSWERED = -2
 SILENT_SECONDS = 2.0
@@ -82,7 +82,7 @@ class Commits(Observer):
     def _commit(self) -> None:
         group, value, begun = self.groups[-1], self._value + 1, time.monotonic()
         topics = [OffsetCommitRequestTopic(TOPIC, [OffsetCommitRequestPartition(0, value, -1, "")])]
-        reply = self.ask(self._owner, OffsetCommitRequest(group, -1, "", None, topics=topics), COMMIT)
+        reply = self.ask(self._owner, OffsetCommitRequest(group, -1, "", None, topics=topics), COMMIT_VERSION)
         error = reply.topics[0].partitions[0].error_code if reply is not None else UNANSWERED
         self.history.errors.add(error)
         if error in REFUSED:
@@ -96,7 +96,7 @@ class Commits(Observer):
 
     def read(self, id: int, group: str, to: list[Read]) -> bool:
         begun = time.monotonic()
-        reply = self.ask(id, OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH)
+        reply = self.ask(id, OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH_VERSION)
         if reply is None or reply.groups[0].error_code:
             return False
         value = max((partition.committed_offset for topic in reply.groups[0].topics for partition in topic.partitions), default=-1)
@@ -115,7 +115,7 @@ class Rebalances(Observer):
         self.rounds += 1
         protocols = [JoinGroupRequestProtocol("p", b"%d" % self.rounds)]
         id = self.random.choice(self.nodes.ids)
-        reply = self.ask(id, JoinGroupRequest(group, 30_000, 30_000, self.member_id, None, "tests", protocols), JOIN)
+        reply = self.ask(id, JoinGroupRequest(group, 30_000, 30_000, self.member_id, None, "tests", protocols), JOIN_VERSION)
         if reply is None:
             return
         if reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
@@ -125,7 +125,7 @@ class Rebalances(Observer):
         if reply.error_code:
             return
         assignments = [SyncGroupRequestAssignment(self.member_id, b"all")]
-        synced = self.ask(id, SyncGroupRequest(group, reply.generation_id, self.member_id, None, "tests", "p", assignments), SYNC)
+        synced = self.ask(id, SyncGroupRequest(group, reply.generation_id, self.member_id, None, "tests", "p", assignments), SYNC_VERSION)
         if synced is not None and not synced.error_code:
             self.history.generations.append(Generation(group, reply.generation_id, begun, time.monotonic()))
 
@@ -146,7 +146,7 @@ class Records(Observer):
     def _produce(self, id: int, partition: int) -> None:
         value = b"%d-%d" % (self.number, self.random.getrandbits(60))
         data = [PartitionProduceData(partition, build_facts([(b"", value)], int(time.time() * 1000)))]
-        reply = self.ask(id, ProduceRequest(None, -1, 1_000, [TopicProduceData(TOPIC, data)]), PRODUCE)
+        reply = self.ask(id, ProduceRequest(None, -1, 1_000, [TopicProduceData(TOPIC, data)]), PRODUCE_VERSION)
         if reply is not None:
             (part,) = reply.responses[0].partition_responses
             self.history.errors.add(part.error_code)
@@ -158,7 +158,7 @@ class Records(Observer):
         offset = 0
         while True:
             wanted = FetchTopic(topic=TOPIC, partitions=[FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1 << 20)])
-            reply = self.ask(id, FetchRequest(replica_id=-1, max_wait_ms=200, min_bytes=1, max_bytes=1 << 20, topics=[wanted]), FETCH)
+            reply = self.ask(id, FetchRequest(replica_id=-1, max_wait_ms=200, min_bytes=1, max_bytes=1 << 20, topics=[wanted]), FETCH_VERSION)
             if reply is None or (part := reply.responses[0].partitions[0]).error_code:
                 return False
             data, at = bytes(part.records or b""), 0
@@ -174,7 +174,7 @@ class Records(Observer):
             ListOffsetsTopic(name, [ListOffsetsPartition(partition, -1, -1) for partition in range(count)])
             for name, count in ((TOPIC, PARTITIONS), (OFFSETS, OFFSETS_PARTITIONS))
         ]
-        reply = self.ask(id, ListOffsetsRequest(-1, 0, topics), LIST_OFFSETS)
+        reply = self.ask(id, ListOffsetsRequest(-1, 0, topics), LIST_OFFSETS_VERSION)
         if reply is not None:
             self.history.leaderships |= {
                 Leadership((topic.name, partition.partition_index), partition.leader_epoch, id)

@@ -16,7 +16,7 @@ from storage import LogId
 from tests.cli.cluster_folders import CLUSTER_ID, IDS, ClusterFolder, Content, contents, described, topic_ids
 from tests.cli.committing import Load, check, check_producer_ids
 from tests.jetstream.cluster import CLUSTER, StreamNodes
-from tests.jetstream.moving import Engine, command, store
+from tests.jetstream.moving import TenureCluster, command, store
 from tests.running import environment, wait_until
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream
 from tests.support.nats_engine import NatsEngine
@@ -30,11 +30,11 @@ def cluster(tmp_path: Path) -> ClusterFolder:
 
 
 @pytest.fixture
-def engine(one_server: NatsEngine) -> Engine:
-    return Engine(one_server)
+def engine(one_server: NatsEngine) -> TenureCluster:
+    return TenureCluster(one_server)
 
 
-def test_a_directory_is_the_same_after_its_way_through_jetstream(cluster: ClusterFolder, engine: Engine, tmp_path: Path) -> None:
+def test_a_directory_is_the_same_after_its_way_through_jetstream(cluster: ClusterFolder, engine: TenureCluster, tmp_path: Path) -> None:
     moved = store("import", "--from", cluster.path, "--to", *engine.place)
     assert (moved["cluster_id"], moved["logs"], moved["continued"]) == (CLUSTER_ID, 14, False)
     store("export", "--from", *engine.place, "--to", tmp_path / "back")
@@ -65,7 +65,7 @@ def seconds_of(action: str, *arguments: object) -> float:
 
 def test_an_import_and_an_export_that_are_killed_go_on(one_server: NatsEngine, tmp_path: Path) -> None:
     cluster = ClusterFolder(tmp_path / "data", 600)
-    whole, engine = Engine(one_server), Engine(one_server)
+    whole, engine = TenureCluster(one_server), TenureCluster(one_server)
     seconds = seconds_of("import", "--from", cluster.path, "--to", *whole.place)
     killed: list[bool] = []
     for part in (0.5, 0.6, 0.7, 0.8):
@@ -87,7 +87,7 @@ def test_an_import_and_an_export_that_are_killed_go_on(one_server: NatsEngine, t
     assert {name: found.batches for name, found in contents(tmp_path / "back").items()} == {name: found.batches for name, found in before.items()}
 
 
-def test_no_node_begins_on_an_import_that_has_not_finished(engine: Engine, tmp_path: Path) -> None:
+def test_no_node_begins_on_an_import_that_has_not_finished(engine: TenureCluster, tmp_path: Path) -> None:
     cluster = ClusterFolder(tmp_path / "data", 1_500)
     begun = subprocess.Popen(command("import", "--from", cluster.path, "--to", *engine.place), env=environment(), stderr=subprocess.PIPE, text=True)
     assert begun.stderr is not None
@@ -108,13 +108,13 @@ def test_no_node_begins_on_an_import_that_has_not_finished(engine: Engine, tmp_p
     assert store("import", "--from", cluster.path, "--to", *engine.place)["continued"]
 
 
-def test_a_cluster_that_is_not_empty_is_refused(cluster: ClusterFolder, engine: Engine) -> None:
+def test_a_cluster_that_is_not_empty_is_refused(cluster: ClusterFolder, engine: TenureCluster) -> None:
     store("import", "--from", cluster.path, "--to", *engine.place)
     for more in ((), ("--dry-run",)):
         assert "is not empty: it is cluster" in store("import", "--from", cluster.path, "--to", *engine.place, *more, code=1)
 
 
-def test_damage_is_named_before_anything_is_written(cluster: ClusterFolder, engine: Engine) -> None:
+def test_damage_is_named_before_anything_is_written(cluster: ClusterFolder, engine: TenureCluster) -> None:
     segments = [sorted((cluster.path / log).glob("*.log"))[0] for log in ("orders-0", "__consumer_offsets-2")]
     for segment in segments:
         data = bytearray(segment.read_bytes())
@@ -130,7 +130,7 @@ def test_damage_is_named_before_anything_is_written(cluster: ClusterFolder, engi
     assert not store("import", "--from", cluster.path, "--to", *engine.place)["continued"]
 
 
-def test_an_export_that_was_changed_is_refused(cluster: ClusterFolder, engine: Engine, tmp_path: Path) -> None:
+def test_an_export_that_was_changed_is_refused(cluster: ClusterFolder, engine: TenureCluster, tmp_path: Path) -> None:
     store("export", "--from", cluster.path, "--to", tmp_path / "copy")
     segment = sorted((tmp_path / "copy" / "orders-0").glob("*.log"))[0]
     data = bytearray(segment.read_bytes())
@@ -145,7 +145,7 @@ def served(node: JetStreamNode, name: str, partition: int = 0) -> StreamTopicLog
     return log
 
 
-def test_a_node_serves_what_was_imported(cluster: ClusterFolder, engine: Engine, one_server: NatsEngine) -> None:
+def test_a_node_serves_what_was_imported(cluster: ClusterFolder, engine: TenureCluster, one_server: NatsEngine) -> None:
     store("import", "--from", cluster.path, "--to", *engine.place)
     before = contents(cluster.path)
     loop = asyncio.new_event_loop()

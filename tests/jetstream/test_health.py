@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cli.health import NOT_READY, READY, probe, store_figures_in
-from tests.cli.conftest import Tenure, at, tenure
+from tests.cli.conftest import Tenure, tenure, with_bootstrap
 from tests.running import broker, wait_until
 from tests.support.nats_engine import NatsEngine
 
@@ -32,7 +32,7 @@ def test_a_node_is_ready_says_what_it_cannot_know_and_notices_that_the_engine_is
         assert health is not None
         assert 0 < health["lease_left_ms"] <= 10_000
         assert (health["appends"], health["oldest_append_ms"], health["quarantined"]) == (0, 0, 0)
-        result = at(f"127.0.0.1:{node.port}", tenure)("cluster", "--json")
+        result = with_bootstrap(f"127.0.0.1:{node.port}", tenure)("cluster", "--json")
         (shown,) = json.loads(result.out)["brokers"]
         assert (shown["node"]["store"]["connected"], shown["node"]["store"]["quarantined"]) == (True, [])
         assert 0 < shown["node"]["store"]["lease_left_ms"] <= 10_000

@@ -53,7 +53,7 @@ def check_interruption(campaign: Campaign, probe: ServiceProbe, killed: tuple[in
 
 def end(campaign: Campaign) -> None:
     campaign.end()
-    assert campaign.wrong == []
+    assert campaign.violations == []
     assert [line for line in campaign.nodes.lines if "defect" in line["event"] or "inside the broker" in line["event"]] == []
 
 

@@ -22,7 +22,7 @@ from protocol.records import read_offsets_key
 from storage import LogId
 from tests.cli.cluster_folders import IDS, ClusterFolder, contents, topic_key
 from tests.cli.log_folders import run as tenure
-from tests.jetstream.moving import Engine, store
+from tests.jetstream.moving import TenureCluster, store
 from tests.stores.jetstream_nodes import NodesOverJetStream
 from tests.support.nats_engine import NatsEngine
 
@@ -37,14 +37,14 @@ def backup(tmp_path: Path) -> ClusterFolder:
 
 
 @pytest.fixture
-def engine(one_server: NatsEngine, backup: ClusterFolder) -> Engine:
-    engine = Engine(one_server)
+def engine(one_server: NatsEngine, backup: ClusterFolder) -> TenureCluster:
+    engine = TenureCluster(one_server)
     store("import", "--from", backup.path, "--to", *engine.place)
     return engine
 
 
 @pytest.fixture
-def nodes(one_server: NatsEngine, engine: Engine) -> Iterator[NodesOverJetStream]:
+def nodes(one_server: NatsEngine, engine: TenureCluster) -> Iterator[NodesOverJetStream]:
     loop = asyncio.new_event_loop()
     nodes = NodesOverJetStream(one_server, engine.name, loop)
     yield nodes
@@ -52,7 +52,7 @@ def nodes(one_server: NatsEngine, engine: Engine) -> Iterator[NodesOverJetStream
     loop.close()
 
 
-def damage(engine: Engine, id: LogId, records: int = 0) -> None:
+def damage(engine: TenureCluster, id: LogId, records: int = 0) -> None:
     """Append an entry of `records` records with a wrong checksum, then a sound entry; with 0 records, delete the stream instead."""
 
     async def append(store_client: StoreClient) -> None:
@@ -85,7 +85,7 @@ def damage(engine: Engine, id: LogId, records: int = 0) -> None:
 
 
 @pytest.mark.parametrize("records", [0, 2])
-def test_a_damaged_log_of_groups_is_replaced(records: int, backup: ClusterFolder, engine: Engine, nodes: NodesOverJetStream, tmp_path: Path) -> None:
+def test_a_damaged_log_of_groups_is_replaced(records: int, backup: ClusterFolder, engine: TenureCluster, nodes: NodesOverJetStream, tmp_path: Path) -> None:
     damage(engine, GROUPS, records)
     assert "is damaged at" in store("export", "--from", *engine.place, "--to", tmp_path / "damaged", code=65)
     for more in (("--dry-run",), ()):
@@ -99,7 +99,7 @@ def test_a_damaged_log_of_groups_is_replaced(records: int, backup: ClusterFolder
     assert {name: found.batches for name, found in contents(tmp_path / "back").items()} == {name: found.batches for name, found in before.items()}
 
 
-def test_a_damaged_log_of_a_topic_goes_on_where_it_ended(backup: ClusterFolder, engine: Engine, nodes: NodesOverJetStream) -> None:
+def test_a_damaged_log_of_a_topic_goes_on_where_it_ended(backup: ClusterFolder, engine: TenureCluster, nodes: NodesOverJetStream) -> None:
     damage(engine, ORDERS, 5)
     store("import", "--from", backup.path, "--to", *engine.place, "--only", str(ORDERS))
     node = nodes.start(1)
@@ -114,7 +114,7 @@ def test_a_damaged_log_of_a_topic_goes_on_where_it_ended(backup: ClusterFolder, 
     assert results == [6]
 
 
-def test_a_topic_whose_end_is_lost_is_not_replaced(backup: ClusterFolder, engine: Engine) -> None:
+def test_a_topic_whose_end_is_lost_is_not_replaced(backup: ClusterFolder, engine: TenureCluster) -> None:
     damage(engine, ORDERS)
     assert "its end is lost" in store("import", "--from", backup.path, "--to", *engine.place, "--only", str(ORDERS), code=1)
 
@@ -124,7 +124,7 @@ def test_offsets_of_topics_that_were_deleted_since_do_not_come_back(backup: Clus
     later = backup.path
     backup.path = tmp_path / "later"
     backup.append("__tenure_topics", 0, [(topic_key("late"), None)])
-    engine = Engine(one_server)
+    engine = TenureCluster(one_server)
     store("import", "--from", tmp_path / "later", "--to", *engine.place)
     damage(engine, GROUPS)
     store("import", "--from", later, "--to", *engine.place, "--only", str(GROUPS))
@@ -145,18 +145,18 @@ def test_offsets_of_topics_that_were_deleted_since_do_not_come_back(backup: Clus
         ("nosuch-0", 66, "there is no such log in"),
     ],
 )
-def test_what_cannot_be_replaced_is_refused(name: str, code: int, line: str, backup: ClusterFolder, engine: Engine) -> None:
+def test_what_cannot_be_replaced_is_refused(name: str, code: int, line: str, backup: ClusterFolder, engine: TenureCluster) -> None:
     assert line in store("import", "--from", backup.path, "--to", *engine.place, "--only", name, code=code)
 
 
-def test_a_log_is_not_replaced_while_a_node_runs(backup: ClusterFolder, engine: Engine, nodes: NodesOverJetStream) -> None:
+def test_a_log_is_not_replaced_while_a_node_runs(backup: ClusterFolder, engine: TenureCluster, nodes: NodesOverJetStream) -> None:
     damage(engine, GROUPS)
     nodes.start(1)
     refused = partial(store, "import", "--from", backup.path, "--to", *engine.place, "--set", "store.lease.ms=2000", "--only", str(GROUPS), code=1)
     assert "node 1 runs; stop all nodes first" in nodes.loop.run_until_complete(nodes.loop.run_in_executor(None, refused))
 
 
-def test_a_restore_that_was_interrupted_goes_on(backup: ClusterFolder, engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_restore_that_was_interrupted_goes_on(backup: ClusterFolder, engine: TenureCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The interrupted restore has deleted the damaged stream; the next one must still know its end offset."""
     damage(engine, ORDERS, 5)
     arguments = ("store", "import", "--from", backup.path, "--to", *engine.place, "--only", ORDERS)

@@ -14,7 +14,17 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from tests.clients.members import AIOKAFKA, CONFLUENT, JAVA_CLIENT, KAFKA_PYTHON, MEMBER_PROBE, Host, Kind, compiled_probe, java_host
+from tests.clients.members import (
+    AIOKAFKA,
+    CONFLUENT,
+    JAVA_CLIENT,
+    KAFKA_PYTHON,
+    MEMBER_PROBE,
+    ClientKind,
+    MemberProcess,
+    compiled_probe,
+    java_host,
+)
 from tests.nodes.campaign import Campaign
 from tests.oracle import KAFKA_VERSION, kafka_jars
 
@@ -31,7 +41,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="tenure-nodes-"))
-    kinds: list[Kind] = [KAFKA_PYTHON, AIOKAFKA, CONFLUENT]
+    kinds: list[ClientKind] = [KAFKA_PYTHON, AIOKAFKA, CONFLUENT]
     classes = jars = None
     try:
         jars = kafka_jars()
@@ -40,7 +50,7 @@ def main(arguments: list[str]) -> int:
     except (pytest.skip.Exception, OSError) as missing:
         tell(f"nodes: without Kafka's Java client: {missing}")
 
-    def jvm(program: str = MEMBER_PROBE) -> Host:
+    def jvm(program: str = MEMBER_PROBE) -> MemberProcess:
         assert jars is not None
         assert classes is not None
         return java_host(jars, classes, folder / f"{program}.errors", program)
@@ -50,27 +60,27 @@ def main(arguments: list[str]) -> int:
     try:
         campaign.run(options.rounds)
         if code := campaign.nodes.stop():
-            campaign.wrong.append(f"the supervisor ended with exit code {code}")
+            campaign.violations.append(f"the supervisor ended with exit code {code}")
         tell(campaign.summary())
         if statistics.median(kill.service_seconds for kill in campaign.kills) > MEDIAN_SECONDS_MAX:
-            campaign.wrong.append(f"the median of seconds without service is above {MEDIAN_SECONDS_MAX:g}")
+            campaign.violations.append(f"the median of seconds without service is above {MEDIAN_SECONDS_MAX:g}")
     except BaseException:
         options.keep = True
         raise
     finally:
         campaign.close()
-        options.keep |= bool(campaign.wrong)
+        options.keep |= bool(campaign.violations)
         if options.keep and campaign.nodes.supervisor is not None:
             (folder / "lines").write_text(campaign.nodes.supervisor.errors())
             tell(f"nodes: the data directory and the log lines are in {folder}")
-    for problem in campaign.wrong:
+    for problem in campaign.violations:
         tell(f"BROKEN {problem}")
     if not options.keep:
         shutil.rmtree(folder)
-    return bool(campaign.wrong)
+    return bool(campaign.violations)
 
 
-def version_of(kind: Kind) -> str:
+def version_of(kind: ClientKind) -> str:
     if kind is JAVA_CLIENT:
         return f"{kind} {KAFKA_VERSION}"
     library = f" with librdkafka {confluent_kafka.libversion()[0]}" if kind is CONFLUENT else ""

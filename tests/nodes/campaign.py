@@ -17,11 +17,21 @@ from typing import NamedTuple, NoReturn
 
 from broker.runtime.build import build
 from protocol.records import read_assignment
-from tests.clients.members import JAVA_CLIENT, PRODUCER_PROBE, Event, Host, Kind, Member, TopicPartition, python_host, python_producer_host
+from tests.clients.members import (
+    JAVA_CLIENT,
+    PRODUCER_PROBE,
+    ClientKind,
+    Event,
+    Member,
+    MemberProcess,
+    TopicPartition,
+    python_host,
+    python_producer_host,
+)
 from tests.clients.membership import TOPIC
 from tests.nodes.cluster import Nodes, ServiceProbe
 from tests.nodes.ledger import Ledger
-from tests.nodes.producers import Sender, broken_promises, read_log
+from tests.nodes.producers import Producer, broken_promises, read_log
 from tests.running import wait_until
 from tests.support.restartable import create_topic
 
@@ -56,27 +66,27 @@ class Campaign:
         self,
         folder: Path,
         seed: int,
-        kinds: Sequence[Kind],
+        kinds: Sequence[ClientKind],
         tell: Callable[[str], None],
         nodes: int = 3,
-        sessions_ms: Mapping[Kind, int] | None = None,
+        sessions_ms: Mapping[ClientKind, int] | None = None,
         settings: Sequence[str] = (),
         new_nodes: Callable[..., Nodes] = Nodes,
-        jvm: Callable[..., Host] = no_jvm,
+        jvm: Callable[..., MemberProcess] = no_jvm,
     ) -> None:
         self.nodes = new_nodes(folder / "data", nodes, "group.initial.rebalance.delay.ms=0", "num.partitions=1", *settings)
         self._sessions_ms = sessions_ms or {}
         self.kills: list[Kill] = []
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self._random = random.Random(seed)
         self._kinds = kinds
         self._jvm = jvm
         self._folder = folder
         self._tell = tell
-        self._hosts: list[Host] = []
+        self._hosts: list[MemberProcess] = []
         self.members: list[Member] = []
-        self.senders: list[Sender] = []
-        self.ledger = Ledger(self.nodes, (PROBED, 0), self.wrong.append)
+        self.senders: list[Producer] = []
+        self.ledger = Ledger(self.nodes, (PROBED, 0), self.violations.append)
         self._seats: Seats = {}
 
     def run(self, rounds: int) -> None:
@@ -113,7 +123,7 @@ class Campaign:
         self.ledger.end()
         for sender in self.senders:
             sender.finish()
-        self.wrong += broken_promises(self.senders, read_log(self.nodes.bootstrap, TOPIC, PARTITIONS))
+        self.violations += broken_promises(self.senders, read_log(self.nodes.bootstrap, TOPIC, PARTITIONS))
         self._check_all_consumed()
         self._check_members()
 
@@ -123,7 +133,7 @@ class Campaign:
             host.kill()
         self.nodes.close()
 
-    def _start(self, kind: Kind) -> None:
+    def _start(self, kind: ClientKind) -> None:
         instance = f"{kind.name}-seat"
         host = self._jvm() if kind is JAVA_CLIENT else python_host(kind, self._folder / f"{instance}.errors")
         self._hosts.append(host)
@@ -131,10 +141,10 @@ class Campaign:
         self.members.append(member)
         member.do("start", bootstrap=self.nodes.bootstrap, group=GROUP, topics=[TOPIC], instance=instance, session_ms=self._sessions_ms.get(kind, SESSION_MS))
 
-    def _start_producer(self, kind: Kind) -> None:
+    def _start_producer(self, kind: ClientKind) -> None:
         host = self._jvm(PRODUCER_PROBE) if kind is JAVA_CLIENT else python_producer_host(kind, self._folder / f"{kind.name}-producer.errors")
         self._hosts.append(host)
-        sender = Sender(kind, host)
+        sender = Producer(kind, host)
         self.senders.append(sender)
         sender.start(self.nodes.bootstrap, TOPIC, PARTITIONS)
 
@@ -161,12 +171,12 @@ class Campaign:
         nodes.drain(id)
         empty = nodes.status(id)
         if empty["status.groups.partitions"] != "0" or empty["status.topics.partitions"] != "0":
-            self.wrong.append(f"node {id} is drained and owns {empty}")
+            self.violations.append(f"node {id} is drained and owns {empty}")
         promised = self.promised()
         nodes.signal(signal.SIGTERM, id)
         service = probe.seconds((id,))
         if self.seated() != self._seats or not self.ledger.stable():
-            self.wrong.append(f"a group has changed while node {id} was restarted in order: {self.seated()}")
+            self.violations.append(f"a group has changed while node {id} was restarted in order: {self.seated()}")
         self._check_offsets(promised)
         nodes.await_settled()
         self._tell(f"nodes: node {id} restarted in order: {service:.2f} s without service")
@@ -185,7 +195,7 @@ class Campaign:
         """The offsets with acknowledged commits so far."""
         ends: dict[TopicPartition, int] = {}
         for member in self.members:
-            for event in member.of("committed"):
+            for event in member.events_named("committed"):
                 for topic, partition, offset in event["positions"]:
                     ends[topic, partition] = max(offset, ends.get((topic, partition), 0))
         return ends
@@ -210,12 +220,12 @@ class Campaign:
         until = begin + 6 * STABLE_SECONDS
         while (seats := self.seated()) != self._seats or not self.ledger.stable():
             if time.monotonic() > until:
-                self.wrong.append(f"after kill {len(self.kills) + 1} a group is not as it was: {seats}, and was {self._seats}")
+                self.violations.append(f"after kill {len(self.kills) + 1} a group is not as it was: {seats}, and was {self._seats}")
                 break
             time.sleep(0.02)
         stable = time.monotonic() - begin
         if stable > STABLE_SECONDS:
-            self.wrong.append(f"after kill {len(self.kills) + 1} all groups were stable after {stable:.1f} s")
+            self.violations.append(f"after kill {len(self.kills) + 1} all groups were stable after {stable:.1f} s")
         return stable
 
     def _check_offsets(self, promised: dict[TopicPartition, int]) -> None:
@@ -223,7 +233,7 @@ class Campaign:
         committed: dict[TopicPartition, int] = wait_until(lambda: self.nodes.committed(GROUP), STABLE_SECONDS) if promised else {}
         for partition, offset in promised.items():
             if committed.get(partition, -1) < offset:
-                self.wrong.append(f"after kill {len(self.kills)} {partition} is committed to {committed.get(partition)}, and {offset} was acknowledged")
+                self.violations.append(f"after kill {len(self.kills)} {partition} is committed to {committed.get(partition)}, and {offset} was acknowledged")
 
     # The end.
 
@@ -234,22 +244,22 @@ class Campaign:
         while (lost := sent - self._consumed()) and time.monotonic() < until:
             time.sleep(0.1)
         if lost:
-            self.wrong.append(f"{len(lost)} of {len(sent)} acknowledged records were not consumed, such as {sorted(lost)[:3]}")
+            self.violations.append(f"{len(lost)} of {len(sent)} acknowledged records were not consumed, such as {sorted(lost)[:3]}")
         self.records = len(sent)
 
     def _consumed(self) -> set[str]:
-        return {value for member in self.members for event in member.of("records") for _, _, _, value in event["records"]}
+        return {value for member in self.members for event in member.events_named("records") for _, _, _, value in event["records"]}
 
     def _check_members(self) -> None:
         for member in self.members:
             member.check_alive()
             noticed: list[Event] = member.disturbances()
             if noticed:
-                self.wrong.append(f"{member.instance} noticed {len(noticed)} times, first {noticed[0]}")
+                self.violations.append(f"{member.instance} noticed {len(noticed)} times, first {noticed[0]}")
         if (builds := self.nodes.builds()) != {build()}:
-            self.wrong.append(f"the nodes run {builds}, and this test {build()}")
+            self.violations.append(f"the nodes run {builds}, and this test {build()}")
         if (rebalances := self.nodes.rebalances(GROUP)) != self._rebalances:
-            self.wrong.append(f"the group was rebalanced: {rebalances[len(self._rebalances) :]}")
+            self.violations.append(f"the group was rebalanced: {rebalances[len(self._rebalances) :]}")
 
     def summary(self) -> str:
         service = {victim_kind: [kill.service_seconds for kill in self.kills if victim_kind in ("all", kill.what)] for victim_kind in ("all", *VICTIMS)}
@@ -259,7 +269,7 @@ class Campaign:
             f"nodes: all groups stable after at most {max(kill.stable_seconds for kill in self.kills):.2f} s\n"
             f"nodes: {self.records} records acknowledged ({', '.join(f'{sender.kind} {len(sender.stored)}' for sender in self.senders)}), "
             f"{self.ledger.commits} commits of {len(self.ledger.accounts)} further groups\n"
-            f"nodes: broken promises: {len(self.wrong)} ({build()})"
+            f"nodes: broken promises: {len(self.violations)} ({build()})"
         )
 
 

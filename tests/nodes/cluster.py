@@ -24,8 +24,9 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Broker, Client, environment, wait_until
 
-BROKER = 4  # resource type in DescribeConfigs
-METADATA, FIND_COORDINATOR, OFFSET_FETCH, PRODUCE, DESCRIBE_GROUPS, DESCRIBE_CONFIGS, LIST_OFFSETS = 12, 4, 8, 9, 5, 4, 6
+BROKER_RESOURCE = 4  # resource type in DescribeConfigs
+METADATA_VERSION, FIND_COORDINATOR_VERSION, OFFSET_FETCH_VERSION, PRODUCE_VERSION = 12, 4, 8, 9
+DESCRIBE_GROUPS_VERSION, DESCRIBE_CONFIGS_VERSION, LIST_OFFSETS_VERSION = 5, 4, 6
 LATEST = -1
 SETTLED_SECONDS = 60.0
 SERVICE_SECONDS = 30.0
@@ -113,19 +114,19 @@ class Nodes:
         """The `status.*` entries of a node; empty while it does not answer."""
         try:
             with self.client(id) as client:
-                reply = client.ask(DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(id), None)]), DESCRIBE_CONFIGS)
+                reply = client.ask(DescribeConfigsRequest([DescribeConfigsResource(BROKER_RESOURCE, str(id), None)]), DESCRIBE_CONFIGS_VERSION)
         except OSError:
             return {}
         return {config.name: config.value for config in reply.results[0].configs if config.name.startswith("status.")}
 
-    def settled(self, *without: int) -> bool:
+    def is_settled(self, *without: int) -> bool:
         """Whether all nodes know each other, and each log is served by the node that should have it."""
         live_ids = [id for id in self.ids if id not in without]
         statuses = [self.status(id) for id in live_ids]
         return all(status.get("status.settled") == "true" and status["status.live.nodes"] == ",".join(map(str, live_ids)) for status in statuses)
 
     def await_settled(self, *without: int) -> None:
-        wait_until(lambda: self.settled(*without), SETTLED_SECONDS, 0.05, lambda: [self.status(id) for id in self.ids])
+        wait_until(lambda: self.is_settled(*without), SETTLED_SECONDS, 0.05, lambda: [self.status(id) for id in self.ids])
 
     def controller(self) -> int:
         return next(id for id in self.ids if self.status(id).get("status.controller") == "true")
@@ -134,7 +135,7 @@ class Nodes:
         """The group's coordinator, according to `node` or any node that answers; -1 while there is none."""
         for id in self.ids if node is None else (node,):
             with suppress(OSError), self.client(id) as client:
-                (coordinator,) = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), FIND_COORDINATOR).coordinators
+                (coordinator,) = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), FIND_COORDINATOR_VERSION).coordinators
                 if not coordinator.error_code:
                     return int(coordinator.node_id)
         return -1
@@ -145,7 +146,7 @@ class Nodes:
             coordinator = self.coordinator(group)
             if coordinator in self.ids:
                 with self.client(coordinator) as client:
-                    group_reply: DescribedGroup = client.ask(DescribeGroupsRequest([group]), DESCRIBE_GROUPS).groups[0]
+                    group_reply: DescribedGroup = client.ask(DescribeGroupsRequest([group]), DESCRIBE_GROUPS_VERSION).groups[0]
                 return None if group_reply.error_code else group_reply
         return None
 
@@ -164,7 +165,7 @@ class Nodes:
             coordinator = self.coordinator(group)
             if coordinator in self.ids:
                 with self.client(coordinator) as client:
-                    group_reply = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH).groups[0]
+                    group_reply = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH_VERSION).groups[0]
                 return {(topic.name, partition.partition_index): partition.committed_offset for topic in group_reply.topics for partition in topic.partitions}
         return {}
 
@@ -172,7 +173,7 @@ class Nodes:
         """The end offsets of those partitions of the topic that the node leads."""
         partitions_asked = [ListOffsetsPartition(partition, -1, LATEST) for partition in range(partitions)]
         with self.client(id) as client:
-            (topic_reply,) = client.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, partitions_asked)]), LIST_OFFSETS).topics
+            (topic_reply,) = client.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, partitions_asked)]), LIST_OFFSETS_VERSION).topics
         return {partition.partition_index: partition.offset for partition in topic_reply.partitions if not partition.error_code}
 
 
@@ -203,7 +204,7 @@ class ServiceProbe:
 
     def _leaders(self, node: int) -> dict[int, int]:
         with self._nodes.client(node) as client:
-            (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=self._topic)], False), METADATA).topics
+            (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=self._topic)], False), METADATA_VERSION).topics
         return {partition.partition_index: partition.leader_id for partition in topic.partitions}
 
     def _stored(self, leader: int, partition: int) -> bool:
@@ -211,7 +212,7 @@ class ServiceProbe:
             return False
         data = [PartitionProduceData(partition, build_facts([(b"key", b"value")], int(time.time() * 1000)))]
         with suppress(OSError), self._nodes.client(leader) as client:
-            reply = client.ask(ProduceRequest(None, -1, 1_000, [TopicProduceData(self._topic, data)]), PRODUCE)
+            reply = client.ask(ProduceRequest(None, -1, 1_000, [TopicProduceData(self._topic, data)]), PRODUCE_VERSION)
             return not reply.responses[0].partition_responses[0].error_code
         return False
 
@@ -219,6 +220,6 @@ class ServiceProbe:
         if coordinator not in self._asked_nodes:
             return False
         with suppress(OSError), self._nodes.client(coordinator) as client:
-            reply = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH)
+            reply = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH_VERSION)
             return not reply.groups[0].error_code
         return False

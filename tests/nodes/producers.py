@@ -10,7 +10,7 @@ from contextlib import suppress
 import confluent_kafka
 from confluent_kafka import TopicPartition
 
-from tests.clients.members import Event, Host, Kind
+from tests.clients.members import ClientKind, Event, MemberProcess
 from tests.running import wait_until
 
 FINISH_SECONDS = 60.0
@@ -18,10 +18,10 @@ READ_SECONDS = 60.0
 PAUSE_SECONDS = 0.02  # between two records of a producer
 
 
-class Sender:
+class Producer:
     """One producer; `stored` has its acknowledged records."""
 
-    def __init__(self, kind: Kind, host: Host) -> None:
+    def __init__(self, kind: ClientKind, host: MemberProcess) -> None:
         self.kind = kind
         self.name = f"{kind.name}-producer"
         self.stored: dict[str, tuple[int, int]] = {}  # partition and offset by value
@@ -51,7 +51,7 @@ class Sender:
         wait_until(lambda: self.finished or process.poll() is not None, FINISH_SECONDS, 0.05, lambda: (self.name, self._host.output()[-2000:]))
 
 
-def broken_promises(senders: Sequence[Sender], log: dict[tuple[int, int], str]) -> list[str]:
+def broken_promises(senders: Sequence[Producer], log: dict[tuple[int, int], str]) -> list[str]:
     """Acknowledged records that are missing at their offsets, refused records, and values that the log has twice."""
     wrong = []
     for sender in senders:

@@ -11,11 +11,11 @@ from protocol.messages.alter_partition_reassignments import AlterPartitionReassi
 from protocol.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.nodes.cluster import METADATA, Nodes
+from tests.nodes.cluster import METADATA_VERSION, Nodes
 
 pytestmark = pytest.mark.once
 
-CREATE_TOPICS, CREATE_PARTITIONS, ALTER_PARTITION_REASSIGNMENTS = 7, 3, 0
+CREATE_TOPICS_VERSION, CREATE_PARTITIONS_VERSION, REASSIGNMENTS_VERSION = 7, 3, 0
 TIMEOUT_MS = 10_000
 
 
@@ -30,21 +30,21 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 def created(nodes: Nodes, name: str, *replicas: list[int]) -> tuple[int, str | None]:
     assignments = [CreatableReplicaAssignment(partition, brokers) for partition, brokers in enumerate(replicas)]
     with nodes.client(1) as client:
-        reply = client.ask(CreateTopicsRequest([CreatableTopic(name, -1, -1, assignments, [])], TIMEOUT_MS, False), CREATE_TOPICS)
+        reply = client.ask(CreateTopicsRequest([CreatableTopic(name, -1, -1, assignments, [])], TIMEOUT_MS, False), CREATE_TOPICS_VERSION)
     return reply.topics[0].error_code, reply.topics[0].error_message
 
 
 def grown(nodes: Nodes, name: str, count: int, brokers: list[int]) -> int:
     requested = CreatePartitionsTopic(name, count, [CreatePartitionsAssignment(brokers)])
     with nodes.client(2) as client:
-        error: int = client.ask(CreatePartitionsRequest([requested], TIMEOUT_MS, False), CREATE_PARTITIONS).results[0].error_code
+        error: int = client.ask(CreatePartitionsRequest([requested], TIMEOUT_MS, False), CREATE_PARTITIONS_VERSION).results[0].error_code
     return error
 
 
 def reassigned(nodes: Nodes, name: str, brokers: list[int]) -> int:
     requested = ReassignableTopic(name, [ReassignablePartition(0, brokers)])
     with nodes.client(1) as client:
-        reply = client.ask(AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=[requested]), ALTER_PARTITION_REASSIGNMENTS)
+        reply = client.ask(AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=[requested]), REASSIGNMENTS_VERSION)
     error: int = reply.responses[0].partitions[0].error_code
     return error
 
@@ -52,7 +52,7 @@ def reassigned(nodes: Nodes, name: str, brokers: list[int]) -> int:
 def leaders(nodes: Nodes, name: str, node: int = 1) -> list[int]:
     """The leaders of a topic's partitions in an immediate Metadata reply."""
     with nodes.client(node) as client:
-        (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=name)], False), METADATA).topics
+        (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=name)], False), METADATA_VERSION).topics
     return [partition.leader_id for partition in topic.partitions]
 
 
@@ -90,7 +90,7 @@ def test_the_reply_that_creates_a_topic_names_its_leaders(nodes: Nodes, node: in
     """Some clients look the leaders up only once: kafka-go dials an empty address."""
     name = f"new-{node}-{number}"
     with nodes.client(node) as client:
-        (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=name)], True), METADATA).topics
+        (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=name)], True), METADATA_VERSION).topics
     assert [partition.error_code for partition in topic.partitions] == [ErrorCode.NONE]
     nodes.await_settled()
     assert leaders(nodes, name) == leaders(nodes, name, 2) == [topic.partitions[0].leader_id]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.clients.members import KAFKA_PYTHON
 from tests.nodes.ledger import Account
-from tests.nodes.producers import Sender, broken_promises
+from tests.nodes.producers import Producer, broken_promises
 
 PLACE = ("probed", 0)
 
@@ -24,8 +24,8 @@ class FakeHost:
         self.listener = listener
 
 
-def sender(*events: dict[str, Any]) -> Sender:
-    new_sender = Sender(KAFKA_PYTHON, FakeHost())  # type: ignore[arg-type]
+def sender(*events: dict[str, Any]) -> Producer:
+    new_sender = Producer(KAFKA_PYTHON, FakeHost())  # type: ignore[arg-type]
     for event in (*events, {"event": "finished"}):
         new_sender.add_event(json.loads(json.dumps(event)))
     return new_sender

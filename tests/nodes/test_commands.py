@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli.failure import Exit
-from tests.cli.conftest import Tenure, at, bootstrap, tenure
+from tests.cli.conftest import Tenure, bootstrap, tenure, with_bootstrap
 from tests.nodes.cluster import Nodes
 from tests.support.restartable import create_topic
 
@@ -30,7 +30,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 @pytest.fixture
 def ask(nodes: Nodes, tenure: Tenure) -> Tenure:
-    return at(f"127.0.0.1:{nodes.port(1)}", tenure)
+    return with_bootstrap(f"127.0.0.1:{nodes.port(1)}", tenure)
 
 
 def test_the_cluster_shows_what_each_node_owns(ask: Tenure, nodes: Nodes) -> None:
@@ -87,7 +87,7 @@ def test_a_node_that_is_not_there_is_not_drained(ask: Tenure) -> None:
 
 
 def test_a_broker_that_is_alone_is_not_drained(tenure: Tenure, bootstrap: str) -> None:
-    result = at(bootstrap, tenure)("node", "drain", "1")
+    result = with_bootstrap(bootstrap, tenure)("node", "drain", "1")
     assert (result.code, result.err) == (Exit.UNSUPPORTED, "tenure: broker 1 is not one of several nodes of Tenure (tenure serve --nodes N)\n")
 
 

@@ -60,5 +60,5 @@ def test_nodes_over_a_copy_are_a_cluster_of_their_own(clusters: tuple[Nodes, Nod
     original.await_settled(1)
     original.await_settled()
     store(original)
-    assert copy.settled()
+    assert copy.is_settled()
     assert [nodes.stop() for nodes in clusters] == [0, 0]

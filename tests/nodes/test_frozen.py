@@ -78,5 +78,5 @@ def test_a_frozen_node_keeps_its_logs_and_its_members_their_seats(campaign: Camp
     assert nodes.rebalances(GROUP) == before
 
     campaign.end()
-    assert campaign.wrong == []
+    assert campaign.violations == []
     assert nodes.stop() == 0

@@ -14,7 +14,7 @@ import pytest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.broker.test_scale import processor_seconds
-from tests.nodes.cluster import METADATA, SETTLED_SECONDS, Nodes
+from tests.nodes.cluster import METADATA_VERSION, SETTLED_SECONDS, Nodes
 from tests.running import wait_until
 
 pytestmark = [pytest.mark.alone, pytest.mark.once]
@@ -44,7 +44,7 @@ def check_served(nodes: Nodes) -> None:
     leaders = []
     for id in nodes.ids:
         with nodes.client(id) as client:
-            topics = client.ask(MetadataRequest(None), METADATA).topics
+            topics = client.ask(MetadataRequest(None), METADATA_VERSION).topics
         leaders.append({(topic.name, partition.partition_index): partition.leader_id for topic in topics for partition in topic.partitions if not topic.is_internal})
     assert all(leader == leaders[0] for leader in leaders)
     assert len(leaders[0]) == TOPICS * PARTITIONS

@@ -28,5 +28,5 @@ def test_a_rolling_restart_costs_no_rebalance_and_no_error(campaign: Campaign) -
         campaign.restart_in_order(id, probe)
     assert all(nodes.pid(id) != pid for id, pid in before.items())
     campaign.end()
-    assert campaign.wrong == []
+    assert campaign.violations == []
     assert nodes.stop() == 0

@@ -103,7 +103,7 @@ def test_a_node_that_cannot_restart_is_retried_after_growing_pauses(nodes: Nodes
         ended = wait_until(lambda: (pauses := [line for line in nodes.lines if "pause_ms" in line])[3:] and pauses, SECONDS)
         assert [line["ended"] for line in ended[1:]] == [f"exit code {ExitCode.LISTEN.value}"] * (len(ended) - 1)
         assert all(2 * ended_process["pause_ms"] == then["pause_ms"] for ended_process, then in pairwise(ended[1:]))
-        assert nodes.settled(2)
+        assert nodes.is_settled(2)
     nodes.await_settled()
     assert nodes.supervisor is not None
     (error_line,) = [line for line in nodes.supervisor.lines if line.startswith("tenure: ")]

@@ -19,7 +19,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.nodes.cluster import FIND_COORDINATOR, METADATA, OFFSET_FETCH, PRODUCE, Nodes
+from tests.nodes.cluster import FIND_COORDINATOR_VERSION, METADATA_VERSION, OFFSET_FETCH_VERSION, PRODUCE_VERSION, Nodes
 from tests.running import Client
 from tests.support.restartable import create_topic
 
@@ -77,7 +77,7 @@ def commit_offsets(nodes: Nodes) -> None:
 def coordinators(client: Client, groups: set[str]) -> dict[int, list[str]]:
     """The groups by coordinator, according to the node of this client; groups without a coordinator are left out."""
     groups_by_node: dict[int, list[str]] = {}
-    for coordinator in client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups)), FIND_COORDINATOR).coordinators:
+    for coordinator in client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups)), FIND_COORDINATOR_VERSION).coordinators:
         if not coordinator.error_code:
             groups_by_node.setdefault(coordinator.node_id, []).append(coordinator.key)
     return groups_by_node
@@ -85,7 +85,7 @@ def coordinators(client: Client, groups: set[str]) -> dict[int, list[str]]:
 
 def leaders(client: Client, partitions: set[int]) -> dict[int, list[int]]:
     partitions_by_leader: dict[int, list[int]] = {}
-    (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=TOPIC)], False), METADATA).topics
+    (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=TOPIC)], False), METADATA_VERSION).topics
     for partition in topic.partitions:
         if partition.partition_index in partitions:
             partitions_by_leader.setdefault(partition.leader_id, []).append(partition.partition_index)
@@ -95,12 +95,12 @@ def leaders(client: Client, partitions: set[int]) -> dict[int, list[int]]:
 def store_records(client: Client, partitions: list[int]) -> set[int]:
     batch = build_facts([(b"key", b"value")], int(time.time() * 1000))
     data = TopicProduceData(TOPIC, [PartitionProduceData(partition, batch) for partition in partitions])
-    reply = client.ask(ProduceRequest(None, -1, 1_000, [data]), PRODUCE)
+    reply = client.ask(ProduceRequest(None, -1, 1_000, [data]), PRODUCE_VERSION)
     return {response.index for response in reply.responses[0].partition_responses if not response.error_code}
 
 
 def fetch_offsets(client: Client, groups: list[str]) -> set[str]:
-    reply = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None) for group in groups]), OFFSET_FETCH)
+    reply = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None) for group in groups]), OFFSET_FETCH_VERSION)
     fetched = {group.group_id: group for group in reply.groups if not group.error_code}
     assert all(len(group.topics[0].partitions) == 10 for group in fetched.values()), "an acknowledged commit is gone"
     return set(fetched)

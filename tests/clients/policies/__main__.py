@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.clients.members import JAVA_CLIENT, KINDS, Host, Kind, compiled_probe, java_host
+from tests.clients.members import JAVA_CLIENT, KINDS, ClientKind, MemberProcess, compiled_probe, java_host
 from tests.clients.membership import Group
 from tests.clients.policies.scenarios import BROKER_SETTINGS, MEMBERS, REJOIN_SECONDS, SCENARIOS, SESSION_MS, Result, Run, Scenario
 from tests.oracle import find_jars
@@ -28,16 +28,16 @@ class Java:
         self.missing = jars if isinstance(jars, str) else "" if shutil.which("javac") else "javac is not on PATH"
         self._folder = folder
         self._jars = jars
-        self._shared: Host | None = None
+        self._shared: MemberProcess | None = None
 
     def start(self) -> None:
         self._shared = self._host("shared")
 
-    def _host(self, name: str) -> Host:
+    def _host(self, name: str) -> MemberProcess:
         assert isinstance(self._jars, Path)
         return java_host(self._jars, compiled_probe(self._jars), self._folder / f"{name}.errors")
 
-    def jvm(self, alone: bool) -> Host:
+    def jvm(self, alone: bool) -> MemberProcess:
         if alone:
             return self._host("alone")
         assert self._shared is not None
@@ -48,7 +48,7 @@ class Java:
             self._shared.kill()
 
 
-def run_one(scenario: Scenario, kind: Kind, with_policies: bool, jvm: Callable[[bool], Host], say: Callable[[str], None]) -> Result | str:
+def run_one(scenario: Scenario, kind: ClientKind, with_policies: bool, jvm: Callable[[bool], MemberProcess], say: Callable[[str], None]) -> Result | str:
     """The measurements, or why there are none."""
     column = "with" if with_policies else "without"
     begin = time.monotonic()
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if wrong else 0
 
 
-def table(kinds: Sequence[Kind], scenarios: Sequence[Scenario], results: dict[Key, Result | str]) -> str:
+def table(kinds: Sequence[ClientKind], scenarios: Sequence[Scenario], results: dict[Key, Result | str]) -> str:
     lines = [
         f"{MEMBERS} static members, {MEMBERS} partitions, session timeout {SESSION_MS / 1000:.0f} s; restarts take {REJOIN_SECONDS:.0f} s.",
         "New generations; seconds without progress of the worst partition, and of all in the mean.",
@@ -122,7 +122,7 @@ def table(kinds: Sequence[Kind], scenarios: Sequence[Scenario], results: dict[Ke
     return "\n".join(lines)
 
 
-def exceeded(kinds: Sequence[Kind], scenarios: Sequence[Scenario], results: dict[Key, Result | str]) -> list[str]:
+def exceeded(kinds: Sequence[ClientKind], scenarios: Sequence[Scenario], results: dict[Key, Result | str]) -> list[str]:
     """Runs with policies that failed, or took more generations than allowed."""
     wrong = []
     for kind in kinds:

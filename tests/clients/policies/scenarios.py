@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
-from tests.clients.members import AWAIT_SECONDS, Kind, Member, TopicPartition
+from tests.clients.members import AWAIT_SECONDS, ClientKind, Member, TopicPartition
 from tests.clients.membership import Group
 from tests.running import Client, wait_until
 
@@ -51,7 +51,7 @@ class Scenario(NamedTuple):
 class Run:
     """One scenario with one kind of client."""
 
-    def __init__(self, scenario: Scenario, kind: Kind, group: Group, with_policies: bool) -> None:
+    def __init__(self, scenario: Scenario, kind: ClientKind, group: Group, with_policies: bool) -> None:
         self.with_policies = with_policies
         self.members: list[Member] = []
         self._scenario = scenario
@@ -66,8 +66,8 @@ class Run:
         killed = number == self._scenario.killed
         return self._group.start(self._kind, self.instance(number), alone=killed, session_ms=SESSION_MS)
 
-    def settled(self, *members: Member) -> None:
-        self._group.settled(*members)
+    def await_settled(self, *members: Member) -> None:
+        self._group.await_settled(*members)
 
     def alter(self, operation: int, **policies: str) -> None:
         set_policies(self._group.port, self._group.name, {name.replace("_", "."): value for name, value in policies.items()}, operation)
@@ -78,10 +78,10 @@ class Run:
             names = {"names": ",".join(self.instance(number) for number in range(scenario.started))}
             set_policies(group.port, group.name, {name: value.format(**names) for name, value in scenario.policies.items()})
         self.members = [self.start(number) for number in range(scenario.started)]
-        group.settled(*self.members)
+        group.await_settled(*self.members)
         if scenario.standby:
             self.members.append(self.start(scenario.started))
-            group.settled(*self.members)
+            group.await_settled(*self.members)
         group.feed.begin(FEED_SECONDS)
         wait_until(lambda: len(consumed_at(group)) == group.partition_count, 20)
         quiet_from = time.time()
@@ -89,11 +89,11 @@ class Run:
         quiet_until = time.time()
         before = group.generation()
         remaining = scenario.play(self)
-        group.settled(*remaining)
+        group.await_settled(*remaining)
         generations = group.generation() - before
         group.feed.end()
-        group.consumed()
-        return Result(generations, *stood_still(consumed_at(group), quiet_from, quiet_until))
+        group.await_consumed()
+        return Result(generations, *worst_and_mean_pause(consumed_at(group), quiet_from, quiet_until))
 
 
 def set_policies(port: int, group: str, policies: Mapping[str, str], operation: int = SET) -> None:
@@ -125,13 +125,13 @@ def consumed_at(group: Group) -> dict[TopicPartition, list[float]]:
     """The times at which any member consumed records, by partition."""
     times: dict[TopicPartition, list[float]] = defaultdict(list)
     for member in group.members:
-        for event in member.of("records"):
+        for event in member.events_named("records"):
             for topic_partition in {(topic, number) for topic, number, _, _ in event["records"]}:
                 times[topic_partition].append(event["at"])
     return {partition: sorted(at) for partition, at in times.items()}
 
 
-def stood_still(times: Mapping[TopicPartition, Sequence[float]], quiet_from: float, quiet_until: float) -> tuple[float, float]:
+def worst_and_mean_pause(times: Mapping[TopicPartition, Sequence[float]], quiet_from: float, quiet_until: float) -> tuple[float, float]:
     """The worst and the mean of the longest pauses of the partitions, minus the usual pause without a disturbance."""
     pauses: list[float] = []
     for reads in times.values():
@@ -160,7 +160,7 @@ def rolling_restart(run: Run) -> Sequence[Member]:
         close_all(run.members[first : first + 2])
         time.sleep(REJOIN_SECONDS)
         run.members[first : first + 2] = [run.start(number) for number in (first, first + 1)]
-        run.settled(*run.members)
+        run.await_settled(*run.members)
     return run.members
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.clients.members import KINDS, Kind
+from tests.clients.members import KINDS, ClientKind
 from tests.clients.membership import Group
 from tests.clients.policies.scenarios import CLOCKS_APART_SECONDS, await_status, set_policies
 
@@ -25,28 +25,28 @@ def arrival(group: Group, instance: str) -> float:
 
 def rebalances(group: Group) -> list[float]:
     """The times of the rebalances that `expansion.timeout.ms` began."""
-    return [datetime.fromisoformat(line["time"]).timestamp() for line in group.story() if line["to"] == "preparing" and line["cause"] == "expansion"]
+    return [datetime.fromisoformat(line["time"]).timestamp() for line in group.state_changes() if line["to"] == "preparing" and line["cause"] == "expansion"]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_newcomers_join_together_after_the_timeout_of_the_first(kind: Kind, make_group: Callable[..., Group]) -> None:
+def test_newcomers_join_together_after_the_timeout_of_the_first(kind: ClientKind, make_group: Callable[..., Group]) -> None:
     group = make_group(group_initial_rebalance_delay_ms="500")
     set_policies(group.port, group.name, {"expansion.timeout.ms": f"{TIMEOUT_SECONDS * 1000:.0f}"})
     leader = group.start(kind, "leader")
-    group.settled(leader)
+    group.await_settled(leader)
     generation = group.generation()
     a = group.start(kind, "a")
     first = arrival(group, "a")
     time.sleep(first + TIMEOUT_SECONDS * 3 / 5 - START_SECONDS - time.time())  # B arrives at 0:03
     b = group.start(kind, "b")
     assert first < arrival(group, "b") < first + TIMEOUT_SECONDS
-    group.settled(leader, a, b)
+    group.await_settled(leader, a, b)
     (at,) = rebalances(group)
     assert -CLOCKS_APART_SECONDS <= at - (first + TIMEOUT_SECONDS) <= LATE_SECONDS
     assert group.generation() == generation + 1
     c = group.start(kind, "c")
     third = arrival(group, "c")
-    group.settled(leader, a, b, c)
+    group.await_settled(leader, a, b, c)
     _, at = rebalances(group)
     assert -CLOCKS_APART_SECONDS <= at - (third + TIMEOUT_SECONDS) <= LATE_SECONDS
     assert group.generation() == generation + 2

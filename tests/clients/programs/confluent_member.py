@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from tests.clients.programs.life import CommitRefused, Record, Refused, Settings, live, say_partitions
 
 RECORDS_AT_ONCE = 500
-AGAIN = (
+RETRIABLE_ERRORS = (
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
     KafkaError._WAIT_COORD,
@@ -71,10 +71,10 @@ class Consumer:
         try:
             results = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            raise CommitRefused(error, error.args[0].code() in AGAIN, error.args[0].name()) from error
+            raise CommitRefused(error, error.args[0].code() in RETRIABLE_ERRORS, error.args[0].name()) from error
         for committed in results or ():
             if committed.error is not None:
-                raise CommitRefused(KafkaException(committed.error), committed.error.code() in AGAIN, committed.error.name())
+                raise CommitRefused(KafkaException(committed.error), committed.error.code() in RETRIABLE_ERRORS, committed.error.name())
 
     def unsubscribe(self) -> None:
         self._consumer.unsubscribe()

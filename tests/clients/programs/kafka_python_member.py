@@ -15,7 +15,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from tests.clients.programs.life import CommitRefused, Record, Refused, Settings, live, say_partitions
 
 ASSIGNORS = {assignor.name: assignor for assignor in (RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor, CooperativeStickyAssignor)}
-AGAIN = kafka.errors.RetriableError  # includes lost connections
+RETRIABLE_ERRORS = kafka.errors.RetriableError  # includes lost connections
 COMMIT_MS = 2_000  # of one attempt
 # kafka-python 3.0.12 rejoins or hangs if a poll ends during a SyncGroup, so a poll lasts longer than the reply takes on a busy machine.
 JOIN_SECONDS = 1.0
@@ -52,7 +52,7 @@ class Consumer:
     def poll(self, seconds: float) -> Sequence[Record]:
         try:
             batches = self._consumer.poll(int(seconds * 1000))
-        except AGAIN:
+        except RETRIABLE_ERRORS:
             return []
         except kafka.errors.KafkaError as error:
             raise Refused(error) from error
@@ -63,7 +63,7 @@ class Consumer:
         try:
             self._consumer.commit(offsets, timeout_ms=COMMIT_MS)
         except kafka.errors.KafkaError as error:
-            raise CommitRefused(error, isinstance(error, AGAIN)) from error
+            raise CommitRefused(error, isinstance(error, RETRIABLE_ERRORS)) from error
 
     def unsubscribe(self) -> None:
         self._consumer.unsubscribe()
