@@ -22,7 +22,7 @@ import pytest
 from tests.running import ROOT
 from tests.sequences.choosing import REBALANCES
 from tests.sequences.comparing import Difference
-from tests.sequences.hunting import SEQUENCES_AT_ONCE, Find, Hunt, ServerPair
+from tests.sequences.hunting import SEQUENCES_AT_ONCE, FoundDifference, Hunt, ServerPair
 from tests.sequences.killing import KillableBroker, KillableKafka, KillableServerPair, hunt_killing, killable
 from tests.sequences.recording import read, record, replay, write
 from tests.sequences.shrinking import shrunk
@@ -95,7 +95,7 @@ def hunt_in(world: str, options: argparse.Namespace) -> int:
 
 def tell(number: int, difference: Difference, kafkas: Trace) -> None:
     say(f"once: sequence {number}, step {difference.step} {json.dumps(kafkas.steps[difference.step])}")
-    say(f"      {difference.place}: ours {json.dumps(difference.ours)}, Kafka {json.dumps(difference.kafkas)}")
+    say(f"      {difference.place}: ours {json.dumps(difference.ours)}, Kafka {json.dumps(difference.kafka_value)}")
 
 
 def hunt_where_servers_are_killed(options: argparse.Namespace) -> int:
@@ -112,27 +112,27 @@ def hunt_where_servers_are_killed(options: argparse.Namespace) -> int:
         return int(bool(finds))
 
 
-def settle(servers: ServerPair | KillableServerPair, find: Find, versions: Versions, world: str, options: argparse.Namespace) -> None:
+def settle(servers: ServerPair | KillableServerPair, find: FoundDifference, versions: Versions, world: str, options: argparse.Namespace) -> None:
     """Print the difference, shrink its sequence, which is slow, and print it again."""
     show(find, world)
     if not options.long:
         show(asyncio.run(shrunk(servers, find, versions, say)), world)
 
 
-def show(find: Find, world: str) -> None:
+def show(find: FoundDifference, world: str) -> None:
     FINDS.mkdir(parents=True, exist_ok=True)
     name = "".join(letter if letter.isalnum() else "-" for letter in find.difference.signature)
     file = FINDS / f"{world}-{name}.jsonl"
-    closest = Trace(find.steps, find.kafkas.answers[: len(find.steps)], find.kafkas.looks[: len(find.steps)])
+    closest = Trace(find.steps, find.kafka_trace.answers[: len(find.steps)], find.kafka_trace.group_states[: len(find.steps)])
     write(file, world, [closest])
     say(f"\n--- {world}: {find.difference.signature}")
     for number, step in enumerate(find.steps):
         say(f"{number:3} {json.dumps(step)}")
-        for server, trace in (("ours ", find.ours), ("Kafka", find.kafkas)):
+        for server, trace in (("ours ", find.ours), ("Kafka", find.kafka_trace)):
             answers = trace.answers[number] if number < len(trace.answers) else {}
             say(f"      {server} {json.dumps(answers)}")
     say(f"  differs at step {find.difference.step}, {find.difference.place}:")
-    say(f"      ours  {json.dumps(find.difference.ours)}\n      Kafka {json.dumps(find.difference.kafkas)}\n  {file}")
+    say(f"      ours  {json.dumps(find.difference.ours)}\n      Kafka {json.dumps(find.difference.kafka_value)}\n  {file}")
 
 
 def make_recording(options: argparse.Namespace) -> int:
@@ -148,7 +148,7 @@ def play_recording(options: argparse.Namespace) -> int:
     with ours_in(world) as port:
         differences = asyncio.run(replay(port, world, recorded))
     for number, difference in differences:
-        say(f"{options.file.name}:{number + 2} step {difference.step} {difference.place}: ours {json.dumps(difference.ours)}, Kafka {json.dumps(difference.kafkas)}")
+        say(f"{options.file.name}:{number + 2} step {difference.step} {difference.place}: ours {json.dumps(difference.ours)}, Kafka {json.dumps(difference.kafka_value)}")
     say(f"{len(recorded)} sequences, {len(differences)} differ")
     return int(bool(differences))
 

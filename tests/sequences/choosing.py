@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from tests.sequences.player import PARKED_S, REQUESTS_S, Player, playable
-from tests.sequences.recipes import MISTAKEN_IDENTITIES, OTHER_MISTAKES, Recipes
+from tests.sequences.recipes import MISTAKEN_IDENTITIES, OTHER_MISTAKES, MistakeCounts
 from tests.sequences.steps import KEYS, NOBODY, Step
 from tests.sequences.wire import Versions
 
@@ -44,14 +44,14 @@ class Actor:
         self.version = version  # of its JoinGroups; None: a random one each time
 
 
-class Choosing:
+class SequenceBuilder:
     """One sequence under construction."""
 
     def __init__(
         self,
         chance: Random,
         versions: Versions,
-        recipes: Recipes,
+        recipes: MistakeCounts,
         ticks: int = 9,
         rebalances: tuple[int, ...] = REBALANCES,
         sessions: tuple[int, ...] = SESSIONS,

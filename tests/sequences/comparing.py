@@ -24,13 +24,13 @@ class Difference(NamedTuple):
     step: int
     place: str
     ours: Any
-    kafkas: Any
+    kafka_value: Any
     meant: str = ""
 
     @property
     def signature(self) -> str:
         """A text that is equal for differences that probably have the same cause."""
-        return f"{self.place} {code_of(self.ours)}/{code_of(self.kafkas)}"
+        return f"{self.place} {code_of(self.ours)}/{code_of(self.kafka_value)}"
 
 
 class Deviation(NamedTuple):
@@ -68,14 +68,14 @@ def differences(ours: Trace, kafkas: Trace) -> Iterator[Difference]:
         if parted := free_choices_differ(ours, kafkas, at):
             yield parted
         yield from by_step.get(at, [])
-        if ours.looks[at] != kafkas.looks[at] and ours.looks[at]:
+        if ours.group_states[at] != kafkas.group_states[at] and ours.group_states[at]:
             yield from looks_differ(ours, kafkas, at)
 
 
 def answers_differ(ours: Trace, kafkas: Trace, number: int, mine_at: int | None, theirs_at: int | None) -> Difference | None:
     at = min(step for step in (mine_at, theirs_at) if step is not None)
     request = kafkas.steps[number]
-    if mine_at is not None and theirs_at is not None and (mine_at == theirs_at or close(kafkas.steps, mine_at, theirs_at)):
+    if mine_at is not None and theirs_at is not None and (mine_at == theirs_at or are_adjacent(kafkas.steps, mine_at, theirs_at)):
         ours_answer, theirs = ours.answers[mine_at][number], kafkas.answers[theirs_at][number]
         return Difference(at, request["do"], ours_answer, theirs) if ours_answer != theirs else None
     ours_answer = ours.answers[at].get(number, NO_ANSWER)
@@ -86,19 +86,19 @@ def answers_differ(ours: Trace, kafkas: Trace, number: int, mine_at: int | None,
 
 
 def looks_differ(ours: Trace, kafkas: Trace, at: int) -> Iterator[Difference]:
-    for group, theirs in kafkas.looks[at].items():
-        our_look = ours.looks[at].get(group)
+    for group, theirs in kafkas.group_states[at].items():
+        our_look = ours.group_states[at].get(group)
         if our_look == theirs:
             continue
         # Z17: Kafka shows a new group once its record is committed, perhaps a moment after its reply; ours shows it from the reply on.
-        soon = range(at + 1, min(at + 1 + SHOWN_AFTER, len(ours.looks), len(kafkas.looks)))
+        soon = range(at + 1, min(at + 1 + SHOWN_AFTER, len(ours.group_states), len(kafkas.group_states)))
         states = {our_look[0], theirs[0]} if our_look else set()
         new = "Dead" in states and not states.isdisjoint(NEW)
-        slow = new and any(ours.looks[later_step].get(group) == kafkas.looks[later_step][group] for later_step in soon)
+        slow = new and any(ours.group_states[later_step].get(group) == kafkas.group_states[later_step][group] for later_step in soon)
         yield Difference(at, "look", our_look, theirs, "Z17" if slow else "")
 
 
-def close(steps: list[Step], first: int, second: int) -> bool:
+def are_adjacent(steps: list[Step], first: int, second: int) -> bool:
     """Whether two steps are so close that a slightly late reply may have been recorded with the later one: no tick lies between them."""
     low, high = sorted((first, second))
     return high - low == 1 and steps[high]["do"] != "tick"
@@ -118,7 +118,7 @@ def free_choices_differ(ours: Trace, kafkas: Trace, at: int) -> Difference | Non
         group = kafkas.steps[number].get("group", "g")
         before = leader_before(kafkas, at, group)
         member_ids = {success["member_id"] for trace in (ours, kafkas) for success in successes(trace, at, group)}
-        member_ids |= {member[0] for trace in (ours, kafkas) for member in trace.looks[max(0, at - 1)].get(group, [[]] * 4)[3]}  # whose reply was not seen
+        member_ids |= {member[0] for trace in (ours, kafkas) for member in trace.group_states[max(0, at - 1)].get(group, [[]] * 4)[3]}  # whose reply was not seen
         if before and not any(same_seat(before, leader) for leader in leaders) and all(leader in member_ids or leader.endswith(LOST) for leader in leaders):
             return Difference(at, "leader", leaders[0], leaders[1], "free choice")
     return None

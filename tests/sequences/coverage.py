@@ -45,7 +45,7 @@ class Coverage:
         for answers in trace.answers:
             for number, answer in answers.items():
                 step = trace.steps[number]
-                look = trace.looks[number - 1] if number else {}
+                look = trace.group_states[number - 1] if number else {}
                 if isinstance(answer, dict):
                     for state, code in codes(step, answer, look):
                         self.seen[(step["do"], state, code)] += 1

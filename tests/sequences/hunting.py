@@ -12,11 +12,11 @@ from collections.abc import Callable
 from itertools import count
 from random import Random
 
-from tests.sequences.choosing import REBALANCES, Choosing
+from tests.sequences.choosing import REBALANCES, SequenceBuilder
 from tests.sequences.comparing import Difference, first_difference, occurring, real_difference
 from tests.sequences.coverage import Coverage
 from tests.sequences.player import TICK_S, Choose, Player, following
-from tests.sequences.recipes import Recipes
+from tests.sequences.recipes import MistakeCounts
 from tests.sequences.steps import Step
 from tests.sequences.traces import Trace
 from tests.sequences.wire import Versions
@@ -29,16 +29,16 @@ FINDS_MAX = 12
 Say = Callable[[str], None]
 
 
-class Find:
+class FoundDifference:
     """A sequence whose results differ in every play."""
 
-    __slots__ = ("difference", "kafkas", "ours", "steps")
+    __slots__ = ("difference", "kafka_trace", "ours", "steps")
 
     def __init__(self, steps: list[Step], difference: Difference, ours: Trace, kafkas: Trace) -> None:
         self.steps = steps
         self.difference = difference
         self.ours = ours
-        self.kafkas = kafkas
+        self.kafka_trace = kafkas
 
 
 class ServerPair:
@@ -64,7 +64,7 @@ class ServerPair:
                 break
         return trace
 
-    async def find(self, steps: list[Step], ours: int = OURS_PLAYS, kafkas: int = KAFKA_PLAYS) -> Find | None:
+    async def find(self, steps: list[Step], ours: int = OURS_PLAYS, kafkas: int = KAFKA_PLAYS) -> FoundDifference | None:
         """The difference that all plays of these steps have in common; None: there is none."""
         ports = [self.kafka_port] * kafkas + [self.other_port] * ours
         traces = await asyncio.gather(*[self.play_until_in_time(port, steps) for port in ports])
@@ -72,9 +72,9 @@ class ServerPair:
         if difference is None or any(trace.late for trace in traces):
             return None
         closest = max(traces[:kafkas], key=lambda trace: agreed(traces[kafkas], trace))
-        return Find(steps, difference, traces[kafkas], closest)
+        return FoundDifference(steps, difference, traces[kafkas], closest)
 
-    async def find_all(self, candidates: list[list[Step]]) -> list[Find | None]:
+    async def find_all(self, candidates: list[list[Step]]) -> list[FoundDifference | None]:
         return list(await asyncio.gather(*[self.find(steps, ours=2, kafkas=3) for steps in candidates]))
 
 
@@ -96,8 +96,8 @@ class Hunt:
         self.at_once = at_once
         self.ticks = ticks
         self.coverage = Coverage()
-        self.recipes = Recipes()
-        self.finds: dict[str, Find] = {}
+        self.recipes = MistakeCounts()
+        self.finds: dict[str, FoundDifference] = {}
         self.counts: Counter[str] = Counter()
         self.deviations: Counter[str] = Counter()
         self.on_difference: Callable[[int, Difference, Trace], None] | None = None
@@ -114,8 +114,8 @@ class Hunt:
             await self._sequence(number)
 
     async def _sequence(self, number: int) -> None:
-        choosing = Choosing(Random(f"{self.servers.seed}-{number}"), self.versions, self.recipes, self.ticks, self.rebalances)
-        kafkas = await self.servers.play(self.servers.kafka_port, choosing)
+        builder = SequenceBuilder(Random(f"{self.servers.seed}-{number}"), self.versions, self.recipes, self.ticks, self.rebalances)
+        kafkas = await self.servers.play(self.servers.kafka_port, builder)
         if kafkas.late:
             self.counts["late at Kafka"] += 1
             return

@@ -20,12 +20,12 @@ from random import Random
 from tests.kafka_process import CLUSTER_ID, LOGGING, PROPERTIES, STOP_SECONDS, await_listening, free_ports
 from tests.oracle import JAVA, kafka_jars, run_java
 from tests.running import Broker
-from tests.sequences.choosing import Choosing
+from tests.sequences.choosing import SequenceBuilder
 from tests.sequences.comparing import first_difference, occurring, real_difference
 from tests.sequences.coverage import Coverage
-from tests.sequences.hunting import Find, Say, agreed
+from tests.sequences.hunting import FoundDifference, Say, agreed
 from tests.sequences.player import TICK_S, Choose, Player, following
-from tests.sequences.recipes import Recipes
+from tests.sequences.recipes import MistakeCounts
 from tests.sequences.steps import Step
 from tests.sequences.traces import Trace
 from tests.sequences.wire import Versions
@@ -134,15 +134,15 @@ class KillBarrier:
 class KilledHalfway:
     """A sequence under construction, with a kill after its first part."""
 
-    def __init__(self, seed: str, versions: Versions, recipes: Recipes) -> None:
-        self.choosing = Choosing(Random(seed), versions, recipes, 5, LONG, LONG)
+    def __init__(self, seed: str, versions: Versions, recipes: MistakeCounts) -> None:
+        self.builder = SequenceBuilder(Random(seed), versions, recipes, 5, LONG, LONG)
         self.killed = False
 
     def __call__(self, player: Player) -> Step | None:
-        step = self.choosing(player)
+        step = self.builder(player)
         if step is None and not self.killed:
             self.killed = True
-            self.choosing.ticks_left = 3
+            self.builder.ticks_left = 3
             return {"do": "kill"}
         return step
 
@@ -171,10 +171,10 @@ class KillableServerPair:
             if not player.killed:
                 await barrier.leave()
 
-    async def find(self, steps: list[Step]) -> Find | None:
+    async def find(self, steps: list[Step]) -> FoundDifference | None:
         return (await self.find_all([steps]))[0]
 
-    async def find_all(self, candidates: list[list[Step]]) -> list[Find | None]:
+    async def find_all(self, candidates: list[list[Step]]) -> list[FoundDifference | None]:
         """Play each sequence several times, in two batches."""
         kafkas = await self.plays(self.kafka, [following(steps) for steps in candidates for _ in range(KAFKA_PLAYS)])
         ours = await self.plays(self.other, [following(steps) for steps in candidates for _ in range(OURS_PLAYS)])
@@ -184,13 +184,13 @@ class KillableServerPair:
         ]
 
 
-def find_of(steps: list[Step], ours: list[Trace], kafkas: list[Trace]) -> Find | None:
+def find_of(steps: list[Step], ours: list[Trace], kafkas: list[Trace]) -> FoundDifference | None:
     difference = real_difference(ours, kafkas)
-    return difference and Find(steps, difference, ours[0], max(kafkas, key=lambda trace: agreed(ours[0], trace)))
+    return difference and FoundDifference(steps, difference, ours[0], max(kafkas, key=lambda trace: agreed(ours[0], trace)))
 
 
-async def hunt_killing(servers: KillableServerPair, versions: Versions, seconds: float, say: Say) -> tuple[Coverage, dict[str, Find], Counter[str]]:
-    coverage, recipes, finds, counts = Coverage(), Recipes(), dict[str, Find](), Counter[str]()
+async def hunt_killing(servers: KillableServerPair, versions: Versions, seconds: float, say: Say) -> tuple[Coverage, dict[str, FoundDifference], Counter[str]]:
+    coverage, recipes, finds, counts = Coverage(), MistakeCounts(), dict[str, FoundDifference](), Counter[str]()
     until = time.monotonic() + seconds
     numbers = count()
     while time.monotonic() < until:

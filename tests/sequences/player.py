@@ -16,7 +16,7 @@ from typing import Any
 from protocol.errors import EncodeError
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from tests.sequences.steps import NOBODY, ActorState, Names, Step, request_of
-from tests.sequences.traces import UUID, Answers, Look, Naming, Trace
+from tests.sequences.traces import UUID, Answers, GroupStates, Naming, Trace
 from tests.sequences.wire import CLOSED, Wire
 
 TICK_S = 1.2
@@ -34,7 +34,7 @@ Choose = Callable[["Player"], Step | None]
 class Player:
     __slots__ = (
         "_answers", "_awaiting_assignment", "_begin", "_describes", "_looker", "_owners", "_port", "_raw", "_raw_looks", "_scale", "_steps", "_synced", "_tick",
-        "_wait_for_restart", "_wires", "groups", "killed", "late", "look", "names", "tainted", "waiting",
+        "_wait_for_restart", "_wires", "group_states", "groups", "killed", "late", "names", "tainted", "waiting",
     )  # fmt: skip
 
     def __init__(self, port: int, prefix: str, scale: float = 1.0, describes: bool = True, wait_for_restart: WaitForRestart | None = None) -> None:
@@ -47,7 +47,7 @@ class Player:
         self.names = Names(prefix, scale)
         self.groups = GROUPS
         self.late = False
-        self.look: dict[str, Any] = {}  # group -> DescribedGroup, as of the last step
+        self.group_states: dict[str, Any] = {}  # group -> DescribedGroup, as of the last step
         self.waiting: dict[int, Step] = {}  # requests that are parked
         self.tainted: tuple[int, str] | None = None
         self._steps: list[Step] = []
@@ -64,7 +64,7 @@ class Player:
         """Play step by step, until `choose` returns None."""
         self._looker = await Wire.open(self._port)
         try:
-            await self._look()
+            await self._describe_groups()
             self._raw_looks.clear()
             self._begin = time.monotonic()
             while (step := choose(self)) is not None:
@@ -85,10 +85,10 @@ class Player:
         return self.names.of(actor, group)
 
     def members(self, group: str = "g") -> list[str]:
-        return [member.member_id for member in self.look[group].members]
+        return [member.member_id for member in self.group_states[group].members]
 
     def state(self, group: str = "g") -> str:
-        return str(self.look[group].group_state)
+        return str(self.group_states[group].group_state)
 
     async def _step(self, step: Step) -> None:
         number = len(self._steps)
@@ -105,7 +105,7 @@ class Player:
             await self._ask(number, step)
         if self.waiting or step["do"] in ("join", "sync", "leave", "drop"):
             await asyncio.sleep(LINGER_S * self._scale)
-        await self._look()
+        await self._describe_groups()
 
     async def _await_tick(self, ticks: int) -> None:
         self._tick += ticks
@@ -137,7 +137,7 @@ class Player:
 
     async def _ask(self, number: int, step: Step) -> None:
         answered = asyncio.Event()
-        before = {name: group.group_state for name, group in self.look.items()}
+        before = {name: group.group_state for name, group in self.group_states.items()}
         replaced = self._replaced(step)
         if step["do"] == "join" and not step["member"] and step.get("instance") is not None:
             self._awaiting_assignment.add(step.get("group", "g"))
@@ -197,7 +197,7 @@ class Player:
         """The member that this restart replaces, if any."""
         if step["do"] != "join" or step["member"] or step.get("instance") is None:
             return ""
-        members = self.look[step.get("group", "g")].members if step.get("group", "g") in self.look else []
+        members = self.group_states[step.get("group", "g")].members if step.get("group", "g") in self.group_states else []
         return next((member.member_id for member in members if member.group_instance_id == step["instance"]), "")
 
     def _taint_if_unsynced(self, number: int, replaced: str, reply: Any) -> None:
@@ -207,7 +207,7 @@ class Player:
         elif reply != CLOSED and reply.error_code == 0:
             self._synced.add(reply.member_id)
 
-    async def _look(self) -> None:
+    async def _describe_groups(self) -> None:
         assert self._looker is not None
         if not self._describes:
             self._raw_looks.append(None)
@@ -219,15 +219,15 @@ class Player:
             raise ConnectionError("closed before the description of the groups")
         self._raw_looks.append(reply)
         self._awaiting_assignment -= {group.group_id.removeprefix(self.names.prefix) for group in reply.groups if group.group_state in ("Stable", "Empty")}
-        self.look = {group.group_id.removeprefix(self.names.prefix): group for group in reply.groups}
+        self.group_states = {group.group_id.removeprefix(self.names.prefix): group for group in reply.groups}
 
     def _trace(self) -> Trace:
         naming = Naming(self.names.prefix, self._port, self._owners)
         answers: list[Answers] = [
             {number: reply if reply == CLOSED else self._answer(naming, number, reply) for number, reply in replies} for replies in self._raw
         ]
-        looks: list[Look] = [naming.look(reply) if reply else {} for reply in self._raw_looks]
-        trace = Trace(self._steps, answers, looks, self.late)
+        group_states: list[GroupStates] = [naming.look(reply) if reply else {} for reply in self._raw_looks]
+        trace = Trace(self._steps, answers, group_states, self.late)
         trace.tainted = self.tainted
         return trace
 

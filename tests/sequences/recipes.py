@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 
 
-class Recipes:
+class MistakeCounts:
     """The number of times each kind of mistake was made in each state; shared by all sequences of a run."""
 
     def __init__(self) -> None:

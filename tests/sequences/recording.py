@@ -11,12 +11,12 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
-from tests.sequences.choosing import Choosing
+from tests.sequences.choosing import SequenceBuilder
 from tests.sequences.comparing import Difference, differences, first_difference
 from tests.sequences.coverage import Coverage
 from tests.sequences.hunting import Say, ServerPair
 from tests.sequences.player import TICK_S, following
-from tests.sequences.recipes import Recipes
+from tests.sequences.recipes import MistakeCounts
 from tests.sequences.traces import Trace
 from tests.sequences.worlds import served_by
 
@@ -42,13 +42,13 @@ def read(file: Path) -> tuple[str, list[Trace]]:
 async def record(port: int, seed: str, wanted_count: int, at_once: int, ticks: int, say: Say, rebalances: tuple[int, ...]) -> list[Trace]:
     """Record this many sequences, preferring those with codes that no other has."""
     servers = ServerPair(port, port, f"r{seed}")
-    versions, recipes, numbers = await asyncio.to_thread(served_by, port), Recipes(), count()
+    versions, recipes, numbers = await asyncio.to_thread(served_by, port), MistakeCounts(), count()
     kept: list[Trace] = []
 
     async def play_in_turn() -> None:
         await asyncio.sleep(Random().random() * TICK_S)
         while (number := next(numbers)) < 4 * wanted_count:
-            trace = await servers.play(port, Choosing(Random(f"{seed}-{number}"), versions, recipes, ticks, rebalances))
+            trace = await servers.play(port, SequenceBuilder(Random(f"{seed}-{number}"), versions, recipes, ticks, rebalances))
             if settled := await reproducible_part(servers, port, trace):
                 kept.append(settled)
 
@@ -65,7 +65,7 @@ async def reproducible_part(servers: ServerPair, port: int, trace: Trace) -> Tra
     same = min((difference.step for repeated in replays for difference in differences(repeated, trace)), default=len(trace.steps))
     if same < STEPS_MIN or any(repeated.late for repeated in replays):
         return None
-    return Trace(trace.steps[:same], trace.answers[:same], trace.looks[:same])
+    return Trace(trace.steps[:same], trace.answers[:same], trace.group_states[:same])
 
 
 def chosen_for_coverage(traces: list[Trace], wanted_count: int) -> list[Trace]:
@@ -92,7 +92,7 @@ async def replay(port: int, world: str, recorded: list[Trace], seed: str = "p") 
     differing: list[tuple[int, Difference]] = []
     for attempt, scale in enumerate(REPLAYS_IN.get(world, REPLAYS)):
         servers = ServerPair(port, port, f"{seed}{attempt}", scale)
-        traces = await asyncio.gather(*[later(servers, port, recorded[number], place) for place, number in enumerate(unsettled)])
+        traces = await asyncio.gather(*[play_staggered(servers, port, recorded[number], place) for place, number in enumerate(unsettled)])
         compared = [(number, first_difference(trace, recorded[number])) for number, trace in zip(unsettled, traces, strict=True)]
         differing = [(number, difference) for number, difference in compared if difference]
         late = any(trace.late for trace in traces)
@@ -102,6 +102,6 @@ async def replay(port: int, world: str, recorded: list[Trace], seed: str = "p") 
     return differing
 
 
-async def later(servers: ServerPair, port: int, recorded: Trace, place: int) -> Trace:
+async def play_staggered(servers: ServerPair, port: int, recorded: Trace, place: int) -> Trace:
     await asyncio.sleep(place * 0.618 % 1 * TICK_S)  # so that the ticks of the players are spread evenly
     return await servers.play(port, following(recorded.steps))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from tests.sequences.hunting import Find, Say
+from tests.sequences.hunting import FoundDifference, Say
 from tests.sequences.player import playable
 from tests.sequences.steps import KEYS, Step
 from tests.sequences.wire import Versions
@@ -15,10 +15,10 @@ ROUNDS_MAX = 30
 
 
 class FindsDifferences(Protocol):
-    async def find_all(self, candidates: list[list[Step]]) -> list[Find | None]: ...
+    async def find_all(self, candidates: list[list[Step]]) -> list[FoundDifference | None]: ...
 
 
-async def shrunk(servers: FindsDifferences, find: Find, versions: Versions, say: Say) -> Find:
+async def shrunk(servers: FindsDifferences, find: FoundDifference, versions: Versions, say: Say) -> FoundDifference:
     """Try all shorter candidates of a round at once, and continue with the first that differs."""
     best = find
     for _ in range(ROUNDS_MAX):
@@ -35,7 +35,7 @@ async def shrunk(servers: FindsDifferences, find: Find, versions: Versions, say:
     return best
 
 
-async def first_of(servers: FindsDifferences, candidates: Iterator[list[Step]], best: Find) -> Find | None:
+async def first_of(servers: FindsDifferences, candidates: Iterator[list[Step]], best: FoundDifference) -> FoundDifference | None:
     while candidates_now := [steps for _, steps in zip(range(AT_ONCE), candidates, strict=False)]:
         for candidate_find in await servers.find_all(candidates_now):
             if candidate_find is not None and candidate_find.difference.signature == best.difference.signature:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.sequences.comparing import NO_ANSWER, Difference, first_difference, occurring, real_difference
-from tests.sequences.hunting import Find
-from tests.sequences.recipes import Recipes
+from tests.sequences.hunting import FoundDifference
+from tests.sequences.recipes import MistakeCounts
 from tests.sequences.recording import read
 from tests.sequences.shrinking import shrunk
 from tests.sequences.steps import Step
@@ -36,18 +36,18 @@ def test_every_reply_and_every_group_state_is_compared(file: Path) -> None:
         assert first_difference(recorded, recorded) is None
         for at, answers in enumerate(recorded.answers):
             for number, answer in answers.items():
-                changed = altered(recorded)
+                changed = copied_trace(recorded)
                 key = chance.choice([*sorted(answer), "more"])
                 changed.answers[at][number] = answer | {key: "else"}
                 assert first_difference(changed, recorded), (at, number, key)
-        at = chance.randrange(len(recorded.looks))
-        changed = altered(recorded)
-        changed.looks[at] = changed.looks[at] | {"g": ["Strange", "", "", []]}
-        assert first_difference(changed, recorded) == Difference(at, "look", changed.looks[at]["g"], recorded.looks[at]["g"])
+        at = chance.randrange(len(recorded.group_states))
+        changed = copied_trace(recorded)
+        changed.group_states[at] = changed.group_states[at] | {"g": ["Strange", "", "", []]}
+        assert first_difference(changed, recorded) == Difference(at, "look", changed.group_states[at]["g"], recorded.group_states[at]["g"])
 
 
-def altered(original: Trace) -> Trace:
-    return Trace(original.steps, copy.deepcopy(original.answers), copy.deepcopy(original.looks))
+def copied_trace(original: Trace) -> Trace:
+    return Trace(original.steps, copy.deepcopy(original.answers), copy.deepcopy(original.group_states))
 
 
 def test_a_missing_reply_is_a_difference() -> None:
@@ -129,15 +129,15 @@ class FakeServers:
     def __init__(self) -> None:
         self.plays = 0
 
-    async def find(self, steps: list[Step]) -> Find | None:
+    async def find(self, steps: list[Step]) -> FoundDifference | None:
         self.plays += 1
         kinds = [(step["do"], step.get("by")) for step in steps]
         if ("join", "p1") not in kinds or kinds[-1] != ("beat", "p3"):
             return None
         same = Trace(steps, [{}] * len(steps), [{}] * len(steps))
-        return Find(steps, Difference(len(steps) - 1, "beat", LEFT, ANSWERED), same, same)
+        return FoundDifference(steps, Difference(len(steps) - 1, "beat", LEFT, ANSWERED), same, same)
 
-    async def find_all(self, candidates: list[list[Step]]) -> list[Find | None]:
+    async def find_all(self, candidates: list[list[Step]]) -> list[FoundDifference | None]:
         return [await self.find(steps) for steps in candidates]
 
 
@@ -154,7 +154,7 @@ async def test_a_find_is_shrunk_to_the_steps_it_needs() -> None:
 
 
 def test_rare_mistakes_are_chosen_first() -> None:
-    recipes, chance = Recipes(), Random(1)
+    recipes, chance = MistakeCounts(), Random(1)
     kinds = [("join", str(number)) for number in range(10)]
     for _ in range(100):
         recipes.rarest(chance, kinds, "Stable")

@@ -29,7 +29,7 @@ def test_recorded_sequences_are_answered_as_kafka_did() -> None:
         differences = asyncio.run(replay_all([(port, world, recorded) for port, (_, world, recorded) in zip(ports, recordings, strict=True)]))
     described = [
         f"{file.name}:{number + 2} step {difference.step} {json.dumps(recorded[number].steps[difference.step])}\n"
-        f"    {difference.place}: ours {json.dumps(difference.ours)}\n    Kafka's {json.dumps(difference.kafkas)}"
+        f"    {difference.place}: ours {json.dumps(difference.ours)}\n    Kafka's {json.dumps(difference.kafka_value)}"
         for (file, _, recorded), differing in zip(recordings, differences, strict=True)
         for number, difference in differing
     ]

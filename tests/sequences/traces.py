@@ -14,26 +14,26 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a
 LOST = "lost"  # the name of an id that no reply had
 
 Answers = dict[int, Any]  # the number of the requesting step -> its reply
-Look = dict[str, Any]  # group -> its DescribeGroups result
+GroupStates = dict[str, Any]  # group -> its DescribeGroups result
 
 
 class Trace:
     """For each step: the replies that arrived before the next step, and the state of the groups at that time."""
 
-    __slots__ = ("answers", "late", "looks", "steps", "tainted")
+    __slots__ = ("answers", "group_states", "late", "steps", "tainted")
 
-    def __init__(self, steps: list[Step], answers: list[Answers], looks: list[Look], late: bool = False) -> None:
+    def __init__(self, steps: list[Step], answers: list[Answers], group_states: list[GroupStates], late: bool = False) -> None:
         self.steps = steps
         self.answers = answers
-        self.looks = looks
+        self.group_states = group_states
         self.late = late  # the machine was too busy to keep the times of the ticks
         self.tainted: tuple[int, str] | None = None  # (step, deviation): from this step on the deviation may show
 
     def as_json(self) -> list[Any]:
         """The trace as JSON values; the state of a group is omitted where it has not changed."""
-        before: Look | None = None
+        before: GroupStates | None = None
         entries: list[Any] = []
-        for answers, look in zip(self.answers, self.looks, strict=True):
+        for answers, look in zip(self.answers, self.group_states, strict=True):
             entry: dict[str, Any] = {str(number): answer for number, answer in sorted(answers.items())}
             if look != before:
                 entry["look"] = look
@@ -43,11 +43,11 @@ class Trace:
 
     @classmethod
     def from_json(cls, steps: list[Step], entries: list[Any]) -> Trace:
-        looks: list[Look] = []
+        group_states: list[GroupStates] = []
         for entry in entries:
-            looks.append(entry["look"] if "look" in entry else looks[-1])
+            group_states.append(entry["look"] if "look" in entry else group_states[-1])
         answers = [{int(number): answer for number, answer in entry.items() if number != "look"} for entry in entries]
-        return cls(steps, answers, looks)
+        return cls(steps, answers, group_states)
 
 
 def flat(value: Any) -> Any:
@@ -93,7 +93,7 @@ class Naming:
             return value[: match.start()] + "#" + self.owners.get(value, LOST)
         return value.removeprefix(self.prefix) if self.prefix else value
 
-    def look(self, reply: Any) -> Look:
+    def look(self, reply: Any) -> GroupStates:
         """A DescribeGroups reply, reduced to the fields about the group itself."""
         groups = {}
         for group in self.plain(reply, "describe")["groups"]:

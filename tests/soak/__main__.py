@@ -17,13 +17,13 @@ from typing import Any
 
 from tests.running import ROOT
 from tests.soak.campaign import FLUSHES, Campaign, Plan
-from tests.soak.consumers import consumers_soaked
+from tests.soak.consumers import consumers_break_promise
 from tests.soak.ledger import Ledger
 from tests.soak.record_campaign import TOPIC, RecordCampaign, RecordPlan
 from tests.soak.record_ledger import RecordLedger
 from tests.soak.segments import unreadable
 from tests.soak.soak_broker import SoakBroker
-from tests.soak.topics import topics_soaked
+from tests.soak.topics import topics_break_promise
 
 GROUP_KILLS, RECORD_KILLS, HISTORIES, CONSUMER_ACTIONS = 100, 50, 50, 60
 
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", choices=("groups", "records", "topics", "consume"), default=None, help="one part alone")
     parser.add_argument("--groups", type=int, default=9)
     parser.add_argument("--producers", type=int, default=4)
-    parser.add_argument("--flush", choices=("both", *FLUSHES), default="both", help="offsets.flush; both: drawn anew for each life")
+    parser.add_argument("--flush", choices=("both", *FLUSHES), default="both", help="offsets.flush; both: drawn anew for each run of the broker")
     parser.add_argument("--scale", action="store_true", help="instead: the tests of scale in their full form, a hundred thousand members")
     options = parser.parse_args(arguments)
     if options.scale:
@@ -44,15 +44,15 @@ def main(arguments: list[str]) -> int:
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     failed = False
     if options.only in (None, "topics"):
-        failed |= topics_soaked(options.kills or HISTORIES, seed, tell)
+        failed |= topics_break_promise(options.kills or HISTORIES, seed, tell)
     if options.only in (None, "consume"):
-        failed |= consumers_soaked(options.kills or CONSUMER_ACTIONS, seed, tell)
+        failed |= consumers_break_promise(options.kills or CONSUMER_ACTIONS, seed, tell)
     if options.only in (None, "groups"):
         plan = Plan(options.kills or GROUP_KILLS, seed, options.groups, options.flush, silent_deaths=True)
-        failed |= soaked("groups", lambda broker: Campaign(broker, plan, tell), plan)
+        failed |= campaign_breaks_promise("groups", lambda broker: Campaign(broker, plan, tell), plan)
     if options.only in (None, "records"):
         records = RecordPlan(options.kills or RECORD_KILLS, seed, options.producers)
-        failed |= soaked("records", lambda broker: RecordCampaign(broker, records, tell), records)
+        failed |= campaign_breaks_promise("records", lambda broker: RecordCampaign(broker, records, tell), records)
     return failed
 
 
@@ -60,7 +60,7 @@ def tell(line: str) -> None:
     print(line, flush=True)
 
 
-def soaked(name: str, begun: Callable[[SoakBroker], Campaign | RecordCampaign], plan: Plan | RecordPlan) -> bool:
+def campaign_breaks_promise(name: str, begun: Callable[[SoakBroker], Campaign | RecordCampaign], plan: Plan | RecordPlan) -> bool:
     """Whether a guarantee was broken."""
     tell(f"soak: {name}, {plan.kills} kills, seed {plan.seed}")
     data = Path(tempfile.mkdtemp(prefix="tenure-soak-"))
@@ -73,7 +73,7 @@ def soaked(name: str, begun: Callable[[SoakBroker], Campaign | RecordCampaign], 
     finally:
         broker.kill_if_alive()
     tell(campaign.summary())
-    wrong = list(ledger.wrong)
+    wrong = list(ledger.violations)
     if isinstance(campaign, RecordCampaign):
         wrong += unreadable(data, TOPIC)
     for problem in wrong:

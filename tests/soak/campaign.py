@@ -46,9 +46,9 @@ class Group:
         self.members.remove(member)
         self.dead.append(member)
 
-    def seats(self, life: int) -> dict[str, Seat] | None:
+    def seats(self, broker_run: int) -> dict[str, Seat] | None:
         """The assignment by instance, once the running broker has confirmed it to all members."""
-        seats = {member.name: member.seat for member in self.members if member.seat is not None and member.steady_life == life}
+        seats = {member.name: member.seat for member in self.members if member.seat is not None and member.steady_run == broker_run}
         if len(seats) != len(self.members) or self.leaving:
             return None
         if len({(seat.generation, seat.assignment.round) for seat in seats.values()}) != 1:
@@ -78,7 +78,7 @@ class Campaign:
             await asyncio.to_thread(self._broker.create_topic, TOPIC, PARTITIONS)
             self._populate()
             await self._settle()
-            while self.kills < self._plan.kills and not self.ledger.wrong:
+            while self.kills < self._plan.kills and not self.ledger.violations:
                 await self._kill_once()
             await self._settle()
         finally:
@@ -173,7 +173,7 @@ class Campaign:
 
     def _complain(self) -> None:
         for line in self._broker.complaints:
-            self.ledger.broken(f"the broker said: {line}")
+            self.ledger.report_violation(f"the broker said: {line}")
         self._broker.complaints.clear()
 
     # Checks after each kill.
@@ -181,10 +181,10 @@ class Campaign:
     async def _settle(self) -> None:
         """Wait until all members are settled, within the time that the protocol allows; report those that are not."""
         begin = time.monotonic()
-        while not self._look() and not self.ledger.wrong:
+        while not self._look() and not self.ledger.violations:
             if time.monotonic() - begin > self._plan.settle_seconds:
-                waiting = [repr(member) for group in self._groups if group.seats(self.ledger.life) is None for member in group.members]
-                self.ledger.broken(
+                waiting = [repr(member) for group in self._groups if group.seats(self.ledger.broker_run) is None for member in group.members]
+                self.ledger.report_violation(
                     f"not settled after {self._plan.settle_seconds} s: {'; '.join(waiting) or self._standalone!r}"
                 )
             await asyncio.sleep(LOOK_SECONDS)
@@ -195,7 +195,7 @@ class Campaign:
             done_members = [member for member in group.leaving if member.done]
             group.leaving = [member for member in group.leaving if not member.done]
             group.dead += done_members
-            seats = group.seats(self.ledger.life)
+            seats = group.seats(self.ledger.broker_run)
             if seats is not None and not self.ledger.is_settled(group.plan.name):
                 self.ledger.settled(group.plan.name, seats)
         clients: list[Member | StandaloneCommitter | None] = [
@@ -205,8 +205,8 @@ class Campaign:
         for client in clients:
             if client is not None and (failure := client.failure()) is not None:
                 raise failure
-        checked = self._standalone is not None and self._standalone.checked_life == self.ledger.life
-        return checked and all(group.seats(self.ledger.life) is not None for group in self._groups)
+        checked = self._standalone is not None and self._standalone.checked_run == self.ledger.broker_run
+        return checked and all(group.seats(self.ledger.broker_run) is not None for group in self._groups)
 
     async def _watch_pauses(self) -> None:
         """Measure how long this process did not run: a client that stalled so long is rightly removed from its group."""

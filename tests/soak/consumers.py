@@ -38,7 +38,7 @@ class Running(NamedTuple):
 
 class Consumers:
     def __init__(self, folder: Path, bootstrap: str, seed: int) -> None:
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.produced = 0
         self.kills = 0
         self._folder = folder
@@ -107,7 +107,7 @@ class Consumers:
         code = member.process.wait(SECONDS)
         # 128 + number: the signal came before the command consumed; -number: before Python had installed its handlers.
         if code not in (0, 128 + number, -number):
-            self.wrong.append(f"a member ended with {code} after {number.name}")
+            self.violations.append(f"a member ended with {code} after {number.name}")
         self._ended.append((member.printed, False))
 
     def _kill(self) -> None:
@@ -127,7 +127,7 @@ class Consumers:
             if group.group_state in ("Stable", "Empty", "Dead") and len(group.members) == len(self._members):
                 return
             time.sleep(0.05)
-        self.wrong.append(f"the group is {group.group_state} with {len(group.members)} members, not {len(self._members)}")
+        self.violations.append(f"the group is {group.group_state} with {len(group.members)} members, not {len(self._members)}")
 
     def _await_committed(self, cluster: Cluster) -> None:
         until = time.monotonic() + SECONDS
@@ -136,7 +136,7 @@ class Consumers:
             if committed == self.produced:
                 return
             if time.monotonic() > until:
-                self.wrong.append(f"{committed} of {self.produced} records are committed")
+                self.violations.append(f"{committed} of {self.produced} records are committed")
                 return
             time.sleep(0.05)
 
@@ -152,11 +152,11 @@ class Consumers:
                 by_killed += numbers
         lost = [number for number in range(self.produced) if not times[number]]
         if lost:
-            self.wrong.append(f"{len(lost)} records were printed by no member, the first is {lost[0]}")
+            self.violations.append(f"{len(lost)} records were printed by no member, the first is {lost[0]}")
         twice = [number for number, count in times.items() if count > 1 + by_killed[number]]
         twice += [number for number, count in times.items() if count > 1 and not by_killed[number]]
         if twice:
-            self.wrong.append(f"{len(set(twice))} records were printed more often than killed members explain, the first is {min(twice)}")
+            self.violations.append(f"{len(set(twice))} records were printed more often than killed members explain, the first is {min(twice)}")
 
 
 def consumed(actions: int, seed: int, *, kills: bool) -> Consumers:
@@ -167,13 +167,13 @@ def consumed(actions: int, seed: int, *, kills: bool) -> Consumers:
         return consumers
 
 
-def consumers_soaked(actions: int, seed: int, tell: Callable[[str], None]) -> bool:
+def consumers_break_promise(actions: int, seed: int, tell: Callable[[str], None]) -> bool:
     """Run without kills and with kills; returns whether a guarantee was broken."""
     broken = 0
     for number, kills in ((seed, False), (seed + 1, True)):
         result = consumed(actions, number, kills=kills)
-        for wrong in result.wrong:
+        for wrong in result.violations:
             tell(f"BROKEN {wrong}, seed {number}")
-        broken += len(result.wrong)
-        tell(f"soak: consume, {actions} actions, {result.kills} kills, {result.produced} records, seed {number}: {len(result.wrong)} broken promises")
+        broken += len(result.violations)
+        tell(f"soak: consume, {actions} actions, {result.kills} kills, {result.produced} records, seed {number}: {len(result.violations)} broken promises")
     return broken > 0

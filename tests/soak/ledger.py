@@ -3,7 +3,7 @@
 The promises about offsets and generations are those of the simulator (simulator/promises.py): an acknowledged commit,
 or a later one, is stored; a generation has a single assignment, and generations do not decrease. This file has the
 guarantees that only a soak can check: settled members stay settled if only the broker died; a live process is never fenced; no
-client waits for ever (the waiting code reports that with `wrong`).
+client waits for ever (the waiting code reports that with `report_violation`).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Seat(NamedTuple):
 
 class Ledger:
     def __init__(self) -> None:
-        self.life = 0  # how often the broker was restarted so far
-        self.wrong: list[str] = []
+        self.broker_run = 0  # how often the broker was restarted so far
+        self.violations: list[str] = []
         self.counts: dict[str, int] = {}
         self._began = time.monotonic_ns()
         self._moment = 0
@@ -61,20 +61,20 @@ class Ledger:
         self._moment = max(self._moment + 1, time.monotonic_ns() - self._began)
         return self._moment
 
-    def broken(self, problem: str) -> None:
-        self.wrong.append(f"life {self.life}: {problem}")
+    def report_violation(self, problem: str) -> None:
+        self.violations.append(f"run {self.broker_run}: {problem}")
 
     def _check(self, promise: Callable[[], None]) -> None:
         try:
             promise()
         except Broken as broken:
-            self.broken(str(broken))
+            self.report_violation(str(broken))
 
     def count(self, action: str) -> None:
         self.counts[action] = self.counts.get(action, 0) + 1
 
     def restarted(self) -> None:
-        self.life += 1
+        self.broker_run += 1
 
     # Offsets.
 
@@ -107,7 +107,7 @@ class Ledger:
         self._check(lambda: self._generations.assigned(group, generation, seat, assignment.round, repr(assignment).encode(), owned, sent))
         settled = self._settled.get(group, {}).get(seat)
         if settled is not None and (settled.generation, settled.assignment) != (generation, assignment):
-            self.broken(f"lost seat: {seat} of {group} had {settled.assignment.partitions} in generation {settled.generation}, and now {generation}")
+            self.report_violation(f"lost seat: {seat} of {group} had {settled.assignment.partitions} in generation {settled.generation}, and now {generation}")
 
     def settled(self, group: str, seats: dict[str, Seat]) -> None:
         """Note that all members are settled: from now on they must stay so, until a call of `disturbed`."""
@@ -123,8 +123,8 @@ class Ledger:
         """Check an error reply to a live member under its current member id."""
         self.count(f"{api} {code}")
         if code == ErrorCode.FENCED_INSTANCE_ID:
-            self.broken(f"fenced: {seat} of {group} lives, and its {api} was answered 82")
+            self.report_violation(f"fenced: {seat} of {group} lives, and its {api} was answered 82")
         elif code not in EXPECTED[api]:
-            self.broken(f"unexpected code: {api} of {seat} of {group} was answered {code}")
+            self.report_violation(f"unexpected code: {api} of {seat} of {group} was answered {code}")
         elif code in UNSETTLING and group in self._settled:
-            self.broken(f"rebalance without cause: {api} of {seat} of {group} was answered {code}, all had been settled")
+            self.report_violation(f"rebalance without cause: {api} of {seat} of {group} was answered {code}, all had been settled")

@@ -62,7 +62,7 @@ class Member(Actor):
         self.instance = instance
         self.member_id = ""
         self.seat: Seat | None = None
-        self.steady_life = -1  # the newest run of the broker that has confirmed the member's seat
+        self.steady_run = -1  # the newest run of the broker that has confirmed the member's seat
         self.doing = "nothing yet"
         self.leaving = False
         self._wants_rebalance = False
@@ -71,7 +71,7 @@ class Member(Actor):
         self._versions = randomness.choice((OLD, NEW))
         self._fetched = False
         self._rounds = 0
-        super().__init__(port, f"client-{number}", randomness, ledger.broken)
+        super().__init__(port, f"client-{number}", randomness, ledger.report_violation)
 
     @property
     def name(self) -> str:
@@ -184,7 +184,7 @@ class Member(Actor):
         ]
 
     async def _sync(self, generation: int, protocol: str, assignments: list[SyncGroupRequestAssignment]) -> None:
-        life, sent = self._ledger.life, self._ledger.now
+        broker_run, sent = self._ledger.broker_run, self._ledger.now
         request = SyncGroupRequest(self.plan.name, generation, self.member_id, self.instance, "consumer", protocol, assignments)
         reply = await self._ask(request, self._versions.sync)
         self._react("SyncGroup", reply.error_code)
@@ -193,7 +193,7 @@ class Member(Actor):
         assignment = Assignment((assignment_data.user_data or b"").decode(), partitions)
         self._ledger.synced(self.plan.name, self.name, generation, assignment, sent)
         self.seat = Seat(generation, assignment)
-        self.steady_life = life
+        self.steady_run = broker_run
         self._fetched = False
 
     async def _leave(self) -> None:
@@ -226,11 +226,11 @@ class Member(Actor):
         return self.seat
 
     async def _beat(self) -> None:
-        life = self._ledger.life
+        broker_run = self._ledger.broker_run
         request = HeartbeatRequest(self.plan.name, self._seated().generation, self.member_id, self.instance)
         reply = await self._ask(request, self._versions.heartbeat)
         self._react("Heartbeat", reply.error_code)
-        self.steady_life = life
+        self.steady_run = broker_run
 
     async def _fetch(self) -> None:
         partitions = list(self._seated().assignment.partitions)
@@ -252,7 +252,7 @@ class Member(Actor):
         self._react("OffsetFetch", reply.error_code)
         committed = {partition.partition_index: partition.committed_offset for partition in reply.topics[0].partitions if not partition.error_code}
         if len(committed) != len(partitions):
-            self._ledger.broken(f"offsets of {self!r}: {[(partition.partition_index, partition.error_code) for partition in reply.topics[0].partitions]}")
+            self._ledger.report_violation(f"offsets of {self!r}: {[(partition.partition_index, partition.error_code) for partition in reply.topics[0].partitions]}")
         return committed
 
     async def _commit(self) -> None:
@@ -263,7 +263,7 @@ class Member(Actor):
         numbers = {partition: self._ledger.commit_sent((self.plan.name, TOPIC, partition)) for partition in partitions}
         parts = [OffsetCommitRequestPartition(partition, number, -1, f"by {self._number}") for partition, number in numbers.items()]
         topics = [OffsetCommitRequestTopic(TOPIC, parts)]
-        life = self._ledger.life
+        broker_run = self._ledger.broker_run
         request = OffsetCommitRequest(self.plan.name, seat.generation, self.member_id, self.instance, topics=topics)
         reply = await self._ask(request, self._versions.commit)
         worst = 0
@@ -271,7 +271,7 @@ class Member(Actor):
             partition = (self.plan.name, TOPIC, partition_reply.partition_index)
             if not partition_reply.error_code:
                 self._ledger.acknowledged(partition, numbers[partition_reply.partition_index])
-                self.steady_life = max(self.steady_life, life)
+                self.steady_run = max(self.steady_run, broker_run)
                 continue
             worst = partition_reply.error_code
             if partition_reply.error_code not in (7, 14, 15, 16):

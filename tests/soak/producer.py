@@ -37,14 +37,14 @@ class Flight(NamedTuple):
     correlation_id: int
     request: ProduceRequest
     batches: list[Batch]
-    life: int
+    broker_run: int
     fresh: bool
 
 
 class Producer(Actor):
     def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, number: int, randomness: random.Random) -> None:
         self.name = f"producer-{number}"
-        self.steady_life = -1  # the newest run of the broker that acknowledged a new batch
+        self.steady_run = -1  # the newest run of the broker that acknowledged a new batch
         self._ledger = ledger
         self._topic = topic
         self._version = randomness.choice(VERSIONS)
@@ -57,7 +57,7 @@ class Producer(Actor):
         # if the partition opens between the arrivals of two batches, the second is stored, and the first never can be.
         self._accepting = [False] * partitions
         self._failing: set[int] = set()  # partitions with a failed batch: later batches are out of order
-        super().__init__(port, self.name, randomness, ledger.broken)
+        super().__init__(port, self.name, randomness, ledger.report_violation)
 
     def __repr__(self) -> str:
         waiting = sum(len(batches) for batches in self._unsettled)
@@ -106,7 +106,7 @@ class Producer(Actor):
             self._ledger.count("sent again", len(batches))
         data = [PartitionProduceData(batch.partition, batch.data) for batch in batches]
         request = ProduceRequest(acks=ALL, timeout_ms=30_000, topic_data=[TopicProduceData(self._topic, data)])
-        return Flight(wire.send(request, self._version), request, batches, self._ledger.life, fresh)
+        return Flight(wire.send(request, self._version), request, batches, self._ledger.broker_run, fresh)
 
     def _new_batches(self) -> list[Batch]:
         count = self._random.choice((1, 1, 1, 2, 3))
@@ -141,7 +141,7 @@ class Producer(Actor):
             if code:
                 self._ledger.answered(self.name, "Produce", code)
                 if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.partition not in self._failing:
-                    self._ledger.broken(f"out of order: {batch.first} was refused though all before it was acknowledged")
+                    self._ledger.report_violation(f"out of order: {batch.first} was refused though all before it was acknowledged")
                 self._failing.add(batch.partition)
                 continue
             self._accepting[batch.partition] = True
@@ -149,4 +149,4 @@ class Producer(Actor):
             self._unsettled[batch.partition].remove(batch)
             self._ledger.acknowledged(batch.partition, batch.first, batch.records, answer.base_offset)
             if flight.fresh:
-                self.steady_life = max(self.steady_life, flight.life)
+                self.steady_run = max(self.steady_run, flight.broker_run)

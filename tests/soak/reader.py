@@ -18,20 +18,20 @@ from tests.soak.record_ledger import Mark, RecordLedger
 from tests.soak.wire import Wire
 
 WAIT_MS = 300
-AGAIN = 0.1  # the share of lost connections after which it reads from the beginning
+REREAD_SHARE = 0.1  # the share of lost connections after which it reads from the beginning
 VERSIONS = (4, 11, 12, 17)  # requests by topic name, and in the newest version by id
 BY_ID_FROM = 13
 
 
 class Reader(Actor):
     def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, randomness: random.Random) -> None:
-        self.checked_life = -1  # the newest run of the broker in which it has read all records from before the restart
+        self.checked_run = -1  # the newest run of the broker in which it has read all records from before the restart
         self._ledger = ledger
         self._topic = topic
         self._topic_id = b""
         self.positions = [0] * partitions
         self._version = randomness.choice(VERSIONS)
-        super().__init__(port, "reader", randomness, ledger.broken)
+        super().__init__(port, "reader", randomness, ledger.report_violation)
 
     def __repr__(self) -> str:
         return f"the reader (v{self._version}, at {self.positions})"
@@ -39,31 +39,31 @@ class Reader(Actor):
     async def _connected(self, wire: Wire) -> None:
         self._version = self._random.choice(VERSIONS)
         await self._learn_id(wire)
-        if self._random.random() < AGAIN:
+        if self._random.random() < REREAD_SHARE:
             self.positions = [0] * len(self.positions)
 
     async def _learn_id(self, wire: Wire) -> None:
         topic = (await wire.ask(MetadataRequest([MetadataRequestTopic(name=self._topic)]), 12, ANSWER_SECONDS)).topics[0]
         if topic.error_code or self._topic_id not in (b"", topic.topic_id):
-            self._ledger.broken(f"the topic: error {topic.error_code}, id {topic.topic_id.hex()} after {self._topic_id.hex()}")
+            self._ledger.report_violation(f"the topic: error {topic.error_code}, id {topic.topic_id.hex()} after {self._topic_id.hex()}")
         self._topic_id = topic.topic_id
 
     async def _work(self, wire: Wire) -> bool:
         bytes_max = self._random.choice((1, 100_000, 1_000_000, 1_000_000))
-        life = self._ledger.life
+        broker_run = self._ledger.broker_run
         ends = [self._ledger.end(partition) for partition in range(len(self.positions))]
         partitions = [FetchPartition(partition, fetch_offset=at, partition_max_bytes=bytes_max) for partition, at in enumerate(self.positions)]
         topic = FetchTopic(topic_id=self._topic_id, partitions=partitions) if self._version >= BY_ID_FROM else FetchTopic(topic=self._topic, partitions=partitions)
         request = FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=10_000_000, topics=[topic])
         reply = await wire.ask(request, self._version, ANSWER_SECONDS)
         if reply.error_code:
-            self._ledger.broken(f"Fetch was answered with {reply.error_code}")
+            self._ledger.report_violation(f"Fetch was answered with {reply.error_code}")
         answers = {partition.partition_index: partition for topic in reply.responses for partition in topic.partitions}
         served = [self._take_partition(partition, answers[partition], end) for partition, end in enumerate(ends)]
         if not all(served):
             raise Retry
         if self._ledger.read_up_to_the_restart(self.positions):
-            self.checked_life = max(self.checked_life, life)
+            self.checked_run = max(self.checked_run, broker_run)
         return True
 
     def _take_partition(self, partition: int, answer: Any, end: int) -> bool:
@@ -74,7 +74,7 @@ class Reader(Actor):
         try:
             self._read(partition, whole_batches(answer.records or b""))
         except ProtocolError as error:
-            self._ledger.broken(f"corrupt: partition {partition} behind {self.positions[partition]}: {error}")
+            self._ledger.report_violation(f"corrupt: partition {partition} behind {self.positions[partition]}: {error}")
         return True
 
     def _read(self, partition: int, data: bytes) -> None:

@@ -49,7 +49,7 @@ class RecordCampaign:
                 self._add_producer()
             self._reader = Reader(self._broker.port, self.ledger, TOPIC, self._plan.partitions, self._chance())
             await self._settle()
-            while self.kills < self._plan.kills and not self.ledger.wrong:
+            while self.kills < self._plan.kills and not self.ledger.violations:
                 await self._kill_once()
             await self._settle()
             await self._read_everything()
@@ -87,7 +87,7 @@ class RecordCampaign:
             self.ledger.count("orderly ends")
             code = await asyncio.to_thread(self._broker.stop)
             if code != 0:
-                self.ledger.broken(f"the broker ended with {code} when it was told to")
+                self.ledger.report_violation(f"the broker ended with {code} when it was told to")
         else:
             await asyncio.to_thread(self._broker.kill)
             self.kills += 1
@@ -98,7 +98,7 @@ class RecordCampaign:
         self.ledger.restarted()
         await asyncio.to_thread(self._broker.start, *SETTINGS)
         for line in self._broker.complaints:
-            self.ledger.broken(f"the broker said: {line}")
+            self.ledger.report_violation(f"the broker said: {line}")
         self._broker.complaints.clear()
         if chance.random() < 0.8:
             await self._settle()
@@ -122,16 +122,16 @@ class RecordCampaign:
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         begin = time.monotonic()
-        while not self.ledger.wrong and not reached():
+        while not self.ledger.violations and not reached():
             if time.monotonic() - begin > self._plan.settle_seconds:
-                self.ledger.broken(f"not settled after {self._plan.settle_seconds} s: {self._reader!r}; {self._producers!r}")
+                self.ledger.report_violation(f"not settled after {self._plan.settle_seconds} s: {self._reader!r}; {self._producers!r}")
             await asyncio.sleep(LOOK_SECONDS)
         self.longest_settling = max(self.longest_settling, time.monotonic() - begin)
 
     def _settled(self) -> bool:
         assert self._reader is not None
-        life = self.ledger.life
-        return self._well() and self._reader.checked_life == life and all(producer.steady_life == life for producer in self._producers)
+        broker_run = self.ledger.broker_run
+        return self._well() and self._reader.checked_run == broker_run and all(producer.steady_run == broker_run for producer in self._producers)
 
     def _well(self) -> bool:
         for client in (self._reader, *self._producers, *self._dead):

@@ -29,8 +29,8 @@ class Mark(NamedTuple):
 
 class RecordLedger:
     def __init__(self, partitions: int) -> None:
-        self.life = 0  # how often the broker was restarted
-        self.wrong: list[str] = []
+        self.broker_run = 0  # how often the broker was restarted
+        self.violations: list[str] = []
         self.counts: dict[str, int] = {}
         self._log: list[list[Mark]] = [[] for _ in range(partitions)]  # the records that were read, by offset
         self._promised: list[dict[int, Mark]] = [{} for _ in range(partitions)]  # by offset: records that are acknowledged and not read yet
@@ -41,27 +41,27 @@ class RecordLedger:
         self._read: dict[tuple[str, int], int] = {}  # how many of these records were read
         self._acknowledged_end: dict[tuple[str, int], tuple[int, int]] = {}  # after the newest acknowledged record: the next number and offset
 
-    def broken(self, problem: str) -> None:
-        self.wrong.append(f"life {self.life}: {problem}")
+    def report_violation(self, problem: str) -> None:
+        self.violations.append(f"run {self.broker_run}: {problem}")
 
     def count(self, action: str, times: int = 1) -> None:
         self.counts[action] = self.counts.get(action, 0) + times
 
     def restarted(self) -> None:
-        self.life += 1
+        self.broker_run += 1
         self._floors = list(self._ends)
 
     def answered(self, client: str, api: str, code: int) -> None:
         """Check an error reply."""
         self.count(f"{api} {code}")
         if code not in EXPECTED[api]:
-            self.broken(f"unexpected code: {client} was told {code} by {api}")
+            self.report_violation(f"unexpected code: {client} was told {code} by {api}")
 
     def named(self, producer: str, producer_id: tuple[int, int]) -> None:
         """Note the producer id and epoch of a producer; no other producer may get the same."""
         owner = self._names.setdefault(producer_id, producer)
         if owner != producer:
-            self.broken(f"two of one name: {producer} was given {producer_id}, which {owner} has")
+            self.report_violation(f"two of one name: {producer} was given {producer_id}, which {owner} has")
 
     def sent(self, partition: int, first: Mark, count: int) -> None:
         assert self._sent.get((first.producer, partition), 0) == first.number
@@ -72,7 +72,7 @@ class RecordLedger:
         self.count("acknowledged", count)
         newest = self._acknowledged_end.get((producer, partition), (0, 0))
         if (number < newest[0]) != (offset < newest[1]):
-            self.broken(f"order: {first} is at {offset} of partition {partition}, and what ends before number {newest[0]} before {newest[1]}")
+            self.report_violation(f"order: {first} is at {offset} of partition {partition}, and what ends before number {newest[0]} before {newest[1]}")
         self._acknowledged_end[producer, partition] = max(newest, (number + count, offset + count))
         self._ends[partition] = max(self._ends[partition], offset + count)
         log, promised = self._log[partition], self._promised[partition]
@@ -80,7 +80,7 @@ class RecordLedger:
             mark = Mark(producer, number + at - offset)
             stored = log[at] if at < len(log) else promised.get(at, mark)
             if stored != mark:
-                self.broken(f"two at one offset: {mark} was acknowledged at {at} of partition {partition}, where {stored} is")
+                self.report_violation(f"two at one offset: {mark} was acknowledged at {at} of partition {partition}, where {stored} is")
             if at >= len(log):
                 promised[at] = mark
 
@@ -93,31 +93,31 @@ class RecordLedger:
     def high_watermark(self, partition: int, offset: int, end: int) -> None:
         """Check a reply. `end`: the result of `end()` before the request."""
         if offset < end:
-            self.broken(f"lost records: partition {partition} ends at {offset}, {end} was acknowledged or read")
+            self.report_violation(f"lost records: partition {partition} ends at {offset}, {end} was acknowledged or read")
 
     def read(self, partition: int, offset: int, mark: Mark) -> None:
         log = self._log[partition]
         if offset < len(log):
             self.count("read again")
             if log[offset] != mark:
-                self.broken(f"changed record: offset {offset} of partition {partition} was {log[offset]} and is {mark}")
+                self.report_violation(f"changed record: offset {offset} of partition {partition} was {log[offset]} and is {mark}")
             return
         self.count("read")
         if offset > len(log):
-            self.broken(f"a gap: offset {offset} of partition {partition} follows {len(log) - 1}")
+            self.report_violation(f"a gap: offset {offset} of partition {partition} follows {len(log) - 1}")
             return
         sequence = mark.producer, partition
         expected = self._read.get(sequence, 0)
         if mark.number < expected:
-            self.broken(f"twice: {mark} is at {offset} of partition {partition} again")
+            self.report_violation(f"twice: {mark} is at {offset} of partition {partition} again")
         elif mark.number >= self._sent.get(sequence, 0):
-            self.broken(f"invented record: {mark} is at {offset} of partition {partition}")
+            self.report_violation(f"invented record: {mark} is at {offset} of partition {partition}")
         elif mark.number > expected:
-            self.broken(f"left out: {mark} is at {offset} of partition {partition}, {expected} is not before it")
+            self.report_violation(f"left out: {mark} is at {offset} of partition {partition}, {expected} is not before it")
         self._read[sequence] = mark.number + 1
         promised = self._promised[partition].pop(offset, mark)
         if promised != mark:
-            self.broken(f"lost record: {promised} was acknowledged at {offset} of partition {partition}, where {mark} is")
+            self.report_violation(f"lost record: {promised} was acknowledged at {offset} of partition {partition}, where {mark} is")
         log.append(mark)
 
     def read_up_to_the_restart(self, positions: list[int]) -> bool:

@@ -19,18 +19,18 @@ from tests.soak.wire import Wire
 
 class StandaloneCommitter(Actor):
     def __init__(self, port: int, ledger: Ledger, groups: list[str], randomness: random.Random) -> None:
-        self.checked_life = -1  # the newest run of the broker in which it has found all its offsets
+        self.checked_run = -1  # the newest run of the broker in which it has found all its offsets
         self._ledger = ledger
         self._groups = groups
-        super().__init__(port, "standalone_committer", randomness, ledger.broken)
+        super().__init__(port, "standalone_committer", randomness, ledger.report_violation)
 
     def __repr__(self) -> str:
         return "the client that commits without a group"
 
     async def _work(self, wire: Wire) -> bool:
-        life = self._ledger.life
+        broker_run = self._ledger.broker_run
         if all([await self._check(group) for group in self._groups]):
-            self.checked_life = life
+            self.checked_run = broker_run
         for _ in range(20):
             group = self._random.choice(self._groups)
             if self._random.random() < 0.1:

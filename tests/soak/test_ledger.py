@@ -22,9 +22,9 @@ def ledger() -> Ledger:
     return Ledger()
 
 
-def only(ledger: Ledger, words: str) -> None:
-    assert len(ledger.wrong) == 1, ledger.wrong
-    assert words in ledger.wrong[0]
+def check_single_violation(ledger: Ledger, words: str) -> None:
+    assert len(ledger.violations) == 1, ledger.violations
+    assert words in ledger.violations[0]
 
 
 def commit(ledger: Ledger, acknowledged: bool = True) -> int:
@@ -47,7 +47,7 @@ def test_the_newest_acknowledged_commit_and_any_later_one_may_be_read(ledger: Le
         ledger.fetched(PLACE, offset, sent)
     ledger.acknowledged(PLACE, ledger.deletion_sent(PLACE))
     ledger.fetched(PLACE, -1, ledger.now)
-    assert not ledger.wrong
+    assert not ledger.violations
 
 
 @pytest.mark.parametrize("read", ["nothing", "older", "invented", "refused", "deleted"])
@@ -59,13 +59,13 @@ def test_any_other_offset_breaks_a_promise(ledger: Ledger, read: str) -> None:
         ledger.acknowledged(PLACE, ledger.deletion_sent(PLACE))
     offset = {"nothing": -1, "older": older, "invented": 1_000, "refused": refused, "deleted": newest}[read]
     ledger.fetched(PLACE, offset, ledger.now)
-    only(ledger, "is read for g: t-0, although")
+    check_single_violation(ledger, "is read for g: t-0, although")
 
 
 def test_members_of_a_generation_share_the_round_and_not_the_partitions(ledger: Ledger) -> None:
     for group, seat, generation, assignment in (("g", "a", 1, FIRST), ("g", "b", 1, SECOND), ("g", "a", 1, FIRST), ("g", "a", 2, OTHER), ("other", "b", 1, OTHER)):
         ledger.synced(group, seat, generation, assignment, ledger.now)
-    assert not ledger.wrong
+    assert not ledger.violations
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_a_generation_with_two_assignments_or_a_decrease_breaks_a_promise(
     ledger.synced("g", "a", 2, FIRST, before)
     ledger.restarted()
     ledger.synced("g", seat, 1, Assignment("round 0", (0,)), before)  # allowed, as it was sent before the reply of the newer generation
-    assert not ledger.wrong
+    assert not ledger.violations
     ledger.synced("g", seat, generation, assignment, ledger.now)
-    assert any(wrong.startswith("life 1: generations: ") for wrong in ledger.wrong)
+    assert any(wrong.startswith("run 1: generations: ") for wrong in ledger.violations)
 
 
 # Seats.
@@ -93,18 +93,18 @@ def test_a_settled_member_has_the_same_assignment_after_a_restart(ledger: Ledger
     ledger.settled("g", {"a": Seat(1, FIRST)})
     ledger.restarted()
     ledger.synced("g", "a", 1, FIRST, ledger.now)
-    assert not ledger.wrong
+    assert not ledger.violations
     ledger.synced("g", "a", 2, Assignment("round 2", (0, 1)), ledger.now)
-    only(ledger, "lost seat")
+    check_single_violation(ledger, "lost seat")
 
 
 @pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS])
 def test_a_settled_member_that_is_called_back_is_found(ledger: Ledger, code: int) -> None:
     ledger.answered("g", "a", "Heartbeat", code)
-    assert not ledger.wrong
+    assert not ledger.violations
     ledger.settled("g", {"a": Seat(1, FIRST)})
     ledger.answered("g", "a", "Heartbeat", code)
-    only(ledger, "rebalance without cause")
+    check_single_violation(ledger, "rebalance without cause")
 
 
 def test_a_group_that_was_disturbed_may_rebalance(ledger: Ledger) -> None:
@@ -112,13 +112,13 @@ def test_a_group_that_was_disturbed_may_rebalance(ledger: Ledger) -> None:
     ledger.disturbed("g")
     ledger.answered("g", "a", "Heartbeat", ErrorCode.REBALANCE_IN_PROGRESS)
     ledger.synced("g", "a", 2, OTHER, ledger.now)
-    assert not ledger.wrong
+    assert not ledger.violations
 
 
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"])
 def test_a_living_process_that_is_fenced_is_found(ledger: Ledger, api: str) -> None:
     ledger.answered("g", "a", api, ErrorCode.FENCED_INSTANCE_ID)
-    only(ledger, "fenced")
+    check_single_violation(ledger, "fenced")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_living_process_that_is_fenced_is_found(ledger: Ledger, api: str) -> N
 )
 def test_a_code_that_stops_a_client_is_found(ledger: Ledger, api: str, code: int) -> None:
     ledger.answered("g", "a", api, code)
-    only(ledger, "unexpected code")
+    check_single_violation(ledger, "unexpected code")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_code_that_stops_a_client_is_found(ledger: Ledger, api: str, code: int
 )
 def test_a_retriable_error_code_is_no_fault(ledger: Ledger, api: str, code: int) -> None:
     ledger.answered("g", "a", api, code)
-    assert not ledger.wrong
+    assert not ledger.violations
     assert ledger.counts == {f"{api} {code}": 1}
 
 

@@ -17,9 +17,9 @@ def ledger() -> RecordLedger:
     return ledger
 
 
-def only(ledger: RecordLedger, words: str) -> None:
-    assert len(ledger.wrong) == 1, ledger.wrong
-    assert words in ledger.wrong[0]
+def check_single_violation(ledger: RecordLedger, words: str) -> None:
+    assert len(ledger.violations) == 1, ledger.violations
+    assert words in ledger.violations[0]
 
 
 def read(ledger: RecordLedger, *marks: tuple[str, int], begin: int = 0) -> None:
@@ -32,7 +32,7 @@ def test_records_of_two_producers_may_mix_and_some_may_not_be_acknowledged(ledge
     read(ledger, ("a", 0), ("a", 1), ("b", 0), ("a", 2), ("b", 1))
     ledger.acknowledged(0, Mark("a", 2), 1, 3)
     ledger.high_watermark(0, 5, ledger.end(0))
-    assert not ledger.wrong
+    assert not ledger.violations
     assert ledger.all_read([5, 0])
 
 
@@ -40,85 +40,85 @@ def test_acknowledged_or_read_records_must_be_below_the_high_watermark(ledger: R
     ledger.acknowledged(0, Mark("a", 0), 2, 0)
     assert not ledger.all_read([1, 0])
     ledger.high_watermark(0, 2, ledger.end(0))
-    assert not ledger.wrong
+    assert not ledger.violations
     ledger.high_watermark(0, 1, ledger.end(0))
-    only(ledger, "lost records: partition 0 ends at 1, 2 was acknowledged or read")
+    check_single_violation(ledger, "lost records: partition 0 ends at 1, 2 was acknowledged or read")
 
 
 def test_a_record_that_was_read_must_stay_although_unacknowledged(ledger: RecordLedger) -> None:
     read(ledger, ("a", 0))
     ledger.high_watermark(0, 0, ledger.end(0))
-    only(ledger, "lost records")
+    check_single_violation(ledger, "lost records")
 
 
 def test_another_record_at_the_offset_of_an_acknowledged_one_is_a_loss(ledger: RecordLedger) -> None:
     ledger.acknowledged(0, Mark("a", 0), 1, 0)
     read(ledger, ("b", 0))
-    only(ledger, "lost record: Mark(producer='a', number=0) was acknowledged at 0")
+    check_single_violation(ledger, "lost record: Mark(producer='a', number=0) was acknowledged at 0")
 
 
 def test_an_acknowledgement_for_the_offset_of_another_record_is_found(ledger: RecordLedger) -> None:
     read(ledger, ("b", 0))
     ledger.acknowledged(0, Mark("a", 0), 1, 0)
-    only(ledger, "two at one offset")
+    check_single_violation(ledger, "two at one offset")
 
 
 def test_two_records_acknowledged_at_one_offset_are_found_without_a_read(ledger: RecordLedger) -> None:
     ledger.acknowledged(0, Mark("a", 0), 2, 0)
     ledger.acknowledged(0, Mark("b", 0), 1, 1)
-    only(ledger, "two at one offset")
+    check_single_violation(ledger, "two at one offset")
 
 
 def test_a_record_that_is_there_twice_is_found(ledger: RecordLedger) -> None:
     read(ledger, ("a", 0), ("a", 1), ("a", 0))
-    only(ledger, "twice: Mark(producer='a', number=0) is at 2 of partition 0 again")
+    check_single_violation(ledger, "twice: Mark(producer='a', number=0) is at 2 of partition 0 again")
 
 
 def test_a_missing_record_is_found_by_the_next_record(ledger: RecordLedger) -> None:
     read(ledger, ("a", 0), ("a", 2))
-    only(ledger, "left out: Mark(producer='a', number=2) is at 1 of partition 0, 1 is not before it")
+    check_single_violation(ledger, "left out: Mark(producer='a', number=2) is at 1 of partition 0, 1 is not before it")
 
 
 def test_offsets_of_a_producer_grow_with_its_numbers(ledger: RecordLedger) -> None:
     ledger.acknowledged(0, Mark("a", 2), 2, 4)
     ledger.acknowledged(0, Mark("a", 0), 2, 1)  # this acknowledgement arrives after the read, as after a kill
     ledger.acknowledged(0, Mark("a", 4), 1, 6)
-    assert not ledger.wrong
+    assert not ledger.violations
     ledger.acknowledged(0, Mark("a", 5), 1, 3)
-    only(ledger, "order: Mark(producer='a', number=5) is at 3 of partition 0, and what ends before number 5 before 7")
+    check_single_violation(ledger, "order: Mark(producer='a', number=5) is at 3 of partition 0, and what ends before number 5 before 7")
 
 
 def test_an_earlier_record_after_a_later_one_is_found(ledger: RecordLedger) -> None:
     ledger.acknowledged(0, Mark("a", 2), 2, 4)
     ledger.acknowledged(0, Mark("a", 0), 2, 6)
-    only(ledger, "order: ")
+    check_single_violation(ledger, "order: ")
 
 
 def test_a_record_that_was_never_sent_is_invented(ledger: RecordLedger) -> None:
     read(ledger, ("c", 0))
-    only(ledger, "invented record")
+    check_single_violation(ledger, "invented record")
 
 
 def test_a_record_that_is_read_again_must_be_the_same(ledger: RecordLedger) -> None:
     read(ledger, ("a", 0), ("b", 0))
     read(ledger, ("a", 0), ("b", 0))
-    assert not ledger.wrong
+    assert not ledger.violations
     read(ledger, ("b", 0))
-    only(ledger, "changed record")
+    check_single_violation(ledger, "changed record")
 
 
 def test_a_missing_offset_is_a_gap(ledger: RecordLedger) -> None:
     read(ledger, ("a", 0), begin=1)
-    only(ledger, "a gap")
+    check_single_violation(ledger, "a gap")
 
 
 def test_an_id_is_assigned_to_one_producer_only(ledger: RecordLedger) -> None:
     ledger.named("a", (7, 0))
     ledger.named("a", (7, 0))
     ledger.named("b", (7, 1))
-    assert not ledger.wrong
+    assert not ledger.violations
     ledger.named("b", (7, 0))
-    only(ledger, "two of one name")
+    check_single_violation(ledger, "two of one name")
 
 
 def test_records_acknowledged_before_a_restart_must_be_read_after_it(ledger: RecordLedger) -> None:
@@ -135,11 +135,11 @@ def test_records_acknowledged_before_a_restart_must_be_read_after_it(ledger: Rec
 )
 def test_a_code_that_stops_a_client_is_found(ledger: RecordLedger, api: str, code: int) -> None:
     ledger.answered("a", api, code)
-    only(ledger, "unexpected code")
+    check_single_violation(ledger, "unexpected code")
 
 
 @pytest.mark.parametrize("api", ["Produce", "Fetch"])
 def test_a_partition_that_is_not_open_yet_is_no_fault(ledger: RecordLedger, api: str) -> None:
     ledger.answered("a", api, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert not ledger.wrong
+    assert not ledger.violations
     assert ledger.counts == {f"{api} 6": 1}

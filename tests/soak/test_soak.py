@@ -41,7 +41,7 @@ def test_kills_break_no_promise(make_campaign: Callable[[SoakBroker, int], Campa
     campaign = make_campaign(broker, seed)
     try:
         asyncio.run(campaign.run())
-        assert not campaign.ledger.wrong, f"seed {seed}: {campaign.ledger.wrong}; {campaign.summary()}"
+        assert not campaign.ledger.violations, f"seed {seed}: {campaign.ledger.violations}; {campaign.summary()}"
         assert broker.stop() == 0
     finally:
         broker.kill_if_alive()
@@ -54,12 +54,12 @@ def test_kills_break_no_promise(make_campaign: Callable[[SoakBroker, int], Campa
 @pytest.mark.clients
 def test_members_that_join_and_leave_print_each_record_once() -> None:
     result = consumed(10, 7, kills=False)
-    assert result.wrong == []
+    assert result.violations == []
     assert result.produced == 2_000
 
 
 @pytest.mark.clients
 def test_members_that_are_killed_lose_no_record() -> None:
     result = consumed(6, 5, kills=True)
-    assert result.wrong == []
+    assert result.violations == []
     assert result.kills

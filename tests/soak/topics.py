@@ -14,7 +14,7 @@ from tests.support.histories import TopicWorld
 STEPS = 400
 
 
-def topics_soaked(histories: int, seed: int, tell: Callable[[str], None]) -> bool:
+def topics_break_promise(histories: int, seed: int, tell: Callable[[str], None]) -> bool:
     """Run random histories, each determined by its seed; returns whether a guarantee was broken."""
     kills = compactions = readable = broken = 0
     for number in range(seed, seed + histories):
