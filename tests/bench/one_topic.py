@@ -25,7 +25,7 @@ class Port(NamedTuple):
     pid: int = 0
 
 
-class Topic:
+class OneTopicServer:
     def __init__(
         self,
         error: int = 0,

@@ -13,7 +13,7 @@ from bench.data import FLOOR_TOPIC, summary
 from bench.load import KEPT_FIELDS, LoadError, compared, generate, is_warm, ratios, without_groups
 from bench.native import BuildError, Tools, tools
 from bench.servers import ServerError, floor, served_versions
-from tests.bench.one_topic import Topic
+from tests.bench.one_topic import OneTopicServer
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_an_answer_of_another_shape_is_a_failure_too(built: Tools) -> None:
     ],
 )
 def test_every_reply_about_records_is_checked(built: Tools, work: str, answer: dict[str, Any], refusal: str | None) -> None:
-    with Topic(**answer) as server:
+    with OneTopicServer(**answer) as server:
         arguments = ("-w", work, "-W", "0")
         if refusal is None:
             assert generate(built.kgdata, None, server, arguments, 0.05)["requests"] > 0
@@ -117,7 +117,7 @@ def test_every_reply_about_records_is_checked(built: Tools, work: str, answer: d
 
 
 def test_partitions_are_awaited_until_each_has_its_record(built: Tools) -> None:
-    with Topic() as server:
+    with OneTopicServer() as server:
         assert generate(built.kgdata, None, server, ("-w", "fill"), 0)["errors"] == 0
         assert generate(built.kgdata, None, server, ("-w", "await"), 0)["served_s"] > 0
         with pytest.raises(LoadError, match="has 1 records"):

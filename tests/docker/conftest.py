@@ -13,8 +13,8 @@ from tests.docker import daemon
 @pytest.fixture(scope="session")
 def image() -> Iterator[str]:
     """The image, built from this checkout; removed at the end."""
-    if daemon.missing():
-        pytest.skip(daemon.missing())
+    if daemon.why_no_docker():
+        pytest.skip(daemon.why_no_docker())
     name = f"tenure-test-{uuid4().hex[:12]}"
     daemon.build(name)
     yield name

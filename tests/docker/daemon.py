@@ -24,7 +24,7 @@ def docker(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[
 
 
 @functools.cache
-def missing() -> str:
+def why_no_docker() -> str:
     """The reason why no image can be built on this machine; "" if one can."""
     try:
         answer = docker("version", "--format", "{{.Server.Version}}", timeout=20)
@@ -48,14 +48,14 @@ def compose_command() -> list[str]:
 
 
 def compose_or_skip() -> list[str]:
-    if missing():
-        pytest.skip(missing())
+    if why_no_docker():
+        pytest.skip(why_no_docker())
     if not compose_command():
         pytest.skip("needs Compose: Debian's docker-compose, or Docker's compose plugin")
     return compose_command()
 
 
-class InDocker:
+class DockerServices:
     """The services of a compose file as containers, in a project of their own."""
 
     def __init__(self, file: Path, **variables: str) -> None:

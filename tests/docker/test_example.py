@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from protocol.messages.metadata import MetadataRequest
-from tests.docker.daemon import InDocker
+from tests.docker.daemon import DockerServices
 from tests.docker.files import EXAMPLE
 from tests.docker.standing_in import LocalServices
 from tests.kafka_process import free_ports
@@ -29,7 +29,7 @@ ORDER = re.compile(r"generation (\d+), orders-(\d) offset (\d+): order (\d+)")
 SENT = re.compile(r"(\d+) orders sent")
 OVER = re.compile(r"generation \d+ is over")
 
-Example = LocalServices | InDocker
+Example = LocalServices | DockerServices
 
 
 class Seat(NamedTuple):
@@ -46,7 +46,7 @@ def example(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Example]
         for service in (*CONSUMERS, "producer"):
             started.up(service)
     else:
-        started = InDocker(EXAMPLE, KAFKA_PORT=str(port))
+        started = DockerServices(EXAMPLE, KAFKA_PORT=str(port))
         started.up()
     yield started
     started.down()
@@ -115,7 +115,7 @@ def test_consumers_keep_their_partitions_over_restarts_and_no_record_is_lost_or_
 
 def test_the_broker_is_reachable_from_this_machine_and_from_containers() -> None:
     (port,) = free_ports(1)
-    example = InDocker(EXAMPLE, KAFKA_PORT=str(port))
+    example = DockerServices(EXAMPLE, KAFKA_PORT=str(port))
     example.up("tenure", "producer")
     try:
         with Client(port) as client:

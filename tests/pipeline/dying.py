@@ -29,7 +29,7 @@ BETWEEN = 3  # about this many of the steps that do not publish are tested
 USED = (pipeline.build, pipeline.ingest, pipeline.samples, command)  # imported once
 
 
-class Steps:
+class DiskOperations:
     """The names of a run's disk operations, in order. The run is killed when it begins the one with number `last`."""
 
     def __init__(self, last: int | None = None) -> None:
@@ -85,7 +85,7 @@ def forked(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def run(data: Path, out: Path, steps: Steps | None = None) -> int:
+def run(data: Path, out: Path, steps: DiskOperations | None = None) -> int:
     if steps is not None:
         steps.watch()
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -104,7 +104,7 @@ def differing_tables(out: Path, expected: Path) -> int:
 
 def steps_of(base: Path, data: Path, folder: Path) -> list[str]:
     def work() -> int:
-        steps = Steps()
+        steps = DiskOperations()
         code = run(data, folder / "wanted", steps)
         (folder / "steps").write_text("\n".join(steps.names))
         return code
@@ -122,7 +122,7 @@ def main() -> int:
     for number in sorted({*publishing, *rest_of_steps[:: max(1, len(rest_of_steps) // BETWEEN)]}):
         out = folder / str(number)
         shutil.copytree(base, out)
-        killed = forked(lambda: run(data, out, Steps(number)))  # noqa: B023 (called at once)
+        killed = forked(lambda: run(data, out, DiskOperations(number)))  # noqa: B023 (called at once)
         repeated = forked(lambda: run(data, out))  # noqa: B023
         equal = forked(lambda: differing_tables(out, folder / "wanted"))  # noqa: B023
         print(names[number - 1].replace(" ", "-"), killed, repeated, equal, flush=True)

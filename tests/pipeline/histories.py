@@ -27,8 +27,8 @@ class Reported(NamedTuple):
 
 class HistoryWithTruth(NamedTuple):
     world: World
-    noted: Reported
-    plain: Reported
+    with_notes: Reported
+    without_notes: Reported
 
     @property
     def truth(self) -> list[TrueRebalance]:
@@ -42,7 +42,7 @@ class HistoryWithTruth(NamedTuple):
     @property
     def avoidable(self) -> set[int]:
         """The beginnings of avoidable rebalances. One in which topics or assignors also changed does not count as avoidable."""
-        changed = {row.start_lo_ms for row in self.noted.folded.episodes if row.protocol_change or row.subscription_change}
+        changed = {row.start_lo_ms for row in self.with_notes.folded.episodes if row.protocol_change or row.subscription_change}
         return {episode.start_ms for episode in self.world.avoidable(GROUP)} - changed
 
 

@@ -89,7 +89,7 @@ def kafka_at_work(target: Path) -> Iterator[Work]:
     with kafka_folder(**SETTINGS) as (folder, port):
         work = Work(port, folder / "data", target / "whole", target / "compacted")
         with running_kafka(folder, port):
-            happen(f"127.0.0.1:{port}")
+            run_workload(f"127.0.0.1:{port}")
             copy(work.data, work.whole)
         with (folder / "server.properties").open("a") as properties:
             properties.write(CLEANING)
@@ -123,22 +123,22 @@ def size(data: Path) -> int:
     return sum(path.stat().st_size for path in data.glob("__consumer_offsets-*/*.log"))
 
 
-def happen(bootstrap: str) -> None:
+def run_workload(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(TIMEOUT_S)
     produce(bootstrap, 600)
     for group in ("retired", "expiring", HOSTILE):
-        once(bootstrap, group)
+        consume_once(bootstrap, group)
     admin.delete_consumer_groups(["retired"])["retired"].result(TIMEOUT_S)
     commit_expiring(bootstrap, "expiring")
     rolling(bootstrap, "dynamic", static=False)
     rolling(bootstrap, "static", static=True)
     crash(bootstrap)
-    python(bootstrap)
-    java(bootstrap)
+    run_kafka_python(bootstrap)
+    run_java_consumers(bootstrap)
     for commits in (True, False):
         transact(bootstrap, commits)
-    once(bootstrap, "busy", 700)  # so much that segments are full and the cleaner has work
+    consume_once(bootstrap, "busy", 700)  # so much that segments are full and the cleaner has work
     produce(bootstrap, 100)  # no consumer reads these: a lag
     await_forgotten(admin, "expiring", "unpaid")
 
@@ -176,7 +176,7 @@ def poll(members: list[Any], count: int) -> None:
             idle = 0  # they are still rebalancing
 
 
-def once(bootstrap: str, group: str, count: int = 5) -> None:
+def consume_once(bootstrap: str, group: str, count: int = 5) -> None:
     member = consumer(bootstrap, group)
     if count <= 5:
         poll([member], count)
@@ -252,11 +252,11 @@ def poll_few(member: Any, count: int) -> None:
         assert time.monotonic() < until
 
 
-def python(bootstrap: str) -> None:
+def run_kafka_python(bootstrap: str) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", KAFKA_PYTHON, bootstrap], check=True, timeout=2 * TIMEOUT_S)
 
 
-def java(bootstrap: str) -> None:
+def run_java_consumers(bootstrap: str) -> None:
     options = ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--group", "java-console", "--from-beginning"]
     run_java(CONSOLE, *options, "--max-messages", "30", "--timeout-ms", "30000", "--command-property", "client.id=console", timeout=120)
     options = ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--group-id", "java-verifiable", "--group-instance-id", "one"]

@@ -83,7 +83,7 @@ def random_log(seed: int, count: int, groups: int = 3, topics: int = 2, partitio
     return log
 
 
-def cuts(seed: int, count: int, most: int = 5) -> list[tuple[int, int]]:
+def random_slices(seed: int, count: int, most: int = 5) -> list[tuple[int, int]]:
     """Cut a log of `count` records into random slices (from, to)."""
     draw = random.Random(seed)
     inner = sorted(draw.randrange(count + 1) for _ in range(draw.randrange(most)))
@@ -98,7 +98,7 @@ def ends_table(ends: list[EndOffset]) -> pa.Table:
     return table_of("end_offsets", ends)
 
 
-def spread(seed: int, count: int, most: int) -> list[tuple[int, int | None]]:
-    """Cut into slices as `cuts` does; the last one is open-ended (None)."""
-    parts: list[tuple[int, int | None]] = list(cuts(seed, count, most))
+def open_ended_slices(seed: int, count: int, most: int) -> list[tuple[int, int | None]]:
+    """Cut into slices as `random_slices` does; the last one is open-ended (None)."""
+    parts: list[tuple[int, int | None]] = list(random_slices(seed, count, most))
     return [*parts[:-1], (parts[-1][0], None)]

@@ -101,7 +101,7 @@ def marker(base: int, producer: int, commits: bool, at_ms: int = EPOCH_MS) -> by
     return batch_of(base, (bytes([0, 0, 0, commits]), bytes(6)), transactional=True, control=True, producer=producer, at_ms=at_ms)
 
 
-def seal(batch: bytearray) -> bytes:
+def sealed(batch: bytearray) -> bytes:
     """The batch with a valid checksum."""
     batch[17:21] = google_crc32c.value(bytes(batch[CRC_FROM:])).to_bytes(4, "big")
     return bytes(batch)
@@ -111,7 +111,7 @@ def mutated(batch: bytes, at: int, byte: int) -> bytes:
     """Change one byte, under a valid checksum."""
     changed = bytearray(batch)
     changed[at] = byte
-    return seal(changed)
+    return sealed(changed)
 
 
 def write_segment(folder: Path, batches: Sequence[bytes] | bytes, base: int | None = None) -> Path:

@@ -58,7 +58,7 @@ def compare_all(analysed: Analysed, data: Path) -> int:
     return compare(records, [path for path in sorted(data.glob("__consumer_offsets-*/*.log")) if path.stat().st_size and str(path) not in aborted])
 
 
-def look(analysed: Analysed, name: str) -> None:
+def check_page(analysed: Analysed, name: str) -> None:
     """Open the page in a browser, if one is installed: no console message, and nothing is wider than the page."""
     program = browser.find()
     if program is None:
@@ -98,7 +98,7 @@ def test_a_directory_copied_from_a_running_kafka_is_analyzed(work: Work, tmp_pat
     assert first["saves_rebalances"] >= 4
     assert "group.instance.id" in first["how"]
     assert {"dynamic", "crashing"} & {moment["group"] for moment in analysed.document["moments"][:3]}
-    look(analysed, "whole")
+    check_page(analysed, "whole")
 
 
 def test_a_compacted_directory_reports_missing_history_and_the_remedy(work: Work, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_compacted_directory_reports_missing_history_and_the_remedy(work: Work
     text = analysed.html.read_text()
     assert "Nothing that these logs still show" in text
     assert "--follow" in text
-    look(analysed, "compacted")
+    check_page(analysed, "compacted")
 
 
 def test_a_running_kafka_is_analyzed_over_the_wire_and_from_its_directory(work: Work, tmp_path: Path) -> None:
@@ -125,4 +125,4 @@ def test_a_running_kafka_is_analyzed_over_the_wire_and_from_its_directory(work: 
     assert len(directory.document["groups"]) == len(live.document["groups"]) >= MADE
     assert directory.document["clusters"] == live.document["clusters"]
     assert not re.search(r"<b onclick|\x1b|\u202e", live.html.read_text())
-    look(live, "live")
+    check_page(live, "live")

@@ -30,7 +30,7 @@ def history_of(seed: int) -> HistoryWithTruth:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_with_notes_every_rebalance_is_exact(seed: int) -> None:
     history = history_of(seed)
-    rows = history.noted.folded.episodes
+    rows = history.with_notes.folded.episodes
     truth = [(*list(actual(episode))[:6], list(dict.fromkeys(episode.also)), *list(actual(episode))[7:]) for episode in history.truth]
     assert [stated(row) for row in rows] == truth
     for row, episode in zip(rows, history.truth, strict=True):
@@ -44,13 +44,13 @@ def test_kept_seats_and_what_they_saved(seed: int) -> None:
     history = history_of(seed)
     truth = sorted((saved.at_ms, saved.member_id) for saved in history.world.saved(GROUP))
     exact, least, most = 0, 0, 0
-    for row in history.noted.advised.replacements:
+    for row in history.with_notes.advised.replacements:
         exact += row.saved_rebalances
-    for row in history.plain.advised.replacements:
+    for row in history.without_notes.advised.replacements:
         least += row.saved_at_least
         most += row.saved_rebalances
-    assert sorted((row.at_ms, row.new_member_id) for row in history.noted.folded.replacements if row.verdict == "saved") == truth
-    assert {(row.at_ms, row.new_member_id) for row in history.plain.folded.replacements if row.verdict == "saved"} <= set(truth)
+    assert sorted((row.at_ms, row.new_member_id) for row in history.with_notes.folded.replacements if row.verdict == "saved") == truth
+    assert {(row.at_ms, row.new_member_id) for row in history.without_notes.folded.replacements if row.verdict == "saved"} <= set(truth)
     instances = [client.instance for client in history.world.clients[GROUP] if client.instance is not None]
     if len(instances) == len(set(instances)):  # the bounds hold only if no two processes share an instance id: with two, the member need not have been away
         assert least <= exact <= most
@@ -58,7 +58,7 @@ def test_kept_seats_and_what_they_saved(seed: int) -> None:
 
 def test_avoidable_rebalances_are_found_with_notes() -> None:
     counts = Counter(
-        (row.avoidable, row.start_lo_ms in history.avoidable) for seed in SEEDS for history in [history_of(seed)] for row in history.noted.advised.episodes
+        (row.avoidable, row.start_lo_ms in history.avoidable) for seed in SEEDS for history in [history_of(seed)] for row in history.with_notes.advised.episodes
     )
     precision = counts[YES, True] / (counts[YES, True] + counts[YES, False])
     recall = counts[YES, True] / (counts[YES, True] + counts[NO, True] + counts[UNKNOWN, True])
@@ -70,7 +70,7 @@ def test_avoidable_rebalances_are_found_without_notes() -> None:
     counts: Counter[tuple[str, bool]] = Counter()
     for seed in SEEDS:
         history = history_of(seed)
-        for row, truth in zip(history.plain.advised.episodes, history.settled, strict=True):
+        for row, truth in zip(history.without_notes.advised.episodes, history.settled, strict=True):
             counts[row.avoidable, truth.start_ms in history.avoidable] += 1
     was = sum(count for (_, truly), count in counts.items() if truly)
     precision = counts[YES, True] / (counts[YES, True] + counts[YES, False])
@@ -83,7 +83,7 @@ def test_avoidable_rebalances_are_found_without_notes() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_without_notes_the_truth_is_in_the_intervals(seed: int) -> None:
     history = history_of(seed)
-    rows = history.plain.folded.episodes
+    rows = history.without_notes.folded.episodes
     assert len(rows) == len(history.settled)
     for row, truth in zip(rows, history.settled, strict=True):
         assert row.start_lo_ms is not None
@@ -98,7 +98,7 @@ def test_causes_are_as_certain_as_their_confidence() -> None:
     counts: Counter[tuple[str, bool]] = Counter()
     for seed in SEEDS:
         history = history_of(seed)
-        for row, truth in zip(history.plain.folded.episodes, history.settled, strict=True):
+        for row, truth in zip(history.without_notes.folded.episodes, history.settled, strict=True):
             counts[row.confidence, truth.cause in {cause.name.lower() for cause in POSSIBLE_CAUSES[row.cause]}] += 1
     strong, weak = (counts[name, True] / (counts[name, True] + counts[name, False]) for name in ("strong", "weak"))
     print(f"causes: strong {strong:.2%} right, weak {weak:.2%} right")

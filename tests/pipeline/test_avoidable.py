@@ -14,14 +14,14 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 # A process can be evicted and rejoin without a restart: with an instance id and a longer session, these would have kept their seats too.
 NOT_RESTARTED = {"a poll that takes too long": 2, "a member that stands still, and wakes": 2, "a member that does not rejoin in time": 1}
-TOLD = [name for name in SCENARIOS if "notes are lost" not in name]
+WITH_ALL_NOTES = [name for name in SCENARIOS if "notes are lost" not in name]
 
 
 def expected(name: str) -> int:
     return NOT_RESTARTED.get(name, SCENARIOS[name].avoidable)
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", WITH_ALL_NOTES)
 def test_with_notes_avoidable_rebalances_are_exact(name: str) -> None:
     tables = advised(play(name).world)
     assert counted(tables.episodes, YES) == expected(name)

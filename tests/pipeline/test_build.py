@@ -17,41 +17,41 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("world") / "data"
     write_script(random_script(3), directory)
     return directory
 
 
 @pytest.fixture(scope="module")
-def at_once(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
-    return tables(analyzed(tmp_path_factory.mktemp("once") / "out", world, []))
+def at_once(log_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+    return tables(analyzed(tmp_path_factory.mktemp("once") / "out", log_folder, []))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_building_in_slices_gives_the_same_tables(world: Path, at_once: dict[str, pa.Table], tmp_path: Path, seed: int) -> None:
+def test_building_in_slices_gives_the_same_tables(log_folder: Path, at_once: dict[str, pa.Table], tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    partitions = [int(path.name.rpartition("-")[2]) for path in world.glob("__consumer_offsets-*")]
+    partitions = [int(path.name.rpartition("-")[2]) for path in log_folder.glob("__consumer_offsets-*")]
     ends = {number: 1 + max(at_once["commits"]["offset"].to_pylist(), default=0) for number in partitions}
     cuts = sorted(chance.random() for _ in range(chance.randint(1, 3)))
     until = [{number: int(end * cut) for number, end in ends.items()} for cut in cuts]
-    sliced = tables(analyzed(tmp_path / "out", world, until))
+    sliced = tables(analyzed(tmp_path / "out", log_folder, until))
     for name, table in at_once.items():
         assert sliced[name].equals(table), difference(name, sliced[name], table)
 
 
-def test_a_second_run_finds_nothing_new(world: Path, tmp_path: Path) -> None:
-    warehouse = analyzed(tmp_path / "out", world, [])
+def test_a_second_run_finds_nothing_new(log_folder: Path, tmp_path: Path) -> None:
+    warehouse = analyzed(tmp_path / "out", log_folder, [])
     before = warehouse.current()
     assert before.files_of("rebalances")
     with warehouse.locked():
-        ingest(warehouse, RUNNER, Inputs.of([str(world)]), QUIET)
+        ingest(warehouse, RUNNER, Inputs.of([str(log_folder)]), QUIET)
         assert build(warehouse, RUNNER) == {"built": "no new records"}
     assert warehouse.current() == before
 
 
-def test_a_rebuild_gives_the_same_tables(world: Path, at_once: dict[str, pa.Table], tmp_path: Path) -> None:
-    warehouse = analyzed(tmp_path / "out", world, [])
+def test_a_rebuild_gives_the_same_tables(log_folder: Path, at_once: dict[str, pa.Table], tmp_path: Path) -> None:
+    warehouse = analyzed(tmp_path / "out", log_folder, [])
     with warehouse.locked():
         build(warehouse, RUNNER, full=True)
     rebuilt = tables(warehouse)

@@ -14,7 +14,7 @@ from pipeline.minutes import commit_rate
 from pipeline.rows import Commit, CommitMinute, CommitsAround
 from pipeline.schema import in_order, joined, rows_of, schema_of
 from pipeline.series import series_and_samples
-from tests.pipeline.logs import DecodedRecord, cuts, random_log, records
+from tests.pipeline.logs import DecodedRecord, random_log, random_slices, records
 
 pytestmark = pytest.mark.once
 
@@ -29,7 +29,7 @@ def in_slices(log: list[DecodedRecord], seed: int) -> tuple[pa.Table, pa.Table]:
     """The commits and edges of a log that is read in slices; between slices the state is saved to tables, loaded again, and pruned."""
     state = CommitState.new()
     commits, settled, open_edges = [], [], joined("edges", [])
-    for low, high in cuts(seed, len(log)):
+    for low, high in random_slices(seed, len(log)):
         done = digest_commits(records(log[low:high], low), state)
         commits.append(done.commits)
         settled.append(done.edges)

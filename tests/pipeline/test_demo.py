@@ -48,7 +48,7 @@ def batches(directory: Path, log: str) -> list[tuple[int, int, int, tuple[bytes,
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first day of the made-up week until the afternoon, dated yesterday, so that a broker deletes nothing as too old."""
     directory = tmp_path_factory.mktemp("world")
     write_world(directory / "data", days=0.7, start_ms=int(time.time() * 1000) - DAY_MS)
@@ -56,15 +56,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def truth(world: Path) -> dict[str, Any]:
-    truth_document: dict[str, Any] = json.loads((world / "data" / TRUTH).read_text())
+def truth(log_folder: Path) -> dict[str, Any]:
+    truth_document: dict[str, Any] = json.loads((log_folder / "data" / TRUTH).read_text())
     return truth_document
 
 
-def test_the_logs_of_the_demo_have_its_events(world: Path, truth: dict[str, Any]) -> None:
+def test_the_logs_of_the_demo_have_its_events(log_folder: Path, truth: dict[str, Any]) -> None:
     for group, group_truth in truth["groups"].items():
-        records = batches(world / "data", f"__consumer_offsets-{group_truth['partition']}")
-        noted = [read_note_record(*fact) for _, _, _, fact in batches(world / "data", f"__coordinator_notes-{group_truth['partition']}")]
+        records = batches(log_folder / "data", f"__consumer_offsets-{group_truth['partition']}")
+        noted = [read_note_record(*fact) for _, _, _, fact in batches(log_folder / "data", f"__coordinator_notes-{group_truth['partition']}")]
         notes = [note for note in noted if note is not None]
         group_records = [group_record for offset, at, epoch, fact in records if (group_record := read_group_record(group, offset, at, epoch, *fact)) is not None]
         story = story_of(group, notes, group_records)
@@ -81,21 +81,21 @@ def test_the_demo_knows_its_avoidable_rebalances(truth: dict[str, Any]) -> None:
     assert deploy["rebalances"] == 2 * deploy["restarted"] == 16  # although static: the session is too short for the restarts
 
 
-def test_end_offsets_are_noted_and_are_where_the_logs_end(world: Path, truth: dict[str, Any]) -> None:
+def test_end_offsets_are_noted_and_are_where_the_logs_end(log_folder: Path, truth: dict[str, Any]) -> None:
     noted: dict[str, dict[int, int]] = {}
-    for _, _, _, (_, value) in batches(world / "data", "__coordinator_notes-*"):
+    for _, _, _, (_, value) in batches(log_folder / "data", "__coordinator_notes-*"):
         body = read_note(value or b"")[1]
         if isinstance(body, EndOffsets):
             noted.setdefault(body.topic, {}).update({partition.partition: partition.end for partition in body.partitions})
     assert set(noted) == set(truth["topics"])
-    for (topic, partition), end in read_offsets(OsDisk(), str(world / "data" / RECOVERY_POINTS)).items():
+    for (topic, partition), end in read_offsets(OsDisk(), str(log_folder / "data" / RECOVERY_POINTS)).items():
         if not topic.startswith("__"):
             assert truth["topics"][topic][partition]["end"] == end
             assert 0 <= end - noted[topic][partition] < 120_000
 
 
-def test_the_directory_is_sound(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, problems, summary = Command(world, capsys).problems()
+def test_the_directory_is_sound(log_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, problems, summary = Command(log_folder, capsys).problems()
     assert (code, problems, summary["warnings"], summary["stopped_in_order"]) == (0, [], 0, True)
 
 
@@ -108,8 +108,8 @@ def test_a_directory_of_kafka_has_no_notes(tmp_path: Path, command: Command) -> 
     assert "replication-offset-checkpoint" in names
 
 
-def test_a_broker_serves_it(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(world / "data", tmp_path / "data")
+def test_a_broker_serves_it(log_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(log_folder / "data", tmp_path / "data")
     with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as started:
         assert cli.main(["group", "history", "search-indexer", "--bootstrap", f"127.0.0.1:{started.port}", "--limit", "0"]) == 0
         history = capsys.readouterr().out

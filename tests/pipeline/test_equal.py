@@ -35,33 +35,33 @@ SEED = random.randrange(1 << 16)  # part of the tests' names, so that a failure 
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("world") / "data"
     write_world(directory, seed=SEED, days=0.06)
     return directory
 
 
-def analyzed(out: Path, world: Path, runner: Runner, cuts: Sequence[float] = ()) -> Warehouse:
+def analyzed(out: Path, log_folder: Path, runner: Runner, cuts: Sequence[float] = ()) -> Warehouse:
     """Analyse in several runs, one for each part of the log in `cuts`; a last run reads everything."""
     warehouse = Warehouse.open(out, create=True)
-    ends = {} if not cuts else ends_of(world)
+    ends = {} if not cuts else ends_of(log_folder)
     for until in [*({number: int(end * cut) for number, end in ends.items()} for cut in cuts), {}]:
         with warehouse.locked():
-            inputs = Inputs.of([str(world)], until=until)
+            inputs = Inputs.of([str(log_folder)], until=until)
             ingest(warehouse, runner, inputs, QUIET)
             record_directories(warehouse, inputs)
             build(warehouse, runner)
     return warehouse
 
 
-def ends_of(world: Path) -> dict[int, int]:
-    bytes_of = {int(path.name.rpartition("-")[2]): sum(file.stat().st_size for file in path.glob("*.log")) for path in world.glob("__consumer_offsets-*")}
+def ends_of(log_folder: Path) -> dict[int, int]:
+    bytes_of = {int(path.name.rpartition("-")[2]): sum(file.stat().st_size for file in path.glob("*.log")) for path in log_folder.glob("__consumer_offsets-*")}
     return {number: size // 100 for number, size in bytes_of.items()}  # a rough number of records
 
 
 @pytest.fixture(scope="module")
-def reference_tables(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
-    warehouse = analyzed(tmp_path_factory.mktemp("none") / "out", world, SequentialRunner(QUIET))
+def reference_tables(log_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+    warehouse = analyzed(tmp_path_factory.mktemp("none") / "out", log_folder, SequentialRunner(QUIET))
     tables = {name: warehouse.read(name) for name in TABLES}
     assert all(len(tables[name]) for name in ("commits", "rebalances", "lag_1m", "status"))
     return tables
@@ -82,19 +82,19 @@ def compare(warehouse: Warehouse, expected: dict[str, pa.Table], sliced: bool = 
 
 @pytest.mark.parametrize(("master", "partitions", "slices"), [("local[1]", 1, 0), ("local[2]", 64, 2)], ids=lambda value: f"{value}-{SEED}")
 def test_tables_are_those_of_a_run_without_spark(
-    world: Path, reference_tables: dict[str, pa.Table], tmp_path: Path, master: str, partitions: int, slices: int
+    log_folder: Path, reference_tables: dict[str, pa.Table], tmp_path: Path, master: str, partitions: int, slices: int
 ) -> None:
     cuts = sorted(random.Random(SEED).uniform(0.05, 0.95) for _ in range(slices))
     with on_spark(master, partitions) as spark:
-        compare(analyzed(tmp_path / "out", world, SparkRunner(spark, QUIET), cuts), reference_tables, bool(cuts))
+        compare(analyzed(tmp_path / "out", log_folder, SparkRunner(spark, QUIET), cuts), reference_tables, bool(cuts))
 
 
-def test_a_stream_and_queries_have_the_records_of_the_tables(world: Path, reference_tables: dict[str, pa.Table], tmp_path: Path) -> None:
+def test_a_stream_and_queries_have_the_records_of_the_tables(log_folder: Path, reference_tables: dict[str, pa.Table], tmp_path: Path) -> None:
     from pipeline.source import CoordinatorLogs
 
     with on_spark("local[2]", 4) as spark:
         spark.dataSource.register(CoordinatorLogs)
-        stream = spark.readStream.format("koffsets").option("maxRecordsPerTrigger", len(reference_tables["records"]) // 2).load(str(world))
+        stream = spark.readStream.format("koffsets").option("maxRecordsPerTrigger", len(reference_tables["records"]) // 2).load(str(log_folder))
         writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
         assert query.awaitTermination(300)
@@ -103,7 +103,7 @@ def test_a_stream_and_queries_have_the_records_of_the_tables(world: Path, refere
             rows_of(Row, reference_tables["records"]), key=lambda row: (row.log, row.partition, row.offset)
         )
         kinds = Counter(reference_tables["records"]["kind"].to_pylist())
-        frame = spark.read.format("koffsets").load(str(world))
+        frame = spark.read.format("koffsets").load(str(log_folder))
         for partitions in (1, 4, 64):
             spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
             assert {row["kind"]: row["count"] for row in frame.groupBy("kind").count().collect()} == kinds

@@ -24,8 +24,8 @@ class HistoryWithTruth(NamedTuple):
     world: World
     memory: MemoryRecorder
     group_records: list[GroupRecord]
-    plain: GroupTables
-    noted: GroupTables
+    without_notes: GroupTables
+    with_notes: GroupTables
 
     @property
     def truth(self) -> list[TrueRebalance]:
@@ -56,7 +56,7 @@ def edges_until(memory: MemoryRecorder, group_records: Sequence[GroupRecord], of
 def test_kept_seats_are_right_with_and_without_notes(seed: int) -> None:
     history = history_of(seed)
     truth = sorted((saved.at_ms, saved.member_id) for saved in history.world.saved(GROUP))
-    for tables in (history.plain, history.noted):
+    for tables in (history.without_notes, history.with_notes):
         assert sorted((row.at_ms, row.new_member_id) for row in tables.replacements if row.verdict == "saved") == truth
 
 
@@ -67,7 +67,7 @@ def test_arrivals_and_departures_lie_within_the_spell_intervals(seed: int) -> No
     joins = {change.member_id: change.at_ms for change in reversed(changes) if change.what in ("joined", "replaced")}
     # A member may leave twice: if the coordinator dies before it stores the first time, the next one has the member again.
     went = [(change.member_id, change.at_ms) for change in changes if change.what not in ("joined", "replaced")]
-    for tables in (history.plain, history.noted):
+    for tables in (history.without_notes, history.with_notes):
         for spell in tables.spells:
             assert spell.joined_hi_ms is not None
             assert (spell.joined_lo_ms or 0) <= joins[spell.member_id] <= spell.joined_hi_ms, spell
@@ -83,8 +83,8 @@ def test_arrivals_and_departures_lie_within_the_spell_intervals(seed: int) -> No
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_gap_without_notes_contains_the_gap_of_the_notes(seed: int) -> None:
     history = history_of(seed)
-    exact = {(row.old_member_id, row.new_member_id): row for row in history.noted.replacements if row.confidence == "exact"}
-    for row in history.plain.replacements:
+    exact = {(row.old_member_id, row.new_member_id): row for row in history.with_notes.replacements if row.confidence == "exact"}
+    for row in history.without_notes.replacements:
         truth = exact.get((row.old_member_id, row.new_member_id))
         if truth is not None:
             assert truth.gap_lo_ms is not None
@@ -96,14 +96,14 @@ def test_exact_values_with_notes_are_true(seed: int) -> None:
     """Some of the notes of these histories are lost."""
     history = history_of(seed)
     truth = {episode.start_ms: episode for episode in history.truth}
-    for row in (row for row in history.noted.episodes if row.confidence == "exact"):
+    for row in (row for row in history.with_notes.episodes if row.confidence == "exact"):
         assert row.start_lo_ms == row.start_hi_ms
         episode = truth[row.start_lo_ms or 0]
         assert ("new_member" if row.cause == "formation" else row.cause) == episode.cause
         assert row.end in (episode.end, "open")
         if row.end == "stable":
             assert (row.contributing, row.rounds, row.end_ms) == (episode.also, episode.rounds, episode.end_ms)
-    for row in history.noted.episodes:
+    for row in history.with_notes.episodes:
         if row.confidence in ("strong", "weak") and row.end in ("stable", "empty"):
             held = next(episode for episode in history.settled if episode.end_ms == row.end_ms and episode.to_generation == row.to_generation)
             assert row.start_lo_ms is not None
@@ -112,7 +112,7 @@ def test_exact_values_with_notes_are_true(seed: int) -> None:
 
 
 def test_most_values_are_exact_with_lost_notes() -> None:
-    confidences = Counter(row.confidence for seed in SEEDS for row in history_of(seed).noted.episodes)
+    confidences = Counter(row.confidence for seed in SEEDS for row in history_of(seed).with_notes.episodes)
     assert confidences["exact"] > 0.7 * confidences.total()
 
 
@@ -121,8 +121,8 @@ def test_the_stall_that_commits_bound_is_rarely_shorter_than_the_rebalance() -> 
     held = missed = 0
     for seed in SEEDS:
         history = history_of(seed)
-        exact = {row.end_ms: row for row in history.noted.episodes if row.confidence == "exact"}
-        for row in history.plain.episodes:
+        exact = {row.end_ms: row for row in history.with_notes.episodes if row.confidence == "exact"}
+        for row in history.without_notes.episodes:
             truth = exact.get(row.end_ms)
             if truth is None or truth.stalled_lo_ms is None or row.stalled_lo_ms is None:
                 continue
@@ -139,7 +139,7 @@ def test_final_rows_do_not_change(seed: int, noted: bool) -> None:
     """A final row does not change with later input, however far each log was read."""
     history = history_of(seed)
     note_records = history.memory.note_records() if noted else []
-    complete = history.noted if noted else history.plain
+    complete = history.with_notes if noted else history.without_notes
     episodes = {(row.end_ms, row.start_hi_ms): row for row in complete.episodes}
     spells = {(row.member_id, row.joined_hi_ms): row for row in complete.spells}
     log = history.memory.records[0]

@@ -11,7 +11,7 @@ from tests.pipeline.truths import actual, actual_members, counted, stated
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-KEPT = [name for name in SCENARIOS if "notes are lost" not in name]
+WITH_ALL_NOTES = [name for name in SCENARIOS if "notes are lost" not in name]
 
 
 def key_of(played: Played, client: str) -> set[str]:
@@ -24,7 +24,7 @@ def folded(played: Played) -> GroupTables:
     return fold(played.note_records, played.group_records)
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", WITH_ALL_NOTES)
 def test_with_notes_every_rebalance_is_exact(name: str) -> None:
     played = play(name)
     truth = played.world.episodes("g")

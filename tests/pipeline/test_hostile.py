@@ -29,7 +29,7 @@ from pipeline.warehouse import Warehouse
 from protocol.batch import Compression, Record, build
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.records import with_version
-from tests.pipeline.segments import EPOCH_MS, batch_of, commit, group_record, marker, random_batches, seal, write_segment
+from tests.pipeline.segments import EPOCH_MS, batch_of, commit, group_record, marker, random_batches, sealed, write_segment
 
 pytestmark = pytest.mark.once
 
@@ -39,7 +39,7 @@ RECORDS_THERE = 41  # the number of records in the directory of most tests
 ACTIVE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
-class Ended:
+class CommandResult:
     def __init__(self, code: int, output: str, errors: str) -> None:
         self.code, self.output, self.errors = code, output, errors
 
@@ -57,16 +57,16 @@ class Command:
         self.page = folder / "report.html"
         self._capsys = capsys
 
-    def __call__(self, action: str, *words: object) -> Ended:
+    def __call__(self, action: str, *words: object) -> CommandResult:
         code = cli.main(["analyze", action, "--out", str(self.out), *map(str, words)])
         printed = self._capsys.readouterr()
         assert "Traceback" not in printed.err
         assert "defect" not in printed.err
         assert not ACTIVE.search(printed.out), printed.out
         assert not ACTIVE.search(printed.err), printed.err
-        return Ended(code, printed.out, printed.err)
+        return CommandResult(code, printed.out, printed.err)
 
-    def run(self, *sources: object, more: tuple[object, ...] = ()) -> Ended:
+    def run(self, *sources: object, more: tuple[object, ...] = ()) -> CommandResult:
         return self("run", "--offsets", *sources, "--master", "none", "--report", self.page, *more)
 
     def refused(self, *sources: object, code: int = Exit.DAMAGED) -> str:
@@ -325,15 +325,17 @@ def changed(rng: random.Random, batch: bytes, at: int) -> bytes:
     return batch[:at] + new + batch[at + len(new) :]
 
 
-@pytest.mark.parametrize(("sealed", "count"), [(False, 60), (True, 60), (True, 10)], ids=["noticed by the checksum", "with a checksum that fits", "and analysed"])
-def test_a_malformed_batch_is_skipped_and_counted(command: Command, tmp_path: Path, sealed: bool, count: int) -> None:
+@pytest.mark.parametrize(
+    ("checksummed", "count"), [(False, 60), (True, 60), (True, 10)], ids=["noticed by the checksum", "with a checksum that fits", "and analysed"]
+)
+def test_a_malformed_batch_is_skipped_and_counted(command: Command, tmp_path: Path, checksummed: bool, count: int) -> None:
     rng = random.Random(count)
     for number in range(count):
         batches = small_log(list(Compression)[number % len(Compression)])
         index = rng.randrange(len(batches))
         at = rng.randrange(HEADER if number % 2 else len(batches[index]))
         changed_batch = changed(rng, batches[index], at)
-        batches[index] = seal(bytearray(changed_batch)) if sealed else changed_batch
+        batches[index] = sealed(bytearray(changed_batch)) if checksummed else changed_batch
         write_segment(tmp_path / "data" / f"__consumer_offsets-{number}", batches, base=0)
     ended = command.run(tmp_path / "data") if count < 20 else command("ingest", "--offsets", tmp_path / "data", "--master", "none")
     assert ended.code == Exit.DONE

@@ -12,7 +12,7 @@ from pipeline.rows import EndOffset, LagMinute
 from pipeline.schema import in_order, joined, rows_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since, series_and_samples, view_of
 from tests.pipeline.ends import PartitionSamples, ends_of
-from tests.pipeline.logs import DecodedRecord, commits_of, cuts, ends_table, random_log, records, spread
+from tests.pipeline.logs import DecodedRecord, commits_of, ends_table, open_ended_slices, random_log, random_slices, records
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -161,7 +161,7 @@ def test_any_slicing_gives_the_same_result(seed: int) -> None:
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))
     at_once = by_minute(commits_of(log), ends_table(ends), BEGINNING)
     state, commits, table, ends_read = CommitState.new(), joined("commits", []), joined("lag_1m", []), 0
-    for (low, high), (_, until) in zip(cuts(seed, len(log), 6), spread(seed, len(ends), 6), strict=False):
+    for (low, high), (_, until) in zip(random_slices(seed, len(log), 6), open_ended_slices(seed, len(ends), 6), strict=False):
         high = len(log) if until is None else high
         until = len(ends) if until is None else until
         done = digest_commits(records(log[low:high], low), state)

@@ -74,7 +74,7 @@ class Stream:
         assert query.awaitTermination(SECONDS)
         assert query.exception() is None
 
-    def goes(self, query: Any) -> bool:
+    def check_running(self, query: Any) -> bool:
         if query.exception() is not None:
             raise query.exception()
         return True
@@ -107,11 +107,11 @@ def test_a_live_stream_delivers_every_record_once(spark: Any, tmp_path: Path, st
             assert len([row for row in stream.rows() if row.kind == "offset"]) == 60
             commit_offsets(live.port, 1)
             query = stream.run(processingTime="200 milliseconds")
-            await_that(lambda: stream.goes(query) and len(stream.rows()) >= 120, lambda: query.status)
+            await_that(lambda: stream.check_running(query) and len(stream.rows()) >= 120, lambda: query.status)
             live.stop()  # while the query runs
             live.start()
             commit_offsets(live.port, 2)
-            await_that(lambda: stream.goes(query) and len(stream.rows()) >= 180, lambda: query.status)
+            await_that(lambda: stream.check_running(query) and len(stream.rows()) >= 180, lambda: query.status)
             query.stop()
             commit_offsets(live.port, 3)  # while no query runs
             stream.finish()

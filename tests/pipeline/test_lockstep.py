@@ -15,7 +15,7 @@ from pipeline.splits import Plan, plan
 from protocol.batch import HEADER_BYTES, Compression
 from protocol.batch_record import varint
 from tests.pipeline import segments
-from tests.pipeline.segments import commit, random_batches, reference, seal, write_segment
+from tests.pipeline.segments import commit, random_batches, reference, sealed, write_segment
 
 pytestmark = pytest.mark.once  # tests numpy code
 
@@ -80,7 +80,7 @@ def mutated(batch: bytes, rng: random.Random) -> bytes:
         changed[57:61] = rng.choice([0, 1, 5, 1_000, 1 << 30]).to_bytes(4, "big")
     if rng.random() < 0.2:
         changed[23:27] = rng.randrange(int.from_bytes(changed[23:27], "big") + 1).to_bytes(4, "big")
-    return seal(changed)
+    return sealed(changed)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -124,7 +124,7 @@ def test_varints_of_every_size(tmp_path: Path, size: int, together: int) -> None
             batch = bytearray(template[:HEADER_BYTES] + body)
             batch[:8] = (field_number * together + number).to_bytes(8, "big")
             batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
-            batches.append(seal(batch))
+            batches.append(sealed(batch))
     write_segment(folder, batches)
     rows, _, reading = read(folder)
     assert rows == reference(folder)
@@ -148,7 +148,7 @@ def test_batches_without_records_break_the_stretch(tmp_path: Path) -> None:
     empty = bytearray(full[:HEADER_BYTES])
     empty[8:12] = (HEADER_BYTES - 12).to_bytes(4, "big")
     empty[57:61] = bytes(4)
-    write_segment(folder, [segments.batch_of(0, commit("g", "t", 1, 1, 1)), seal(empty), segments.batch_of(11, commit("g", "t", 1, 3, 4))])
+    write_segment(folder, [segments.batch_of(0, commit("g", "t", 1, 1, 1)), sealed(empty), segments.batch_of(11, commit("g", "t", 1, 3, 4))])
     rows, planned, _ = read(folder)
     assert [row.offset for row in rows] == [0, 11]
     assert planned.segments[0].missing_offsets == 10

@@ -16,7 +16,7 @@ from pipeline.schema import joined, schema_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since
 from pipeline.status import recompute_since
 from tests.pipeline.ends import PartitionSamples, ends_of
-from tests.pipeline.logs import DecodedRecord, commits_of, cuts, ends_table, random_log, records, spread
+from tests.pipeline.logs import DecodedRecord, commits_of, ends_table, open_ended_slices, random_log, random_slices, records
 from tests.pipeline.plain_status import Stored, View, burrow, tenure, window_of
 from tests.pipeline.statuses import Ranges, no_rows, statuses, updated
 
@@ -27,7 +27,7 @@ MINUTE = 60 * S
 T0 = 1_700_000_040_000
 
 
-def strip(rows: list[Status], ruleset: str = "tenure") -> list[tuple[int, int, str]]:
+def status_intervals(rows: list[Status], ruleset: str = "tenure") -> list[tuple[int, int, str]]:
     """The intervals as (start, end, status), in seconds."""
     return [((row.from_ms - T0) // S, (row.to_ms - T0) // S, row.status) for row in rows if row.ruleset == ruleset]
 
@@ -51,11 +51,11 @@ def member(offset: int, name: str, *assigned: str) -> Member:
 
 def test_burrow_sees_a_consumer_stop() -> None:
     log = [commit(10 * n, n) for n in range(10)]
-    rows = strip(statuses(log, [sample(-10, 2), sample(45, 100)], T0 + 1_000 * S), "burrow")
+    rows = status_intervals(statuses(log, [sample(-10, 2), sample(45, 100)], T0 + 1_000 * S), "burrow")
     assert rows[:2] == [(0, 1, "STALL"), (1, 10, "STOP")]
     assert {status for *_, status in rows[2:]} == {"OK"}  # one commit in the window has no lag: while it stays there, Burrow never reports STOP
     lagging = statuses(log, [sample(-10, 50)], T0 + 1_000 * S)
-    assert strip(lagging, "burrow") == [(0, 1, "STALL"), (1, 10, "STOP"), (10, 181, "OK"), (181, 1_000, "STOP")]
+    assert status_intervals(lagging, "burrow") == [(0, 1, "STALL"), (1, 10, "STOP"), (10, 181, "OK"), (181, 1_000, "STOP")]
     assert lagging[-1].ruleset == "tenure"
 
 
@@ -63,23 +63,23 @@ def test_the_tenure_status_waits_ten_minutes_and_excuses_rebalances() -> None:
     log = [commit(15 * n, n) for n in range(60)]
     ends = [sample(-10, 100)]
     last = 15 * 59
-    assert strip(statuses(log, ends, T0 + 9_000 * S))[-1] == (last + 600, 9_000, "STOP")
+    assert status_intervals(statuses(log, ends, T0 + 9_000 * S))[-1] == (last + 600, 9_000, "STOP")
     graces = {"g": [(T0 + 900 * S, T0 + 1_000 * S), (T0 + 1_200 * S, T0 + 1_300 * S), (T0 + 1_250 * S, T0 + 1_310 * S)]}
-    assert strip(statuses(log, ends, T0 + 9_000 * S, graces=graces))[-1] == (last + 600 + 210, 9_000, "STOP")
+    assert status_intervals(statuses(log, ends, T0 + 9_000 * S, graces=graces))[-1] == (last + 600 + 210, 9_000, "STOP")
 
 
 def test_a_partition_without_new_records_is_not_stopped() -> None:
     log = [commit(15 * n, n) for n in range(60)]
     ends = [sample(-10, 59), sample(8_000, 59), sample(8_010, 60)]
     rows = statuses(log, ends, T0 + 9_000 * S)
-    assert strip(rows)[-1] == (8_000 + 600, 9_000, "STOP")
-    assert all(status in ("OK", "STOP") for *_, status in strip(rows))
-    assert strip(rows, "burrow")[-1] == (8_010, 9_000, "OK")  # at its last commit the group had read everything
+    assert status_intervals(rows)[-1] == (8_000 + 600, 9_000, "STOP")
+    assert all(status in ("OK", "STOP") for *_, status in status_intervals(rows))
+    assert status_intervals(rows, "burrow")[-1] == (8_010, 9_000, "OK")  # at its last commit the group had read everything
 
 
 def test_records_deleted_before_they_were_read_are_lost() -> None:
     rows = statuses([commit(0, 10), commit(30, 12)], [sample(-10, 50, 0), sample(20, 50, 11), sample(40, 50, 12)], T0 + 50 * S)
-    assert strip(rows) == [(0, 20, "OK"), (20, 30, "LOST"), (30, 50, "OK")]
+    assert status_intervals(rows) == [(0, 20, "OK"), (20, 30, "LOST"), (30, 50, "OK")]
 
 
 def test_an_unassigned_partition_has_its_own_status() -> None:
@@ -87,10 +87,10 @@ def test_an_unassigned_partition_has_its_own_status() -> None:
     generations = [generation(5, 1, 1), generation(20, 2, 1), generation(40, 3, 0)]
     members = [member(1, "a", "t-0", "t-1"), member(2, "a", "t-1")]
     rows = [row for row in statuses(log, [sample(-10, 50)], T0 + 60 * S, generations, members) if row.ruleset == "tenure"]
-    assert strip(rows) == [(0, 20, "OK"), (20, 60, "UNOWNED")]
+    assert status_intervals(rows) == [(0, 20, "OK"), (20, 60, "UNOWNED")]
     assert [row.owner for row in rows] == ["a", None]
     caught_up = statuses(log, [sample(-10, 10)], T0 + 60 * S, generations, members)
-    assert strip(caught_up) == [(0, 60, "OK")]
+    assert status_intervals(caught_up) == [(0, 60, "OK")]
 
 
 def test_a_group_that_has_caught_up_before_and_after_a_record_of_its_members() -> None:
@@ -105,14 +105,14 @@ def test_without_a_known_assignment_a_partition_is_not_unowned() -> None:
     log, ends, now = [commit(0, 10)], [sample(-10, 50)], T0 + 60 * S
     ours = member(2, "a", "t-1")
     unread = [generation(5, 1, 1)]  # a generation whose assignments cannot be read
-    assert strip(statuses(log, ends, now, unread, [member(1, "a")])) == [(0, 60, "OK")]
+    assert status_intervals(statuses(log, ends, now, unread, [member(1, "a")])) == [(0, 60, "OK")]
     never = [generation(5, 1, 0)]  # a group without members, used only to commit offsets
-    assert strip(statuses(log, ends, now, never)) == [(0, 60, "OK")]
+    assert status_intervals(statuses(log, ends, now, never)) == [(0, 60, "OK")]
     connect_group = [generation(5, 2, 1)._replace(protocol_type="connect")]
-    assert strip(statuses(log, ends, now, connect_group, [ours])) == [(0, 60, "OK")]
+    assert status_intervals(statuses(log, ends, now, connect_group, [ours])) == [(0, 60, "OK")]
     deleted = [generation(5, 2, 1), generation(20, 3, 0)._replace(tombstone=True)]
-    assert strip(statuses(log, ends, now, deleted, [ours])) == [(0, 5, "OK"), (5, 20, "UNOWNED"), (20, 60, "OK")]
-    assert strip(statuses(log, ends, now, [generation(5, 2, 1)], [ours])) == [(0, 5, "OK"), (5, 60, "UNOWNED")]
+    assert status_intervals(statuses(log, ends, now, deleted, [ours])) == [(0, 5, "OK"), (5, 20, "UNOWNED"), (20, 60, "OK")]
+    assert status_intervals(statuses(log, ends, now, [generation(5, 2, 1)], [ours])) == [(0, 5, "OK"), (5, 60, "UNOWNED")]
 
 
 def test_a_rebalance_is_excused_for_five_minutes_and_no_longer() -> None:
@@ -142,7 +142,7 @@ def test_without_end_offsets_the_tenure_status_is_unknown_and_burrow_has_none() 
 
 def test_a_removed_offset_ends_its_status() -> None:
     rows = statuses([commit(0, 10), commit(30, None), commit(60, 11)], [sample(-10, 50)], T0 + 90 * S)
-    assert strip(rows) == [(0, 30, "OK"), (60, 90, "OK")]
+    assert status_intervals(rows) == [(0, 30, "OK"), (60, 90, "OK")]
     assert [row.final for row in rows if row.ruleset == "tenure"] == [True, False]
 
 
@@ -260,7 +260,7 @@ def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.Monkey
     at_once = updated(commits_of(log), ends_table(ends), *none, {}, no_rows("status"), BEGINNING, now)
     monkeypatch.setattr("pipeline.series.MOMENTS_PER_VIEW", 100)
     state, commits, rows, ends_read = CommitState.new(), joined("commits", []), no_rows("status"), 0
-    for (low, high), (_, until) in zip(cuts(seed, len(log), 6), spread(seed, len(ends), 6), strict=False):
+    for (low, high), (_, until) in zip(random_slices(seed, len(log), 6), open_ended_slices(seed, len(ends), 6), strict=False):
         high, until = (len(log), len(ends)) if until is None else (high, until)
         done = digest_commits(records(log[low:high], low), state)
         commits = joined("commits", [commits, done.commits])

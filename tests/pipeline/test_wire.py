@@ -36,7 +36,7 @@ pytestmark = pytest.mark.once
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def shorten_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire_reading, "TIMEOUT_S", 10)
     monkeypatch.setattr(live_ends, "TIMEOUT_S", 2)
 

@@ -45,10 +45,10 @@ def test_every_command_that_a_page_shows_is_understood(listing: Listing) -> None
             assert end.code == 0, f"{listing}: tenure {' '.join(words)}"  # noqa: PT017 (argparse prints its message itself)
             continue
         if options is not None and options.command == "serve":
-            understood_by_the_broker(options)
+            check_settings(options)
 
 
-def understood_by_the_broker(options: argparse.Namespace) -> None:
+def check_settings(options: argparse.Namespace) -> None:
     """Check the settings in a command; raises ConfigError if one is wrong."""
     load_config(
         listen=options.listen, advertise=options.advertise, data=options.data, profile=options.profile, settings=options.settings, environ={}

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from protocol.apis import APIS
 from protocol.errors import MESSAGES, RETRIABLE, ErrorCode
 
-IDEAL = """
+EXPECTED_RANGES = """
 Produce 0-12  Fetch 4-17  ListOffsets 1-10  Metadata 0-13  OffsetCommit 2-9  OffsetFetch 1-9
 FindCoordinator 0-6  JoinGroup 0-9  Heartbeat 0-4  LeaveGroup 0-5  SyncGroup 0-5  DescribeGroups 0-6
 ListGroups 0-5  ApiVersions 0-4  CreateTopics 2-7  DeleteTopics 1-6  DeleteRecords 0-2  InitProducerId 0-5
@@ -20,7 +20,7 @@ AlterReplicaLogDirs 1-2  ElectLeaders 0-2  AlterPartitionReassignments 0-1  List
 
 
 def test_the_advertised_ranges_are_the_ideal_table() -> None:
-    words = IDEAL.split()
+    words = EXPECTED_RANGES.split()
     advertised = {api.name: f"{api.advertised[0]}-{api.advertised[1]}" for api in APIS.values()}
     assert advertised == dict(zip(words[::2], words[1::2], strict=True))
 

@@ -49,7 +49,7 @@ class Stage:
         self.joins: list[tuple[int, str]] = []  # (moment, instance) of each JoinGroup by a restarted process
         self.listed: list[str] = []  # the instances of the leader's last assignment
         self.node.start()
-        self.until(2_000)
+        self.advance_to(2_000)
 
     @property
     def now_ms(self) -> int:
@@ -62,12 +62,12 @@ class Stage:
         self.joins.clear()
         self.loads.clear()
 
-    def until(self, moment_ms: int) -> None:
+    def advance_to(self, moment_ms: int) -> None:
         moment = (moment_ms + self.began_ms) * MS
         self.world.run_until(moment)
         self.node.check()
 
-    def at(self, moment_ms: int, call: Callable[..., object], *arguments: Any) -> None:
+    def schedule(self, moment_ms: int, call: Callable[..., object], *arguments: Any) -> None:
         self.world.at((moment_ms + self.began_ms) * MS, call, *arguments)
 
     def kill(self, power_fails: bool) -> None:
@@ -78,7 +78,7 @@ class Stage:
         wire = ClientConnection(self.world, self.network, self.node, "operator", "10.0.0.9")
         resource = AlterConfigsResource(GROUP_RESOURCE, GROUP, [AlterableConfig(name, 0, value)])
         request = wire.send(IncrementalAlterConfigsRequest([resource], False), 1, REQUEST_NS)
-        self.until(self.now_ms + 500)
+        self.advance_to(self.now_ms + 500)
         assert request.reply is not None
         assert not request.reply.responses[0].error_code
 

@@ -19,7 +19,7 @@ from simulator.world import SECOND, Broken, World
 pytestmark = pytest.mark.once
 
 
-class Stand:
+class PolicySetup:
     """A world in which the group "g" has policies."""
 
     def __init__(self) -> None:
@@ -37,174 +37,174 @@ class Stand:
 
 
 @pytest.fixture
-def stand() -> Stand:
-    return Stand()
+def policy_setup() -> PolicySetup:
+    return PolicySetup()
 
 
-def away(stand: Stand, *since: float) -> Absences:
+def away(policy_setup: PolicySetup, *since: float) -> Absences:
     """Members m0, m1, ... have been away since these moments; registration.timeout.ms is 10 s."""
-    stand.set(registration_timeout_ms="10000")
-    absences = Absences(stand.world, stand.settings)
+    policy_setup.set(registration_timeout_ms="10000")
+    absences = Absences(policy_setup.world, policy_setup.settings)
     for number, seconds in enumerate(since):
-        moment = stand.at(seconds)
+        moment = policy_setup.at(seconds)
         absences.went_away("g", f"m{number}", f"i{number}", moment, moment)
     return absences
 
 
-def an_early_end(stand: Stand) -> None:
-    away(stand, 10).removed("g", "m0", stand.at(19.9), True, -1, 0)
+def an_early_end(policy_setup: PolicySetup) -> None:
+    away(policy_setup, 10).removed("g", "m0", policy_setup.at(19.9), True, -1, 0)
 
 
-def an_end_soon_after_a_load(stand: Stand) -> None:
-    away(stand, 10).removed("g", "m0", stand.at(21), True, stand.at(16), 6 * SECOND)
+def an_end_soon_after_a_load(policy_setup: PolicySetup) -> None:
+    away(policy_setup, 10).removed("g", "m0", policy_setup.at(21), True, policy_setup.at(16), 6 * SECOND)
 
 
-def absences_that_end_one_by_one(stand: Stand) -> None:
-    absences = away(stand, 10, 15)
-    absences.removed("g", "m0", stand.at(20), True, -1, 0)
-    absences.other_note("g", stand.at(20))
+def absences_that_end_one_by_one(policy_setup: PolicySetup) -> None:
+    absences = away(policy_setup, 10, 15)
+    absences.removed("g", "m0", policy_setup.at(20), True, -1, 0)
+    absences.other_note("g", policy_setup.at(20))
 
 
-def a_late_end(stand: Stand) -> None:
-    absences = away(stand, 10, 18)
-    stand.at(21)
+def a_late_end(policy_setup: PolicySetup) -> None:
+    absences = away(policy_setup, 10, 18)
+    policy_setup.at(21)
     absences.check("g", 0)
-    stand.at(22)
+    policy_setup.at(22)
     absences.check("g", 0)
 
 
-def an_absence_that_begins_again(stand: Stand) -> None:
-    absences = away(stand, 10)
+def an_absence_that_begins_again(policy_setup: PolicySetup) -> None:
+    absences = away(policy_setup, 10)
     absences.forget()
-    absences.went_away("g", "m0", "i0", stand.at(15), stand.at(15))
+    absences.went_away("g", "m0", "i0", policy_setup.at(15), policy_setup.at(15))
 
 
-def a_removal_at_the_end_of_the_session(stand: Stand) -> None:
-    away(stand).expired("g", "m0", stand.at(10))
+def a_removal_at_the_end_of_the_session(policy_setup: PolicySetup) -> None:
+    away(policy_setup).expired("g", "m0", policy_setup.at(10))
 
 
-def two_rebalances_for_newcomers(stand: Stand) -> None:
-    stand.set(expansion_timeout_ms="5000")
-    arrivals = Arrivals(stand.world, stand.settings)
-    arrivals.rebalance("g", Cause.EXPANSION, stand.at(10), 0, 60 * SECOND)
-    arrivals.rebalance("g", Cause.EXPANSION, stand.at(15), 0, 60 * SECOND)
-    arrivals.rebalance("g", Cause.EXPANSION, stand.at(17), 0, 60 * SECOND)
+def two_rebalances_for_newcomers(policy_setup: PolicySetup) -> None:
+    policy_setup.set(expansion_timeout_ms="5000")
+    arrivals = Arrivals(policy_setup.world, policy_setup.settings)
+    arrivals.rebalance("g", Cause.EXPANSION, policy_setup.at(10), 0, 60 * SECOND)
+    arrivals.rebalance("g", Cause.EXPANSION, policy_setup.at(15), 0, 60 * SECOND)
+    arrivals.rebalance("g", Cause.EXPANSION, policy_setup.at(17), 0, 60 * SECOND)
 
 
-def a_wait_that_did_not_begin_again(stand: Stand) -> None:
-    stand.set(expansion_timeout_ms="5000")
-    arrivals = Arrivals(stand.world, stand.settings)
-    arrivals.rebalance("g", Cause.EXPANSION, stand.at(12), stand.at(8), 60 * SECOND)
+def a_wait_that_did_not_begin_again(policy_setup: PolicySetup) -> None:
+    policy_setup.set(expansion_timeout_ms="5000")
+    arrivals = Arrivals(policy_setup.world, policy_setup.settings)
+    arrivals.rebalance("g", Cause.EXPANSION, policy_setup.at(12), policy_setup.at(8), 60 * SECOND)
 
 
-def a_newcomer_that_waits_too_long(stand: Stand) -> None:
-    stand.set(expansion_timeout_ms="5000")
-    arrivals = Arrivals(stand.world, stand.settings)
-    arrivals.newcomer_waits("g", "c", 10 * SECOND, stand.at(15.9))
-    arrivals.newcomer_waits("g", "c", 10 * SECOND, stand.at(16.1))
+def a_newcomer_that_waits_too_long(policy_setup: PolicySetup) -> None:
+    policy_setup.set(expansion_timeout_ms="5000")
+    arrivals = Arrivals(policy_setup.world, policy_setup.settings)
+    arrivals.newcomer_waits("g", "c", 10 * SECOND, policy_setup.at(15.9))
+    arrivals.newcomer_waits("g", "c", 10 * SECOND, policy_setup.at(16.1))
 
 
-def more_seats_than_the_target(stand: Stand) -> None:
-    stand.set(target_group_size="2")
-    seats = Seats(stand.world, stand.settings)
-    seats.listed("g", 2, stand.at(10))
-    seats.listed("g", 3, stand.at(10))
+def more_seats_than_the_target(policy_setup: PolicySetup) -> None:
+    policy_setup.set(target_group_size="2")
+    seats = Seats(policy_setup.world, policy_setup.settings)
+    seats.listed("g", 2, policy_setup.at(10))
+    seats.listed("g", 3, policy_setup.at(10))
 
 
-def two_holders_of_a_seat(stand: Stand) -> None:
-    seats = Seats(stand.world, stand.settings)
-    stand.at(10)
+def two_holders_of_a_seat(policy_setup: PolicySetup) -> None:
+    seats = Seats(policy_setup.world, policy_setup.settings)
+    policy_setup.at(10)
     seats.held("g", 1, b"seat", "a", 9 * SECOND, -1)
     seats.succeeded("g", "a", 11 * SECOND, "Heartbeat")
-    stand.at(12)
+    policy_setup.at(12)
     seats.held("g", 1, b"seat", "b", 11 * SECOND, -1)
     seats.succeeded("g", "a", 11 * SECOND, "Heartbeat")  # allowed, as it was sent before b was told that it holds the seat
     seats.succeeded("g", "a", 13 * SECOND, "Heartbeat")
 
 
-def a_holder_that_is_not_fenced_yet(stand: Stand) -> None:
-    seats = Seats(stand.world, stand.settings)
-    stand.at(10)
+def a_holder_that_is_not_fenced_yet(policy_setup: PolicySetup) -> None:
+    seats = Seats(policy_setup.world, policy_setup.settings)
+    policy_setup.at(10)
     seats.held("g", 1, b"seat", "a", 9 * SECOND, -1)
     seats.succeeded("g", "a", 15 * SECOND, "Heartbeat")
-    stand.at(16)
+    policy_setup.at(16)
     seats.held("g", 1, b"seat", "b", 15 * SECOND, 14 * SECOND)
 
 
-def a_rebalance_although_a_standby_is_free(stand: Stand) -> None:
-    seats = Seats(stand.world, stand.settings)
+def a_rebalance_although_a_standby_is_free(policy_setup: PolicySetup) -> None:
+    seats = Seats(policy_setup.world, policy_setup.settings)
     seats.set_free_standbys("g", ["b"])
     seats.rebalance("g", Cause.SESSION_EXPIRED, 2, True)
     seats.set_free_standbys("g", ["b"])
     seats.rebalance("g", Cause.SESSION_EXPIRED, 1, True)
 
 
-def a_target_that_has_not_changed(stand: Stand) -> None:
-    stand.set(target_group_size="2")
-    seats = Seats(stand.world, stand.settings)
+def a_target_that_has_not_changed(policy_setup: PolicySetup) -> None:
+    policy_setup.set(target_group_size="2")
+    seats = Seats(policy_setup.world, policy_setup.settings)
     seats.rebalance("g", Cause.TARGET_CHANGED, 0, True)
-    stand.at(10)
+    policy_setup.at(10)
     seats.assigned("g")
     seats.rebalance("g", Cause.TARGET_CHANGED, 0, True)
 
 
-def an_unlisted_member(stand: Stand) -> None:
-    stand.set(instance_ids="i[0-1]", roster_strict="true")
-    roster = Roster(stand.world, stand.settings)
-    roster.succeeded("g", "c", "i1", stand.world.now, "Heartbeat")
+def an_unlisted_member(policy_setup: PolicySetup) -> None:
+    policy_setup.set(instance_ids="i[0-1]", roster_strict="true")
+    roster = Roster(policy_setup.world, policy_setup.settings)
+    roster.succeeded("g", "c", "i1", policy_setup.world.now, "Heartbeat")
     roster.succeeded("g", "c", None, 0, "Heartbeat")  # allowed, as it was sent before the list became strict
-    roster.succeeded("g", "c", None, stand.world.now, "Heartbeat")
+    roster.succeeded("g", "c", None, policy_setup.world.now, "Heartbeat")
 
 
-def a_listed_member_refused(stand: Stand) -> None:
-    stand.set(instance_ids="i[0-1]", roster_strict="true")
-    roster = Roster(stand.world, stand.settings)
-    roster.refused("g", "c", "i2", stand.world.now)
-    roster.refused("g", "c", "i1", stand.world.now)
+def a_listed_member_refused(policy_setup: PolicySetup) -> None:
+    policy_setup.set(instance_ids="i[0-1]", roster_strict="true")
+    roster = Roster(policy_setup.world, policy_setup.settings)
+    roster.refused("g", "c", "i2", policy_setup.world.now)
+    roster.refused("g", "c", "i1", policy_setup.world.now)
 
 
-def a_request_that_acts_twice(stand: Stand) -> None:
-    requests = RebalanceRequests(stand.world)
+def a_request_that_acts_twice(policy_setup: PolicySetup) -> None:
+    requests = RebalanceRequests(policy_setup.world)
     requests.send("g", [Change("rebalance.request", SET, "grown")])
     requests.rejoin_noted("g", "grown")
     requests.acknowledged("g", [Change("rebalance.request", SET, "grown")], 0, True)
     requests.rejoin_noted("g", "grown")
 
 
-def a_request_that_does_not_act(stand: Stand) -> None:
-    requests = RebalanceRequests(stand.world)
+def a_request_that_does_not_act(policy_setup: PolicySetup) -> None:
+    requests = RebalanceRequests(policy_setup.world)
     change = Change("rebalance.request", SET, "grown")
     requests.send("g", [change])
-    requests.acknowledged("g", [change], stand.at(1), False)
-    requests.acknowledged("g", [change], stand.at(1), True)
+    requests.acknowledged("g", [change], policy_setup.at(1), False)
+    requests.acknowledged("g", [change], policy_setup.at(1), True)
 
 
-def other_topics_without_a_rebalance(stand: Stand) -> None:
-    returns = SubscriptionChanges(stand.world, stand.settings)
-    returns.returned_without_rebalance("g", "m", stand.world.now)
-    stand.set(subscription_change="rebalance")
-    returns.returned_without_rebalance("g", "m", stand.world.now)
+def other_topics_without_a_rebalance(policy_setup: PolicySetup) -> None:
+    returns = SubscriptionChanges(policy_setup.world, policy_setup.settings)
+    returns.returned_without_rebalance("g", "m", policy_setup.world.now)
+    policy_setup.set(subscription_change="rebalance")
+    returns.returned_without_rebalance("g", "m", policy_setup.world.now)
 
 
-def a_policy_that_was_never_set(stand: Stand) -> None:
-    without_policy = WithoutPolicy(stand.settings)
-    stand.set(roster_timeout_ms="1000", instance_ids="a")
+def a_policy_that_was_never_set(policy_setup: PolicySetup) -> None:
+    without_policy = WithoutPolicy(policy_setup.settings)
+    policy_setup.set(roster_timeout_ms="1000", instance_ids="a")
     without_policy.shows("g", "EXPANSION", "expansion_timeout_ms", "roster_timeout_ms")
     without_policy.shows("g", "an absence", "registration_timeout_ms")
 
 
-def a_lost_policy(stand: Stand) -> None:
-    stand.set(pending_release="true")
-    stand.settings.used("g", {"pending.release": "true"})
-    stand.settings.used("g", {})
+def a_lost_policy(policy_setup: PolicySetup) -> None:
+    policy_setup.set(pending_release="true")
+    policy_setup.settings.used("g", {"pending.release": "true"})
+    policy_setup.settings.used("g", {})
 
 
-def a_read_that_does_not_know_what_was_read_before(stand: Stand) -> None:
-    sent = stand.settings.send("g", [Change("pending.release", SET, "true")])
-    stand.settings.used("g", {})
-    stand.settings.unknown(sent)
-    stand.settings.read("g", {"pending.release": "true"})
-    stand.settings.read("g", {})
+def a_read_that_does_not_know_what_was_read_before(policy_setup: PolicySetup) -> None:
+    sent = policy_setup.settings.send("g", [Change("pending.release", SET, "true")])
+    policy_setup.settings.used("g", {})
+    policy_setup.settings.unknown(sent)
+    policy_setup.settings.read("g", {"pending.release": "true"})
+    policy_setup.settings.read("g", {})
 
 
 @pytest.mark.parametrize(
@@ -234,56 +234,56 @@ def a_read_that_does_not_know_what_was_read_before(stand: Stand) -> None:
         a_read_that_does_not_know_what_was_read_before,
     ],
 )
-def test_a_broken_promise_is_noticed_at_its_last_step(stand: Stand, break_it: Callable[[Stand], None]) -> None:
+def test_a_broken_promise_is_noticed_at_its_last_step(policy_setup: PolicySetup, break_it: Callable[[PolicySetup], None]) -> None:
     with pytest.raises(Broken) as broken:
-        break_it(stand)
+        break_it(policy_setup)
     code = break_it.__code__
     assert broken.traceback[1].lineno + 1 == max(line for _, _, line in code.co_lines() if line is not None)
 
 
-def test_a_standby_may_be_removed_at_the_end_of_its_session_until_a_rebalance_without_a_target_ends(stand: Stand) -> None:
-    absences = away(stand)
-    stand.set(target_group_size="1")
-    stand.settings.acknowledged(stand.settings.send("g", [Change("target.group.size", DELETE, None)]))
-    absences.expired("g", "m0", stand.at(100))
-    absences.rebalance_ended("g", stand.at(110))
+def test_a_standby_may_be_removed_at_the_end_of_its_session_until_a_rebalance_without_a_target_ends(policy_setup: PolicySetup) -> None:
+    absences = away(policy_setup)
+    policy_setup.set(target_group_size="1")
+    policy_setup.settings.acknowledged(policy_setup.settings.send("g", [Change("target.group.size", DELETE, None)]))
+    absences.expired("g", "m0", policy_setup.at(100))
+    absences.rebalance_ended("g", policy_setup.at(110))
     with pytest.raises(Broken, match="instead of being away"):
-        absences.expired("g", "m0", stand.at(180))
+        absences.expired("g", "m0", policy_setup.at(180))
 
 
 
-def test_absences_that_end_in_time_and_together_are_well(stand: Stand) -> None:
-    absences = away(stand, 10, 15)
-    absences.removed("g", "m0", stand.at(20), True, stand.at(10), 6 * SECOND)
-    absences.removed("g", "m1", stand.at(20), True, stand.at(10), 6 * SECOND)
-    absences.other_note("g", stand.at(20))
-    stand.at(60)
+def test_absences_that_end_in_time_and_together_are_well(policy_setup: PolicySetup) -> None:
+    absences = away(policy_setup, 10, 15)
+    absences.removed("g", "m0", policy_setup.at(20), True, policy_setup.at(10), 6 * SECOND)
+    absences.removed("g", "m1", policy_setup.at(20), True, policy_setup.at(10), 6 * SECOND)
+    absences.other_note("g", policy_setup.at(20))
+    policy_setup.at(60)
     absences.check("g", 0)
 
 
 @pytest.mark.parametrize("durable", [3, 2])
-def test_a_request_is_held_against_a_group_only_when_the_notes_of_its_last_step_are_known(stand: Stand, durable: int) -> None:
+def test_a_request_is_held_against_a_group_only_when_the_notes_of_its_last_step_are_known(policy_setup: PolicySetup, durable: int) -> None:
     hold = Some(durable=durable, emitted=3, held=[])
     shard = Some(groups={"g": Some(state=STABLE)}, hold=hold)
     node = Some(serving=True, broker=Some(shards=Some(journal_of=lambda group: Some(shard=shard))))
-    run: Any = Some(world=stand.world, node=node, nodes=[node], plan=Some(broker={}, policies=None), served_since=lambda group, moment: True)
+    run: Any = Some(world=policy_setup.world, node=node, nodes=[node], plan=Some(broker={}, policies=None), served_since=lambda group, moment: True)
     watch = PolicyWatch(run)
     request = [Change("rebalance.request", SET, "grown")]
     if durable == 3:
         with pytest.raises(Broken):
-            watch.request_acknowledged("g", request, stand.at(1))
+            watch.request_acknowledged("g", request, policy_setup.at(1))
     else:
-        watch.request_acknowledged("g", request, stand.at(1))
+        watch.request_acknowledged("g", request, policy_setup.at(1))
 
 
-def test_a_power_failure_lifts_the_promise_of_policies_for_its_last_moments(stand: Stand) -> None:
-    stand.set(pending_release="true")
-    stand.at(10)
-    stand.set(pending_release="false")
-    stand.settings.lost_since(9 * SECOND)
-    stand.settings.used("g", {"pending.release": "true"})
+def test_a_power_failure_lifts_the_promise_of_policies_for_its_last_moments(policy_setup: PolicySetup) -> None:
+    policy_setup.set(pending_release="true")
+    policy_setup.at(10)
+    policy_setup.set(pending_release="false")
+    policy_setup.settings.lost_since(9 * SECOND)
+    policy_setup.settings.used("g", {"pending.release": "true"})
     with pytest.raises(Broken):
-        stand.settings.used("g", {})
+        policy_setup.settings.used("g", {})
 
 
 def test_an_operator_knows_the_effects_of_its_changes() -> None:

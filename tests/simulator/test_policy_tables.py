@@ -50,10 +50,10 @@ def settled(leader: Player, *others: Player) -> None:
     stage = leader.stage
     players = (leader, *others)
     leader.start()
-    stage.until(stage.now_ms + 100)  # the first member leads
+    stage.advance_to(stage.now_ms + 100)  # the first member leads
     for player in others:
         player.start()
-    stage.until(stage.now_ms + 5_000)
+    stage.advance_to(stage.now_ms + 5_000)
     assert all(player.has_assignment for player in players)
     assert len({player.generation for player in players}) == 1
 
@@ -72,8 +72,8 @@ def begin_absences() -> tuple[Player, Player, Player]:
     stage.set_policy("registration.timeout.ms", str(REGISTRATION_MS))
     begin_on_heartbeat(stage, SESSION_MS + 1_000)
     # Kill each member just after the heartbeat that begins its last session.
-    stage.at(-SESSION_MS + 10, first.kill)
-    stage.at(10_000 - SESSION_MS + 10, second.kill)
+    stage.schedule(-SESSION_MS + 10, first.kill)
+    stage.schedule(10_000 - SESSION_MS + 10, second.kill)
     return leader, first, second
 
 
@@ -81,15 +81,15 @@ def play_absences(killed_at: int | None, power_fails: bool = False) -> tuple[Sta
     """A away 0:00, B away 0:10, A back 0:14, one rebalance 0:25."""
     leader, first, second = begin_absences()
     stage, seat = leader.stage, first.assignment
-    stage.at(14_000, first.start)
+    stage.schedule(14_000, first.start)
     if killed_at is not None:
-        stage.at(killed_at, stage.kill, power_fails)
-    stage.until(24_990)
+        stage.schedule(killed_at, stage.kill, power_fails)
+    stage.advance_to(24_990)
     assert not stage.rebalances
     assert first.has_assignment
     assert first.assignment == seat
     assert first.generation == leader.generation == second.generation
-    stage.until(60_000)
+    stage.advance_to(60_000)
     return stage, leader, first
 
 
@@ -98,10 +98,10 @@ def play_absences_without_return(killed_at: int | None) -> tuple[Stage, Player]:
     leader, _, _ = begin_absences()
     stage = leader.stage
     if killed_at is not None:
-        stage.at(killed_at, stage.kill, True)
-    stage.until(14_990)
+        stage.schedule(killed_at, stage.kill, True)
+    stage.advance_to(14_990)
     assert not stage.rebalances
-    stage.until(60_000)
+    stage.advance_to(60_000)
     return stage, leader
 
 
@@ -167,12 +167,12 @@ def play_arrivals(killed_at: int | None, power_fails: bool = False) -> tuple[Sta
     begin_on_heartbeat(stage, 1_000)
     newcomers = [Player(stage, name) for name in "abc"]
     for newcomer, moment in zip(newcomers, (0, 3_000, 6_000), strict=True):
-        stage.at(moment, newcomer.start)
+        stage.schedule(moment, newcomer.start)
     if killed_at is not None:
-        stage.at(killed_at, stage.kill, power_fails)
-    stage.until(4_990)
+        stage.schedule(killed_at, stage.kill, power_fails)
+    stage.advance_to(4_990)
     assert not stage.rebalances
-    stage.until(40_000)
+    stage.advance_to(40_000)
     return stage, leader, newcomers
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.running import Broker, broker
 from tests.spark import packages
-from tests.spark.outside import Outside
-from tests.spark.session import Kafka, session
+from tests.spark.outside import KafkaClient
+from tests.spark.session import SparkTopics, session
 
 
 @pytest.fixture(scope="session")
@@ -31,13 +31,13 @@ def served(spark: Any) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def kafka(spark: Any, served: Broker) -> Kafka:
-    return Kafka(spark, f"127.0.0.1:{served.port}")
+def kafka(spark: Any, served: Broker) -> SparkTopics:
+    return SparkTopics(spark, f"127.0.0.1:{served.port}")
 
 
 @pytest.fixture
-def outside(kafka: Kafka) -> Outside:
-    return Outside(kafka.bootstrap)
+def outside(kafka: SparkTopics) -> KafkaClient:
+    return KafkaClient(kafka.bootstrap)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.spark.session import Kafka, await_that
+from tests.spark.session import SparkTopics, await_that
 
 SOON = {"processingTime": "100 milliseconds"}
 
@@ -14,7 +14,7 @@ SOON = {"processingTime": "100 milliseconds"}
 class Copy:
     """Copies a topic partition by partition; a restarted copy continues from its checkpoint."""
 
-    def __init__(self, kafka: Kafka, folder: Path, source: str, **options: object) -> None:
+    def __init__(self, kafka: SparkTopics, folder: Path, source: str, **options: object) -> None:
         self.kafka = kafka
         self.target = f"{source}-copy"
         self._folder = folder

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 SECONDS = 20.0
 
 
-class Outside:
+class KafkaClient:
     def __init__(self, bootstrap: str) -> None:
         self._settings: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "broker.address.family": "v4"}
         self._admin = AdminClient(self._settings)

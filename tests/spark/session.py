@@ -81,7 +81,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-class Kafka:
+class SparkTopics:
     """The topics of one broker, read and written by Spark."""
 
     def __init__(self, spark: Any, bootstrap: str) -> None:

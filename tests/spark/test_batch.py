@@ -8,8 +8,8 @@ import pytest
 from protocol.batch import read_header
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.running import Client
-from tests.spark.outside import Outside
-from tests.spark.session import Kafka, Record
+from tests.spark.outside import KafkaClient
+from tests.spark.session import Record, SparkTopics
 
 pytestmark = pytest.mark.spark
 
@@ -19,7 +19,7 @@ NUMBERED = "cast(id as string) value"
 AGAIN_SOON = {"fetchOffset.retryIntervalMs": "50"}  # Spark retries a missing topic three times
 
 
-def test_rows_are_read_back_with_key_value_headers_and_partition(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_rows_are_read_back_with_key_value_headers_and_partition(kafka: SparkTopics, outside: KafkaClient, topic: str) -> None:
     outside.create(topic, PARTITIONS)
     rows = kafka.spark.range(0, ROWS, 1, PARTITIONS).selectExpr(
         "if(id % 10 = 0, null, concat('k', id)) key",
@@ -49,7 +49,7 @@ def expected(number: int) -> Record:
     )
 
 
-def test_writing_creates_a_missing_topic_and_each_key_has_its_partition(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_writing_creates_a_missing_topic_and_each_key_has_its_partition(kafka: SparkTopics, outside: KafkaClient, topic: str) -> None:
     assert topic not in outside.topics()
     kafka.write(kafka.spark.range(300).selectExpr("cast(id % 20 as string) key", NUMBERED), topic)
     read = kafka.records(topic)
@@ -58,7 +58,7 @@ def test_writing_creates_a_missing_topic_and_each_key_has_its_partition(kafka: K
     assert len({(row.key, row.partition) for row in read}) == 20
 
 
-def test_written_batches_have_producer_sequences(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_written_batches_have_producer_sequences(kafka: SparkTopics, outside: KafkaClient, topic: str) -> None:
     outside.create(topic)
     kafka.write(kafka.spark.range(10).selectExpr(NUMBERED), topic)
     with Client(int(kafka.bootstrap.rpartition(":")[2])) as client:
@@ -69,20 +69,20 @@ def test_written_batches_have_producer_sequences(kafka: Kafka, outside: Outside,
     assert header.base_sequence == 0
 
 
-def test_rows_may_name_their_topics(kafka: Kafka, topic: str) -> None:
+def test_rows_may_name_their_topics(kafka: SparkTopics, topic: str) -> None:
     kafka.write(kafka.spark.range(100).selectExpr(f"concat('{topic}-', id % 2) topic", NUMBERED))
     for partition in (0, 1):
         assert sorted(kafka.values(f"{topic}-{partition}")) == list(range(partition, 100, 2))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_compressed_rows_are_read_back(kafka: Kafka, outside: Outside, topic: str, codec: str) -> None:
+def test_compressed_rows_are_read_back(kafka: SparkTopics, outside: KafkaClient, topic: str, codec: str) -> None:
     outside.create(topic)
     kafka.write(kafka.spark.range(0, 1000, 1, 1).selectExpr("concat(repeat('0', 100), id) value"), topic, kafka_compression_type=codec)
     assert kafka.values(topic, kafka_isolation_level="read_committed") == list(range(1000))
 
 
-def test_a_row_that_is_too_large_for_the_topic_fails_the_write(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_a_row_that_is_too_large_for_the_topic_fails_the_write(kafka: SparkTopics, outside: KafkaClient, topic: str) -> None:
     outside.create(topic, max_message_bytes="20000")
     rows = kafka.spark.range(1).selectExpr("repeat('x', 30000) value")
     with pytest.raises(Exception, match="RecordTooLargeException: The request included a message larger than"):
@@ -90,13 +90,13 @@ def test_a_row_that_is_too_large_for_the_topic_fails_the_write(kafka: Kafka, out
     assert kafka.records(topic) == []
 
 
-def test_reading_a_missing_topic_fails_and_does_not_create_it(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_reading_a_missing_topic_fails_and_does_not_create_it(kafka: SparkTopics, outside: KafkaClient, topic: str) -> None:
     with pytest.raises(Exception, match="UnknownTopicOrPartitionException"):
         kafka.records(topic, **AGAIN_SOON)
     assert topic not in outside.topics()
 
 
-def test_reading_is_limited_to_the_offsets_of_its_options(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_reading_is_limited_to_the_offsets_of_its_options(kafka: SparkTopics, outside: KafkaClient, topic: str) -> None:
     outside.create(topic, 2)
     outside.send(topic, range(200), partitions=2)  # even numbers in partition 0, odd ones in 1
     outside.delete_before(topic, 1, 10)
@@ -111,7 +111,7 @@ def test_reading_is_limited_to_the_offsets_of_its_options(kafka: Kafka, outside:
     assert values({"0": 100, "1": 99}, "latest") == [199]
 
 
-def test_reading_begins_and_ends_at_points_in_time(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_reading_begins_and_ends_at_points_in_time(kafka: SparkTopics, outside: KafkaClient, topic: str) -> None:
     outside.create(topic, 2)
     began = int(time.time() * 1000) - 60_000
     outside.send(topic, range(100), partitions=2, timestamp=began)  # number n has timestamp began + n, and partition n % 2
@@ -128,7 +128,7 @@ def test_reading_begins_and_ends_at_points_in_time(kafka: Kafka, outside: Outsid
     assert kafka.values(topic, startingTimestamp=began + 100, startingOffsetsByTimestampStrategy="latest") == []
 
 
-def test_topics_are_found_by_pattern_and_partitions_by_name(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_topics_are_found_by_pattern_and_partitions_by_name(kafka: SparkTopics, outside: KafkaClient, topic: str) -> None:
     for partition in (1, 2):
         outside.create(f"{topic}-{partition}", 2)
         outside.send(f"{topic}-{partition}", range(partition * 100, partition * 100 + 20), partitions=2)
@@ -136,7 +136,7 @@ def test_topics_are_found_by_pattern_and_partitions_by_name(kafka: Kafka, outsid
     assert sorted(kafka.values(assign=json.dumps({f"{topic}-1": [1], f"{topic}-2": [0]}))) == [*range(101, 120, 2), *range(200, 220, 2)]
 
 
-def test_ranges_of_one_partition_are_read_by_several_tasks(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_ranges_of_one_partition_are_read_by_several_tasks(kafka: SparkTopics, outside: KafkaClient, topic: str) -> None:
     outside.create(topic)
     outside.send(topic, range(3000))
     frame = kafka.read(topic, minPartitions=7, kafka_fetch_max_bytes=5000, kafka_max_partition_fetch_bytes=3000, kafka_max_poll_records=50)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.spark.copying import Copy
-from tests.spark.outside import Outside
-from tests.spark.session import Kafka, await_that, finish
+from tests.spark.outside import KafkaClient
+from tests.spark.session import SparkTopics, await_that, finish
 
 pytestmark = pytest.mark.spark
 
@@ -16,7 +16,7 @@ LOST = "Some data may have been lost because they are not available in Kafka any
 
 
 def test_a_stream_whose_next_records_were_deleted_fails_or_continues_with_the_remaining(
-    kafka: Kafka, outside: Outside, topic: str, tmp_path: Path
+    kafka: SparkTopics, outside: KafkaClient, topic: str, tmp_path: Path
 ) -> None:
     for name in (topic, f"{topic}-copy"):
         outside.create(name, 2)
@@ -32,7 +32,7 @@ def test_a_stream_whose_next_records_were_deleted_fails_or_continues_with_the_re
     assert set(copy.copied()) == {*range(100), *range(101, 200, 2), *range(150, 200, 2)}
 
 
-def test_a_range_whose_beginning_was_deleted_fails_or_starts_at_the_remaining(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_a_range_whose_beginning_was_deleted_fails_or_starts_at_the_remaining(kafka: SparkTopics, outside: KafkaClient, topic: str) -> None:
     outside.create(topic)
     outside.send(topic, range(100))
     outside.delete_before(topic, 0, 60)
@@ -42,7 +42,7 @@ def test_a_range_whose_beginning_was_deleted_fails_or_starts_at_the_remaining(ka
     assert kafka.values(topic, **range_options, failOnDataLoss="false") == list(range(60, 70))
 
 
-def test_a_stream_whose_topic_was_recreated_fails_or_starts_again(kafka: Kafka, outside: Outside, topic: str, tmp_path: Path) -> None:
+def test_a_stream_whose_topic_was_recreated_fails_or_starts_again(kafka: SparkTopics, outside: KafkaClient, topic: str, tmp_path: Path) -> None:
     outside.create(f"{topic}-copy")
     outside.create(topic)
     copy = Copy(kafka, tmp_path, topic)
@@ -60,7 +60,7 @@ def test_a_stream_whose_topic_was_recreated_fails_or_starts_again(kafka: Kafka, 
     assert copy.copied() == [*range(100), *range(1010, 1020)]  # it went on at the end of the new topic, and skipped ten records
 
 
-def test_holes_that_compaction_left_are_no_loss(kafka: Kafka, outside: Outside, topic: str, tmp_path: Path) -> None:
+def test_holes_that_compaction_left_are_no_loss(kafka: SparkTopics, outside: KafkaClient, topic: str, tmp_path: Path) -> None:
     outside.create(topic, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0")
     outside.create(f"{topic}-copy")
     copy = Copy(kafka, tmp_path, topic)

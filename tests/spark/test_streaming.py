@@ -8,13 +8,13 @@ import pytest
 
 from tests.running import Broker, broker
 from tests.spark.copying import SOON, Copy
-from tests.spark.outside import Outside
-from tests.spark.session import Kafka, await_that, finish, running
+from tests.spark.outside import KafkaClient
+from tests.spark.session import SparkTopics, await_that, finish, running
 
 pytestmark = pytest.mark.spark
 
 
-def test_existing_records_are_streamed_once_in_small_batches(kafka: Kafka, outside: Outside, topic: str, tmp_path: Path) -> None:
+def test_existing_records_are_streamed_once_in_small_batches(kafka: SparkTopics, outside: KafkaClient, topic: str, tmp_path: Path) -> None:
     for name in (topic, f"{topic}-copy"):
         outside.create(name, 3)
     copy = Copy(kafka, tmp_path, topic, maxOffsetsPerTrigger=600)
@@ -30,7 +30,7 @@ def test_existing_records_are_streamed_once_in_small_batches(kafka: Kafka, outsi
 
 @pytest.mark.parametrize("fetching", ["admin", "group"])
 def test_later_records_are_streamed_and_a_query_continues_at_its_checkpoint(
-    kafka: Kafka, outside: Outside, topic: str, tmp_path: Path, fetching: str
+    kafka: SparkTopics, outside: KafkaClient, topic: str, tmp_path: Path, fetching: str
 ) -> None:
     for name in (topic, f"{topic}-copy"):
         outside.create(name, 2)
@@ -52,7 +52,7 @@ def test_later_records_are_streamed_and_a_query_continues_at_its_checkpoint(
     assert copy.copied() == list(range(500))
 
 
-def test_a_new_partition_is_read_from_its_beginning(kafka: Kafka, outside: Outside, topic: str, tmp_path: Path) -> None:
+def test_a_new_partition_is_read_from_its_beginning(kafka: SparkTopics, outside: KafkaClient, topic: str, tmp_path: Path) -> None:
     outside.create(topic)
     outside.create(f"{topic}-copy", 3)
     copy = Copy(kafka, tmp_path, topic)
@@ -75,8 +75,8 @@ def test_a_stream_outlives_an_orderly_restart_and_a_kill_of_the_broker(spark: An
 
         serving = start()
         port = serving.port
-        kafka = Kafka(spark, f"127.0.0.1:{port}")
-        outside = Outside(kafka.bootstrap)
+        kafka = SparkTopics(spark, f"127.0.0.1:{port}")
+        outside = KafkaClient(kafka.bootstrap)
         for name in (topic, f"{topic}-copy"):
             outside.create(name, 2)
         copy = Copy(kafka, tmp_path, topic, maxOffsetsPerTrigger=100)

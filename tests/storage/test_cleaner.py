@@ -98,7 +98,7 @@ def test_a_malformed_cleaner_report_is_refused() -> None:
 # The cleaner, called in this process
 
 
-class Owner:
+class CleanerStdin:
     """Stands in for the broker, which holds the other end of the cleaner's standard input."""
 
     def __init__(self, write_end: int) -> None:
@@ -114,9 +114,9 @@ class Owner:
 
 
 @pytest.fixture
-def owner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
+def owner(monkeypatch: pytest.MonkeyPatch) -> Iterator[CleanerStdin]:
     read_end, write_end = os.pipe()
-    owner_process = Owner(write_end)
+    owner_process = CleanerStdin(write_end)
     with open(read_end) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         monkeypatch.setattr(gc, "disable", int)
@@ -126,7 +126,7 @@ def owner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
 
 @pytest.mark.parametrize("producers", [None, {7: 0}, {7: 1}])
 def test_the_cleaner_process_has_the_result_of_a_compaction_in_process(
-    tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str], producers: dict[int, int] | None
+    tmp_path: Path, owner: CleanerStdin, capsys: pytest.CaptureFixture[str], producers: dict[int, int] | None
 ) -> None:
     log, _ = reopen(OsDisk(), str(tmp_path))
     for sequence in range(2):
@@ -145,7 +145,7 @@ def test_the_cleaner_process_has_the_result_of_a_compaction_in_process(
     assert printed.err == ""
 
 
-def test_a_cleaning_stops_halfway_when_its_owner_is_gone(tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cleaning_stops_halfway_when_its_owner_is_gone(tmp_path: Path, owner: CleanerStdin, capsys: pytest.CaptureFixture[str]) -> None:
     log = filled(tmp_path)
     owner.write(request(log))
     owner.close()
@@ -153,7 +153,7 @@ def test_a_cleaning_stops_halfway_when_its_owner_is_gone(tmp_path: Path, owner: 
     assert capsys.readouterr().out == ""
 
 
-def test_the_cleaner_reports_its_error(tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cleaner_reports_its_error(tmp_path: Path, owner: CleanerStdin, capsys: pytest.CaptureFixture[str]) -> None:
     log = filled(tmp_path)
     OsDisk().remove(f"{log.folder}/00000000000000000000.log")
     owner.write(request(log))
@@ -162,7 +162,7 @@ def test_the_cleaner_reports_its_error(tmp_path: Path, owner: Owner, capsys: pyt
     assert ("No such file" in printed.err, printed.out) == (True, "")
 
 
-def test_the_owner_lives_until_standard_input_closes(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owner_lives_until_standard_input_closes(owner: CleanerStdin, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     real_select = select.select
 

@@ -327,7 +327,7 @@ STEPS = st.lists(
 
 
 @dataclass
-class Written:
+class ExpectedRecord:
     key: str
     value: str | None
     first_cleaned: int = -1
@@ -340,13 +340,13 @@ def test_a_cleaned_log_equals_its_model(
 ) -> None:
     disk = data_disk()
     log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
-    expected_records: dict[int, Written] = {}
+    expected_records: dict[int, ExpectedRecord] = {}
     now, first_dirty = 10_000, 0
     for step, facts, codec in [*steps, ("roll", [], Compression.NONE), ("clean", [], Compression.NONE)]:
         now += 400
         if step == "append":
             base = log.append(keyed_batch(*facts, timestamp=now, codec=codec), log.epoch)
-            expected_records |= {base + n: Written(*fact) for n, fact in enumerate(facts)}
+            expected_records |= {base + n: ExpectedRecord(*fact) for n, fact in enumerate(facts)}
         elif step == "roll":
             flush_and_roll(log)
         elif step == "reopen":
@@ -371,7 +371,7 @@ def test_a_cleaned_log_equals_its_model(
     assert values_by_key(log) == {record.key: record.value for record in expected_records.values() if record.value is not None}
 
 
-def expect_cleaned(expected_records: dict[int, Written], end: int, now: int) -> None:
+def expect_cleaned(expected_records: dict[int, ExpectedRecord], end: int, now: int) -> None:
     newest = {record.key: offset for offset, record in expected_records.items() if offset < end}
     batches_expired = {offset for offset, record in expected_records.items() if record.first_cleaned >= 0 and now >= record.first_cleaned + RETENTION}
     for offset in [offset for offset in expected_records if offset < end]:

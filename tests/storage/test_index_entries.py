@@ -22,7 +22,7 @@ def index_on(disk: SimDisk) -> Index:
     return Index(Handles(disk), PATH, "", BASE)
 
 
-class Plain:
+class ReferenceIndex:
     """A plain list of every index entry, with which the index must agree."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Plain:
         self.last_position = self.offsets[-1][1] if self.offsets else 0
 
 
-def agree(index: Index, reference: Plain, random: Random) -> None:
+def agree(index: Index, reference: ReferenceIndex, random: Random) -> None:
     for _ in range(12):
         offset, position = random.choice(reference.offsets or [(BASE, 0)])
         for target in (offset - 1, offset, offset + 1):
@@ -69,7 +69,7 @@ def agree(index: Index, reference: Plain, random: Random) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_an_index_agrees_with_a_plain_list_of_its_entries(disk: SimDisk, seed: int) -> None:
     random = Random(seed)
-    index, reference = index_on(disk), Plain()
+    index, reference = index_on(disk), ReferenceIndex()
     offset, position, timestamp, time_offset = BASE - 1, 0, 0, BASE
     for _ in range(25):
         for _ in range(random.choice((1, 5, 60))):

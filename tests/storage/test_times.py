@@ -40,7 +40,7 @@ def lookup(log: Log, timestamp: int | None) -> Iterator[FoundRecord | None]:
     return log.latest_record() if timestamp is None else log.find_time(timestamp)
 
 
-class Written:
+class RandomLog:
     """A log of random batches, compacted and truncated at random times."""
 
     def __init__(self, seed: int, disk: SimDisk) -> None:
@@ -88,7 +88,7 @@ class Written:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_time_lookup_agrees_with_a_full_read(disk: SimDisk, seed: int) -> None:
-    written = Written(seed, disk)
+    written = RandomLog(seed, disk)
     for number in range(150):
         written.do_something()
         if number % 10 == 9:
@@ -101,7 +101,7 @@ def test_a_time_lookup_agrees_with_a_full_read(disk: SimDisk, seed: int) -> None
 @pytest.mark.parametrize("seed", range(15))
 def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: SimDisk, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.times.STEP_READS", 1)
-    written = Written(seed, disk)
+    written = RandomLog(seed, disk)
     written.segment_bytes = written.log.segment_bytes = 20_000
     for _ in range(60):
         written.append()

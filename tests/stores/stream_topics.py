@@ -16,7 +16,7 @@ from tests.stores.jetstream_nodes import JetStreamNode
 READ_BYTES = 1 << 20
 
 
-class Rules(NamedTuple):
+class CleaningSettings(NamedTuple):
     """Settings of a topic with which every closed part of the log is cleaned."""
 
     compact: bool = True
@@ -104,9 +104,9 @@ def read_log(node: JetStreamNode, log: StreamTopicLog) -> list[Record]:
 
 def begin_cleaning(node: JetStreamNode, log: StreamTopicLog, now: int, done: Callable[[bool], None]) -> Cleanable:
     cleaning = TopicCleaning(node.store.engine, lambda: (), node.store.topic_log, lambda: now, time.monotonic, 3_600, 1 << 20)
-    cleanable_log = cleanable(log, Rules(), now)
+    cleanable_log = cleanable(log, CleaningSettings(), now)
     assert cleanable_log is not None
-    cleaning.clean(log, cleanable_log, Rules(), done)
+    cleaning.clean(log, cleanable_log, CleaningSettings(), done)
     return cleanable_log
 
 

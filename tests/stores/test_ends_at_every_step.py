@@ -37,9 +37,9 @@ class Course:
         self.power_failed = False
 
     def start(self, id: int, disk: SimDisk | None = None) -> DirectoryNode:
-        return DirectoryNode(id, disk or self.process(), "/data", "always")
+        return DirectoryNode(id, disk or self.new_disk(), "/data", "always")
 
-    def process(self, crash_at: int = -1) -> SimDisk:
+    def new_disk(self, crash_at: int = -1) -> SimDisk:
         """The disk for a new process, which crashes before its change number `crash_at`; -1: never."""
         disk = self.nodes.disk.for_another_process()
         disk.recording, disk.stays_down, disk.changes_until_crash = False, True, crash_at
@@ -128,7 +128,7 @@ class Course:
 
 def owned_before(course: Course, ended: str, power_fails: bool) -> SimDisk:
     """Let node 2 write to all logs and end, or release them; returns its disk."""
-    disk = course.process()
+    disk = course.new_disk()
     node = course.start(2, disk)
     logs, topic = course.own(node)
     course.append(node, logs, topic)
@@ -147,7 +147,7 @@ def test_the_next_owner_finds_acknowledged_records_after_an_end_at_any_step(ende
     for step in range(first_step, STEPS_MAX, TESTS):
         course = Course(step)
         before = owned_before(course, ended, power_fails)
-        disk = course.process(step)
+        disk = course.new_disk(step)
         try:
             course.work(course.start(1, disk))
             return
@@ -155,7 +155,7 @@ def test_the_next_owner_finds_acknowledged_records_after_an_end_at_any_step(ende
             course.end(disk, power_fails)
         before.kill()
         for id in (3, 1, 2):
-            disk = course.process()
+            disk = course.new_disk()
             node = course.start(id, disk)
             logs, topic = course.own(node)
             course.append(node, logs, topic)

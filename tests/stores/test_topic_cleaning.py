@@ -18,13 +18,13 @@ from protocol.batch import records
 from storage import LogId, RetentionLimits
 from storage.log_copy import LogEnd, LogState
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
-from tests.stores.stream_topics import Rules, Written, begin_cleaning, clean, first_sequence, read_log
+from tests.stores.stream_topics import CleaningSettings, Written, begin_cleaning, clean, first_sequence, read_log
 from tests.support.nats_engine import NatsEngine
 
 pytestmark = pytest.mark.jetstream
 
 TOPIC = LogId("states", 0)
-KEEP = RetentionLimits(-1, -1, 0)
+UNLIMITED_RETENTION = RetentionLimits(-1, -1, 0)
 
 
 @pytest.fixture
@@ -192,11 +192,11 @@ def test_a_growing_segment_ends_after_its_time_so_that_it_can_be_cleaned(nodes: 
     written = Written(TOPIC, segment_bytes=1 << 20)
     log = written.own(node)
     fill(written, node, log, 20)
-    assert cleanable(log, Rules(), 10_000) is None
+    assert cleanable(log, CleaningSettings(), 10_000) is None
     log.set_segment_limits(1 << 20, 500)
     for monotonic in (0, 400, 600):
         assert len(log.parts) == 1
-        log.apply_retention(-1, monotonic, KEEP)
+        log.apply_retention(-1, monotonic, UNLIMITED_RETENTION)
     assert len(log.parts) == 2
     node.wait(lambda: not log.chain.pending)
     until = clean(node, log)
@@ -207,13 +207,13 @@ def test_a_growing_segment_ends_after_its_time_so_that_it_can_be_cleaned(nodes: 
 @pytest.mark.parametrize(
     ("rules", "due"),
     [
-        (Rules(), True),
-        (Rules(min_cleanable_dirty_ratio=1.0), False),
-        (Rules(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=10), True),
-        (Rules(min_compaction_lag_ms=1 << 40), False),
+        (CleaningSettings(), True),
+        (CleaningSettings(min_cleanable_dirty_ratio=1.0), False),
+        (CleaningSettings(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=10), True),
+        (CleaningSettings(min_compaction_lag_ms=1 << 40), False),
     ],
 )
-def test_a_log_is_due_by_kafkas_rules(nodes: NodesOverJetStream, rules: Rules, due: bool) -> None:
+def test_a_log_is_due_by_kafkas_rules(nodes: NodesOverJetStream, rules: CleaningSettings, due: bool) -> None:
     node = nodes.start(1)
     written = Written(TOPIC)
     log = written.own(node)
