@@ -74,7 +74,7 @@ class ClusterBroker(Broker):
         journal.writable = False
         self.registry = journal
         self.journals.append(journal)
-        self.turn.add_actor(journal)
+        self.turn.add_deadline_handler(journal)
         incarnation = int.from_bytes(self._machine.random_bytes(7), "big")
         cluster = self.cluster = Cluster(
             self.config.node_id,
@@ -91,7 +91,7 @@ class ClusterBroker(Broker):
         self._leaders = cluster.routing
         self._load_ended = cluster.load_ended
         self._acquired_at_once = ACQUIRED_AT_ONCE
-        self.dispatch.serve(cluster.route())
+        self.dispatch.add_routes(cluster.route())
         await cluster.open_registry(shared.owned, self.stop_requested)
         if CONSUMER_OFFSETS not in self.topics.by_name and journal.writable:
             self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)

@@ -7,7 +7,7 @@ from storage import LogId
 CONSUMER_OFFSETS = "__consumer_offsets"
 # The log of the topic registry; clients can neither list nor read it.
 REGISTRY_LOG = "__tenure_topics"
-TOPIC_REGISTRY = LogId(REGISTRY_LOG, 0)
+REGISTRY_LOG_ID = LogId(REGISTRY_LOG, 0)
 # Notes about groups, for people: clients can read this log by name like a topic, but it is not listed.
 NOTES_LOG = "__coordinator_notes"
 NOTES_SEGMENT_BYTES = 1 << 20

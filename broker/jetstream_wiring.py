@@ -102,7 +102,7 @@ class JetStreamBroker(ClusterBroker):
             streams.engine,
             lambda: self.partitions if config.log_cleaner_enable else (),
             streams.topic_log,
-            self.clock.deletion_ms,
+            self.clock.wall_for_deletion,
             self._machine.monotonic,
             config.log_cleaner_backoff_ms / 1000,
             config.log_cleaner_dedupe_buffer_size,

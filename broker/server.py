@@ -13,7 +13,7 @@ from broker.logging.logs import log
 from broker.machine import Machine, RealMachine
 from broker.runtime import start_trace
 from broker.runtime.build import build
-from broker.runtime.contain import uncontained
+from broker.runtime.contain import handle_loop_exception
 from broker.runtime.node import Address
 from broker.runtime.parent import ParentWatch
 from broker.runtime.start import ExitCode, StartError, StoppedEarly
@@ -97,7 +97,7 @@ class Server:
 
     async def run(self) -> int:
         self.stop_request.handle_signals()
-        self._loop.set_exception_handler(uncontained)
+        self._loop.set_exception_handler(handle_loop_exception)
         gc.disable()  # no garbage is created while starting
         parent = ParentWatch(self._loop, self.stop) if self.config.exit_with_parent else None
         try:
@@ -169,7 +169,7 @@ class Server:
         await cleaned
         await asyncio.wait([noted], timeout=NOTES_SECONDS)
         closed: asyncio.Future[str] = self._loop.create_future()
-        store.finish(settled and all(journal.writable or not journal.owned for journal in broker.journals), closed.set_result)
+        store.finish(settled and all(journal.writable or not journal.owns_log for journal in broker.journals), closed.set_result)
         await asyncio.wait([closed], timeout=max(until - self._loop.time(), FLUSH_SECONDS))
         problem = closed.result() if closed.done() else "the disk does not answer"
         if problem:

@@ -11,9 +11,9 @@ from broker.api.parts import BrokerParts
 from broker.api.table import routes
 from broker.groups.group_journal import GroupJournal
 from broker.groups.journal import Journal, owned_or_fail
-from broker.groups.notes import Notes
+from broker.groups.notes import NotesLogs
 from broker.groups.shards import FreshIds, Shards
-from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, TOPIC_REGISTRY
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, REGISTRY_LOG_ID
 from broker.logging import logs
 from broker.logging.logs import log
 from broker.machine import Machine
@@ -127,9 +127,9 @@ class Broker:
         topic_logs = self._topic_store(store)
         self.partitions = self._new_partitions(topic_logs)
         self._serve(node, store, topic_logs)
-        self.turn.add_actor(self.connections)
+        self.turn.add_deadline_handler(self.connections)
         self._open_logs()
-        self.retention = Retention(self.config, self.partitions, topic_logs, self._loop, self.clock.deletion_ms, self._machine.monotonic)
+        self.retention = Retention(self.config, self.partitions, topic_logs, self._loop, self.clock.wall_for_deletion, self._machine.monotonic)
         self._start_upkeep(store)
         self.end_offsets = self._note_end_offsets()
 
@@ -149,7 +149,7 @@ class Broker:
             store.disk,
             store.directory,
             cleaning_rules(self.config),
-            self.clock.deletion_ms,
+            self.clock.wall_for_deletion,
             checkpoint_worker=store.checkpoint_worker,
             worker=machine.workers(self._loop, 1),
             fresh_token=store.fresh_token,
@@ -160,7 +160,7 @@ class Broker:
         """Start the background work on the directory."""
         assert isinstance(store, LocalStore)
         self.cleaning.clean_topics(TopicLogs(lambda: self.partitions, store.directory))
-        self.last_use = LastUse(store, self._loop, self.clock.deletion_ms)
+        self.last_use = LastUse(store, self._loop, self.clock.wall_for_deletion)
 
     def _stop_upkeep(self) -> None:
         self.last_use.stop()
@@ -193,12 +193,12 @@ class Broker:
 
     async def _open_registry(self, store: BrokerStore) -> None:
         opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
-        store.acquire(TOPIC_REGISTRY, opened.set_result)
+        store.acquire(REGISTRY_LOG_ID, opened.set_result)
         owned = owned_or_fail("the registry of topics", await opened)
         journal = Journal(REGISTRY_LOG, self.topics, owned, self.turn, self.config.offsets_commit_timeout_ms)
         journal.start()
         self.journals.append(journal)
-        self.turn.add_actor(journal)
+        self.turn.add_deadline_handler(journal)
         self.registry = journal
         if CONSUMER_OFFSETS not in self.topics.by_name:
             # Created at the first start; its id and number of partitions never change.
@@ -217,8 +217,8 @@ class Broker:
                 used=partitions,
             )
         self.groups = group_config(config)
-        self.notes = Notes(store, self._loop, self.clock)
-        self.collector = Collector(self._loop, lambda: self.shards.members, self._machine.garbage)
+        self.notes = NotesLogs(store, self._loop, self.clock)
+        self.collector = Collector(self._loop, lambda: self.shards.member_count, self._machine.garbage)
         self.shards = Shards(
             partitions,
             self.groups,
@@ -238,13 +238,13 @@ class Broker:
 
     def _loaded(self, store: BrokerStore) -> None:
         self.collector.resume()
-        self.notes.check([id.partition for id in store.unchecked() if id.name == NOTES_LOG])
+        self.notes.open_unchecked([id.partition for id in store.unchecked() if id.name == NOTES_LOG])
 
     def _serve(self, node: Node, store: BrokerStore, topic_logs: TopicStore) -> None:
         config = self.config
         deletions = self.deletions = self._new_deletions()
         fetches = Fetches(self.turn, self.clock)
-        self.turn.add_actor(fetches)
+        self.turn.add_deadline_handler(fetches)
         allowance = Allowance(self.turn, self.clock.monotonic_ns)
         appender = Appender(self.clock, allowance)
         self.checker = self._machine.batch_checker(self._loop)
@@ -276,7 +276,7 @@ class Broker:
             fetches=fetches,
             long_requests=LongRequests(self.turn),
         )
-        self.dispatch.serve(*self._routes(parts))
+        self.dispatch.add_routes(*self._routes(parts))
 
     def _routes(self, parts: BrokerParts) -> list[Route]:
         return routes(parts)

@@ -35,12 +35,12 @@ def schedule_sweep(out: StepOutput, sweep: Sweep) -> None:
     out.deadlines.set(sweep, out.now + out.config.offsets_retention_check_interval_ms)
 
 
-def run_step(out: StepOutput, groups: dict[str, Group], sweep: Sweep, steady_ms: int) -> Iterator[None]:
+def run_step(out: StepOutput, groups: dict[str, Group], sweep: Sweep, steady_since_ms: int) -> Iterator[None]:
     """Run one step of a sweep. Yields whenever the tombstones fill a batch, and at the end: the caller then emits them.
 
-    `steady_ms`: the wall time since which the clock has run steadily; -1: the clock was set recently, so nothing expires yet.
+    `steady_since_ms`: the wall time since which the clock has run steadily; -1: the clock was set recently, so nothing expires yet.
     """
-    if steady_ms < 0:
+    if steady_since_ms < 0:
         schedule_sweep(out, sweep)
         return
     if not sweep.remaining:
@@ -52,7 +52,7 @@ def run_step(out: StepOutput, groups: dict[str, Group], sweep: Sweep, steady_ms:
             continue
         checked_groups += 1
         checked_offsets += sum(len(stored.values) for stored in group.offsets.values())
-        for fact in _expire(out, groups, group, steady_ms):
+        for fact in _expire(out, groups, group, steady_since_ms):
             cost = facts_bytes([fact])
             if BATCH_OVERHEAD_BYTES + size + cost > out.config.batch_bytes_max:
                 yield
@@ -66,10 +66,10 @@ def run_step(out: StepOutput, groups: dict[str, Group], sweep: Sweep, steady_ms:
         schedule_sweep(out, sweep)
 
 
-def _expire(out: StepOutput, groups: dict[str, Group], group: Group, steady_ms: int) -> list[Fact]:
+def _expire(out: StepOutput, groups: dict[str, Group], group: Group, steady_since_ms: int) -> list[Fact]:
     """Drop expired offsets, then the group if it is empty and has no more offsets; return the tombstones."""
     facts: list[Fact] = []
-    expired = [(topic, partition) for topic, partition, value in group.all_offsets() if _is_expired(out, group, topic, value, steady_ms)]
+    expired = [(topic, partition) for topic, partition, value in group.all_offsets() if _is_expired(out, group, topic, value, steady_since_ms)]
     for topic, partition in expired:
         facts.append((offset_key(group.offsets[topic].key_prefix, partition), None))
         forget_offset(group, topic, partition)
@@ -79,7 +79,7 @@ def _expire(out: StepOutput, groups: dict[str, Group], group: Group, steady_ms: 
     return facts
 
 
-def _is_expired(out: StepOutput, group: Group, topic: str, value: bytes, steady_ms: int) -> bool:
+def _is_expired(out: StepOutput, group: Group, topic: str, value: bytes, steady_since_ms: int) -> bool:
     """Whether a committed offset expires now.
 
     In an empty group retention counts from when it became empty, or from the commit if that time is unknown. In a simple group, and for a topic
@@ -95,10 +95,10 @@ def _is_expired(out: StepOutput, group: Group, topic: str, value: bytes, steady_
         return False
     stored = read_offset(value)
     if stored.expire_ms != -1:
-        return _age(out, stored.commit_ms, steady_ms) >= stored.expire_ms - stored.commit_ms
-    return _age(out, stored.commit_ms if counts_from_commit else group.state_ms, steady_ms) >= out.config.offsets_retention_ms
+        return _age(out, stored.commit_ms, steady_since_ms) >= stored.expire_ms - stored.commit_ms
+    return _age(out, stored.commit_ms if counts_from_commit else group.state_ms, steady_since_ms) >= out.config.offsets_retention_ms
 
 
-def _age(out: StepOutput, stored_ms: int, steady_ms: int) -> int:
-    """The time since `stored_ms`. If that is in the future, it is from a wrong clock: then the time since `steady_ms`."""
-    return out.wall - (stored_ms if stored_ms <= out.wall + CLOCK_AHEAD_MAX_MS else steady_ms)
+def _age(out: StepOutput, stored_ms: int, steady_since_ms: int) -> int:
+    """The time since `stored_ms`. If that is in the future, it is from a wrong clock: then the time since `steady_since_ms`."""
+    return out.wall - (stored_ms if stored_ms <= out.wall + CLOCK_AHEAD_MAX_MS else steady_since_ms)

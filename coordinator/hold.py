@@ -106,7 +106,7 @@ class Hold:
         self.held.append((emitted, reply))
         return not before
 
-    def reply(self, held: Held) -> None:
+    def hold_reply(self, held: Held) -> None:
         """Release the reply at once if all facts are durable; otherwise hold it."""
         if self.durable == self.emitted and not self.held:
             held.release()

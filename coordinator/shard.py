@@ -83,15 +83,15 @@ NoteSink = Callable[[list[Note], int], None]
 class HeldNotes(UntilDurable):
     """The notes of one step, held as replies are. A failed append drops them; a late append does not."""
 
-    __slots__ = ("_note_sink", "_notes", "_stamp")
+    __slots__ = ("_fact_number", "_note_sink", "_notes")
 
-    def __init__(self, note_sink: NoteSink, notes: list[Note], stamp: int) -> None:
+    def __init__(self, note_sink: NoteSink, notes: list[Note], fact_number: int) -> None:
         self._note_sink = note_sink
         self._notes = notes
-        self._stamp = stamp
+        self._fact_number = fact_number
 
     def release(self) -> None:
-        self._note_sink(self._notes, self._stamp)
+        self._note_sink(self._notes, self._fact_number)
 
     def fail(self, error: int) -> None:
         pass
@@ -119,17 +119,17 @@ class Shard:
         """A lower bound on the next deadline; waking early is harmless."""
         return self.deadlines.wake_at
 
-    def advance(self, now: int, wall: int, steady_ms: int) -> None:
+    def advance(self, now: int, wall: int, steady_since_ms: int) -> None:
         """Handle all expired deadlines, each in a separate step.
 
-        `steady_ms`: the wall time since which the clock has run steadily; -1: the clock was set recently, so nothing expires by age yet.
+        `steady_since_ms`: the wall time since which the clock has run steadily; -1: the clock was set recently, so nothing expires by age yet.
         """
         out = self._out
         out.now = now
         out.wall = wall
         while (item := out.deadlines.pop(now)) is not None:
             if item is self._sweep:
-                self._expire(steady_ms)
+                self._expire(steady_since_ms)
                 continue
             if isinstance(item, Group):
                 self._group_deadline(item)
@@ -147,9 +147,9 @@ class Shard:
                 item.add_notes(out, self.groups)
             self._end_step()
 
-    def _expire(self, steady_ms: int) -> None:
+    def _expire(self, steady_since_ms: int) -> None:
         """Run one step of the sweep for expired offsets and groups."""
-        for _ in expiry.run_step(self._out, self.groups, self._sweep, steady_ms):
+        for _ in expiry.run_step(self._out, self.groups, self._sweep, steady_since_ms):
             self._end_step()
 
     def _group_deadline(self, group: Group) -> None:
@@ -203,11 +203,11 @@ class Shard:
         if out.replies:
             replies, out.replies = out.replies, []
             for waiter in replies:
-                hold.reply(waiter)
+                hold.hold_reply(waiter)
         if out.notes:
             notes, out.notes = out.notes, []
             if self._note_sink is not None:
-                hold.reply(HeldNotes(self._note_sink, notes, hold.emitted if facts else 0))
+                hold.hold_reply(HeldNotes(self._note_sink, notes, hold.emitted if facts else 0))
 
     # Members.
 

@@ -247,8 +247,8 @@ class Audit:
         waited_ms = self._node.broker.clock.tick() - journal._append_began
         if not in_flight or waited_ms < journal._late_ms + LATE_NS // MS or self._world.now - self._node.frozen_until < LATE_NS:
             return
-        # The journal fails late replies and then sets `_late_stamp`: replies held since then have at least that stamp, and more time.
-        if any(stamp <= in_flight and stamp < journal._late_stamp for stamp, held in hold.held if not isinstance(held, UntilDurable)):
+        # The journal fails late replies and then sets `_late_fact_number`: replies held since then have at least that number, and more time.
+        if any(fact_number <= in_flight and fact_number < journal._late_fact_number for fact_number, held in hold.held if not isinstance(held, UntilDurable)):
             raise Broken("answers", f"replies have waited {waited_ms} ms for the log of partition {journal.partition}, although an append is late after {journal._late_ms} ms")
 
     def _check_parked(self, consumer: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, TOPIC_REGISTRY
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG_ID
 from simulator.cluster_node import ClusterNode, SharedMachine
 from simulator.world import Broken, World, format_time
 from storage import LogId
@@ -47,7 +47,7 @@ class OneOwner:
     def __init__(self, world: World, shared_machine: SharedMachine) -> None:
         self._world = world
         self._shared_machine = shared_machine
-        self._logs: dict[int, LogId] = {lock_byte_of(TOPIC_REGISTRY): TOPIC_REGISTRY}  # byte in the file of locks -> its log
+        self._logs: dict[int, LogId] = {lock_byte_of(REGISTRY_LOG_ID): REGISTRY_LOG_ID}  # byte in the file of locks -> its log
         self._bytes: dict[str, int] = {}  # folder of a log -> its byte in the file of locks
         self._epochs: dict[LogId, tuple[int, int, int]] = {}  # newest used epoch, its node and the life of that node
 
@@ -127,7 +127,7 @@ class OneOwner:
             if not node.broker.cluster.settled:
                 return f"{node.name} is not settled: {unsettled(node)}"
         for id in self._logs.values():
-            if lost_topics and not any(id.name in node.broker.topics.by_name for node in live) and id != TOPIC_REGISTRY:
+            if lost_topics and not any(id.name in node.broker.topics.by_name for node in live) and id != REGISTRY_LOG_ID:
                 continue
             owners = [node.name for node in live if uses(node, id)]
             if len(owners) != 1:
@@ -142,7 +142,7 @@ def uses(node: ClusterNode, id: LogId) -> bool:
     broker: Any = node.broker
     if not hasattr(broker, "partitions"):
         return False
-    if id == TOPIC_REGISTRY:
+    if id == REGISTRY_LOG_ID:
         return bool(broker.cluster.registry.leading and broker.registry.writable)
     if id.name == CONSUMER_OFFSETS:
         journals = broker.shards.journals

@@ -13,7 +13,7 @@ from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.api.topic_checks import check_writable, repeated
 from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_together
+from broker.groups.held_replies import answer_when_all_durable
 from broker.net.dispatch import Call
 from broker.security.authorizer import Operation
 from broker.topics.registry import Topic
@@ -84,7 +84,7 @@ class ConfigChanges:
         reply = reply_of(self._apply(call, resources, kinds, validate_only, edit, changed))
         if not changed:
             call.reply = reply
-            self._registry.reply(call)
+            self._registry.hold_reply(call)
             return
 
         numbers = list(changed)
@@ -95,7 +95,7 @@ class ConfigChanges:
                 reply.responses[number].error_code = error
                 reply.responses[number].error_message = ErrorCode(error).message
 
-        answer_together(call, reply, [self._registry, *changed.values()], refuse_part)
+        answer_when_all_durable(call, reply, [self._registry, *changed.values()], refuse_part)
 
     def _apply(
         self,

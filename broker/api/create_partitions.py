@@ -56,7 +56,7 @@ class CreatePartitions:
                 error, message = refused.error, refused.message
             results.append(CreatePartitionsTopicResult(topic.name, error, message))
         call.reply = CreatePartitionsResponse(results=results)
-        self._registry.reply(call)
+        self._registry.hold_reply(call)
         return None
 
     def _grow(self, requested: CreatePartitionsTopic, validate_only: bool) -> None:

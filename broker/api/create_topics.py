@@ -78,7 +78,7 @@ class CreateTopics:
             names = {topic.name for topic in allowed}
             results += [_refusal(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for topic in single if topic.name not in names]
         call.reply = CreateTopicsResponse(topics=results)
-        self._registry.reply(call)
+        self._registry.hold_reply(call)
         return None
 
     def _create(self, requested: CreatableTopic, validate_only: bool) -> Topic:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.api.parts import BrokerParts
 from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_together
+from broker.groups.held_replies import answer_when_all_durable
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, group_allowed
 from protocol.errors import ErrorCode
@@ -40,7 +40,7 @@ class DeleteGroups:
         def refuse_part(part: int, error: int) -> None:
             deletions[part][0].error_code = error
 
-        answer_together(call, DeleteGroupsResponse(0, results + refused), [journal for _, journal in deletions], refuse_part)
+        answer_when_all_durable(call, DeleteGroupsResponse(0, results + refused), [journal for _, journal in deletions], refuse_part)
 
 
 def error_response(request: DeleteGroupsRequest, version: int, error: int) -> Response:

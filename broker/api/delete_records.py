@@ -55,7 +55,7 @@ class DeleteRecords:
             return response
         call.reply = response
         starts: dict[tuple[str, int], int] = {partition.id: partition.start_offset for partition, _ in unwritten}
-        written = Contained(partial(_written, call, [result for _, result in unwritten]), lambda: call.connection.broken())
+        written = Contained(partial(_written, call, [result for _, result in unwritten]), lambda: call.connection.handle_defect())
         self._store.save_start_offsets(starts, written)
         return None
 

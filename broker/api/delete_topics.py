@@ -49,7 +49,7 @@ class DeleteTopics:
             del to_delete[name]
         call.reply = DeleteTopicsResponse(responses=results)
         if not to_delete:
-            self._registry.reply(call)
+            self._registry.hold_reply(call)
             return None
 
         def done(error: int) -> None:

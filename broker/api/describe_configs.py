@@ -10,7 +10,7 @@ from broker.api.group_policies import GroupSettings
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_together
+from broker.groups.held_replies import answer_when_all_durable
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST, LongRequests
 from broker.security.authorizer import Operation
@@ -68,13 +68,13 @@ class DescribeConfigs:
         """Send the reply when all settings in it are durable."""
         assert isinstance(reply, EncodedConfigs)
         if not reply.journals:
-            self._registry.reply(call)
+            self._registry.hold_reply(call)
             return
 
         def refuse_part(part: int, error: int) -> None:
             reply.replace(error_response(call.request, call.version, error).results)
 
-        answer_together(call, reply, [self._registry, *reply.journals], refuse_part)
+        answer_when_all_durable(call, reply, [self._registry, *reply.journals], refuse_part)
 
     def _describe(self, call: Call, request: DescribeConfigsRequest, reply: EncodedConfigs) -> Iterator[int]:
         """Describe the resources one by one; yields the cost of each, by which `LongRequests` divides its time."""

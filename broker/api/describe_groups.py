@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.api.parts import BrokerParts
 from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_together
+from broker.groups.held_replies import answer_when_all_durable
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, group_allowed, group_operations
 from coordinator import Description
@@ -50,7 +50,7 @@ class DescribeGroups:
             number = len(refused) + described[part][0]
             groups[number] = _error(groups[number].group_id, error)
 
-        answer_together(call, DescribeGroupsResponse(0, groups), [journal for _, journal in described], refuse_part)
+        answer_when_all_durable(call, DescribeGroupsResponse(0, groups), [journal for _, journal in described], refuse_part)
 
 
 def _described(group_id: str, description: Description, version: int) -> DescribedGroup:

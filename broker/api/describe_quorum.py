@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.api.brokers import brokers_of
 from broker.api.parts import BrokerParts
-from broker.internal_topics import TOPIC_REGISTRY
+from broker.internal_topics import REGISTRY_LOG_ID
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address
 from broker.security.authorizer import Operation, cluster_allowed
@@ -62,7 +62,7 @@ class DescribeQuorum:
         return DescribeQuorumResponsePartitionData(0, error, error.message if error else "", controller, self._epoch(), 0, states, [])
 
     def _epoch(self) -> int:
-        return SINGLE_NODE_EPOCH if self._leaders is None else self._leaders.leader_epoch(TOPIC_REGISTRY)
+        return SINGLE_NODE_EPOCH if self._leaders is None else self._leaders.leader_epoch(REGISTRY_LOG_ID)
 
 
 def _no_quorum(index: int) -> DescribeQuorumResponsePartitionData:

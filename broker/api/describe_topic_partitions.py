@@ -72,7 +72,7 @@ class DescribeTopicPartitions:
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             described += [DescribeTopicPartitionsResponseTopic(error, name) for name in hidden]
         call.reply = DescribeTopicPartitionsResponse(topics=described, next_cursor=next_cursor)
-        self._registry.reply(call)
+        self._registry.hold_reply(call)
         return None
 
     def _describe(self, topic: Topic, begin: int, end: int) -> list[DescribeTopicPartitionsResponsePartition]:

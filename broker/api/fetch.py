@@ -179,7 +179,7 @@ class PendingFetch:
         reply = FetchReply(results, self._handler.node, self._handler.leaders, None if self._from_follower else call.connection.listener)
         if sum([result.size for result in self._results]) > SHORT_BYTES:
             parts = reply.parts(call.version)
-            parts.insert(0, call.head(reply, size_of(parts)))
+            parts.insert(0, call.encode_head(reply, size_of(parts)))
             call.connection.send_in_pieces(LongFetch(parts))
             return None
         for result in self._results:

@@ -6,7 +6,7 @@ from broker.api.parts import BrokerParts
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address
-from broker.security.authorizer import Operation, Resource, group_allowed, may
+from broker.security.authorizer import Operation, ResourceType, group_allowed, is_allowed
 from coordinator import partition_of
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -49,7 +49,7 @@ class FindCoordinator:
             return self._coordinator_of_group(call, key)
         if key_type == TRANSACTION:
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            if not may(self._authorizer, call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, key):
+            if not is_allowed(self._authorizer, call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
                 return _no_coordinator(key, error)
             self._transactions.refused(key)
             return _no_coordinator(key, error, "transactions are not served by this broker")

@@ -6,7 +6,7 @@ from broker.api.parts import BrokerParts
 from broker.fastpath.heartbeat import HEARTBEAT_BYTES_MAX, HeartbeatFastPath, HeartbeatReplies
 from broker.fastpath.learning import learn, may_learn
 from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer
+from broker.groups.held_replies import answer_when_durable
 from broker.net.dispatch import Call, ConstantReply, Response, Route
 from broker.security.authorizer import Operation, group_allowed
 from protocol.errors import ErrorCode
@@ -37,7 +37,7 @@ class Heartbeat:
         )
         if not code:
             self._learn(call, request, journal)
-        return answer(journal, call, self._replies[code])
+        return answer_when_durable(journal, call, self._replies[code])
 
     def _learn(self, call: Call, request: HeartbeatRequest, journal: GroupJournal) -> None:
         """Build a fast path: the next heartbeat on this connection is nearly always the same."""

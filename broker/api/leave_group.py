@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.api.parts import BrokerParts
-from broker.groups.held_replies import answer
+from broker.groups.held_replies import answer_when_durable
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, group_allowed
 from coordinator import Leaver
@@ -38,9 +38,9 @@ class LeaveGroup:
         leavers = [Leaver(member.member_id, member.group_instance_id, member.reason) for member in members]
         codes = journal.call(journal.shard.leave, request.group_id, leavers, self._clock.now, self._clock.wall)
         if not several:
-            return answer(journal, call, LeaveGroupResponse(0, codes[0]))
+            return answer_when_durable(journal, call, LeaveGroupResponse(0, codes[0]))
         results = [MemberResponse(member.member_id, member.group_instance_id, code) for member, code in zip(members, codes, strict=True)]
-        return answer(journal, call, LeaveGroupResponse(0, ErrorCode.NONE, results))
+        return answer_when_durable(journal, call, LeaveGroupResponse(0, ErrorCode.NONE, results))
 
 
 def error_response(request: LeaveGroupRequest, version: int, error: int) -> Response:

@@ -11,7 +11,7 @@ from typing import Final
 from broker.api.config_resources import Kind
 from broker.api.parts import BrokerParts
 from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_together
+from broker.groups.held_replies import answer_when_all_durable
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
@@ -51,7 +51,7 @@ class ListConfigResources:
             reply.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             reply.config_resources = []
 
-        answer_together(call, reply, [self._registry, *serving], refuse_part)
+        answer_when_all_durable(call, reply, [self._registry, *serving], refuse_part)
         return None
 
     def _names(self, kind: int, serving: Iterable[GroupJournal]) -> Iterable[str]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.api.parts import BrokerParts
 from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_together
+from broker.groups.held_replies import answer_when_all_durable
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, cluster_allowed, group_allowed
 from protocol.errors import ErrorCode
@@ -49,7 +49,7 @@ class ListGroups:
             reply.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             reply.groups = []
 
-        answer_together(call, reply, serving, refuse_part)
+        answer_when_all_durable(call, reply, serving, refuse_part)
         return None
 
 

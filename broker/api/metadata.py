@@ -79,14 +79,14 @@ class Metadata:
             cluster_authorized_operations=operations,
         )
         call.reply = EncodedReply(reply_without_topics, count, topics, call.version)
-        self._registry.reply(call)
+        self._registry.hold_reply(call)
         return None
 
     def _may_describe(self, call: Call, name: str) -> bool:
         return topic_allowed(self._authorizer, call, Operation.DESCRIBE, name)
 
     def _all(self, call: Call, request: MetadataRequest) -> tuple[int, bytes]:
-        if self._authorizer.open:
+        if self._authorizer.allows_all:
             return self._entries.all(call.version, self._operations(call, "", request))
         allowed = [topic for topic in self._topics.listed() if self._may_describe(call, topic.name)]
         return len(allowed), b"".join([self._describe(call, topic, request) for topic in allowed])

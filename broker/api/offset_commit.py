@@ -10,7 +10,7 @@ from broker.api.parts import BrokerParts
 from broker.fastpath.commit import COMMIT_BYTES_MAX, CommitFastPath, commit_layout
 from broker.fastpath.learning import learn, may_learn_repeated
 from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_together
+from broker.groups.held_replies import answer_when_all_durable
 from broker.groups.offset_replies import AllCommittedReply
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, group_allowed
@@ -86,25 +86,25 @@ class OffsetCommit:
         if refused or topics_in_flight:
             reply = committed(refused, valid, code, metadata_max)
             journals = [journal, self._registry] if topics_in_flight else [journal]
-            answer_together(call, reply, journals, partial(_refuse_part, reply, refused, valid))
+            answer_when_all_durable(call, reply, journals, partial(_refuse_part, reply, refused, valid))
             return None
         if code or metadata_max is not None:
             call.reply = committed(refused, valid, code, metadata_max)
         else:
             call.reply = AllCommittedReply(valid)
             self._learn(call, request, commit, journal)
-        journal.reply(call)
+        journal.hold_reply(call)
         return None
 
     def _learn(self, call: Call, request: OffsetCommitRequest, commit: Commit, journal: GroupJournal) -> None:
         """Build a fast path: the next commit is likely of the same partitions."""
         now = self._clock.now
         small = call.size <= COMMIT_BYTES_MAX and commit.retention_ms == -1
-        if not small or not self._authorizer.open or not may_learn_repeated(call, now):
+        if not small or not self._authorizer.allows_all or not may_learn_repeated(call, now):
             return
-        layout = commit_layout(call.framed, request, call.version)
+        layout = commit_layout(call.request_frame, request, call.version)
         if layout is not None and call.reply is not None:
-            reply = call.frame(call.reply)
+            reply = call.encode_frame(call.reply)
             learn(call, CommitFastPath(call, layout, commit, reply, journal, self._topics, self._authorizer, self._clock), now)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.api.partition_counts import readable_partitions
 from broker.api.parts import BrokerParts
-from broker.groups.held_replies import answer
+from broker.groups.held_replies import answer_when_durable
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, group_allowed
 from protocol.errors import ErrorCode
@@ -49,14 +49,14 @@ class OffsetDelete:
         deletions = [(name, partition) for name, partitions in valid for partition in partitions]
         error, codes = journal.call(journal.shard.delete_offsets, request.group_id, deletions, self._clock.now, self._clock.wall)
         if error:
-            return answer(journal, call, OffsetDeleteResponse(error))
+            return answer_when_durable(journal, call, OffsetDeleteResponse(error))
         next_code = iter(codes)
         deleted = [(name, [OffsetDeleteResponsePartition(index, next(next_code)) for index in partitions]) for name, partitions in valid]
         if not refused:  # a topic named twice is answered twice, as by OffsetCommit
-            return answer(journal, call, OffsetDeleteResponse(ErrorCode.NONE, 0, [OffsetDeleteResponseTopic(*topic) for topic in deleted]))
+            return answer_when_durable(journal, call, OffsetDeleteResponse(ErrorCode.NONE, 0, [OffsetDeleteResponseTopic(*topic) for topic in deleted]))
         for name, codes_of_topic in deleted:
             _topic_of(refused, name).partitions += codes_of_topic
-        return answer(journal, call, OffsetDeleteResponse(ErrorCode.NONE, 0, list(refused.values())))
+        return answer_when_durable(journal, call, OffsetDeleteResponse(ErrorCode.NONE, 0, list(refused.values())))
 
 
 def _topic_of(topics: dict[str, OffsetDeleteResponseTopic], name: str) -> OffsetDeleteResponseTopic:

@@ -8,7 +8,7 @@ from broker.api.parts import BrokerParts
 from broker.fastpath.learning import learn, may_learn_repeated
 from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, OffsetFetchFastPath
 from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer, answer_together
+from broker.groups.held_replies import answer_when_all_durable, answer_when_durable
 from broker.groups.offset_replies import (
     FETCH_ERROR_FROM,
     FETCH_GROUPS_FROM,
@@ -52,9 +52,9 @@ class OffsetFetch:
         if journal is None:
             return OffsetFetchReply([group])
         now = self._clock.now
-        if call.size <= FETCH_BYTES_MAX and self._authorizer.open and may_learn_repeated(call, now):
+        if call.size <= FETCH_BYTES_MAX and self._authorizer.allows_all and may_learn_repeated(call, now):
             learn(call, OffsetFetchFastPath(call, group_id, topics, journal, self._authorizer), now)
-        return answer(journal, call, OffsetFetchReply([group]))
+        return answer_when_durable(journal, call, OffsetFetchReply([group]))
 
     def _fetch_several(self, call: Call, groups: list[OffsetFetchRequestGroup]) -> None:
         results = [self._fetch(call, requested.group_id, requested.topics) for requested in groups]
@@ -65,11 +65,11 @@ class OffsetFetch:
             number = served[part][0]
             reply.groups[number] = _refused(groups[number].group_id, None, call.version, error)
 
-        answer_together(call, reply, [journal for _, journal in served], refuse_part)
+        answer_when_all_durable(call, reply, [journal for _, journal in served], refuse_part)
 
     def _fetch(self, call: Call, group_id: str, topics: Topics) -> tuple[GroupJournal | None, FetchedGroup]:
         """The offsets of one group, and the journal whose facts they depend on; None if the group was refused."""
-        open_to_all = self._authorizer.open
+        open_to_all = self._authorizer.allows_all
         if not open_to_all and not group_allowed(self._authorizer, call, Operation.DESCRIBE, group_id):
             return None, _refused(group_id, topics, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         journal = self._shards.journal_of(group_id)

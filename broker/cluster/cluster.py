@@ -23,9 +23,9 @@ from broker.cluster.store import ClusterStore
 from broker.cluster.topic_placement import TopicPlacement
 from broker.groups.group_journal import NOT_OURS, GroupJournal, HandOver
 from broker.groups.journal import Journal
-from broker.groups.notes import Notes
+from broker.groups.notes import NotesLogs
 from broker.groups.shards import Shards
-from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, TOPIC_REGISTRY
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, REGISTRY_LOG_ID
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.contain import Contained
@@ -51,7 +51,7 @@ class Cluster:
     """
 
     shards: Shards
-    notes: Notes
+    notes: NotesLogs
     partitions: SharedPartitions
     deletions: SharedDeletions
     topic_store: TopicStore
@@ -117,7 +117,7 @@ class Cluster:
         self._store.watch_nodes(self.members.node_changed)
         while not self.registry.leading and not (self.registry.current and CONSUMER_OFFSETS in self._topics.by_name):
             opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
-            self._store.acquire(TOPIC_REGISTRY, opened.set_result)
+            self._store.acquire(REGISTRY_LOG_ID, opened.set_result)
             result = await opened
             if isinstance(result, Unreadable):
                 raise StartError(result.reason, ExitCode.DATA if result.damaged else ExitCode.DISK)
@@ -139,10 +139,10 @@ class Cluster:
         """Acquire logs from now on: all other parts exist."""
         self._started = True
         self.started_ms = self._now
-        self._turn.add_actor(self.ownership)
-        self.ownership.set_logs("registry", [TOPIC_REGISTRY], self._now)
+        self._turn.add_deadline_handler(self.ownership)
+        self.ownership.set_logs("registry", [REGISTRY_LOG_ID], self._now)
         if self.registry.leading:
-            self.ownership.already_acquired(TOPIC_REGISTRY, self._now)
+            self.ownership.already_acquired(REGISTRY_LOG_ID, self._now)
             self._resume_deletions()
         else:
             self.deletions.resume(self._topics.deleted.values())
@@ -187,13 +187,13 @@ class Cluster:
         """Detect owned logs that another writer has fenced."""
         for journal in self.shards.journals:
             id = LogId(CONSUMER_OFFSETS, journal.partition)
-            if journal.refusal == NOT_OURS and not journal.owned and self.ownership.owns(id):
+            if journal.refusal == NOT_OURS and not journal.owns_log and self.ownership.owns(id):
                 log.warning("partition of groups was lost", log=journal.name)
                 self.lost(id)
         if self.registry.leading and self.registry.journal.fenced:
             log.warning("the registry of topics was lost")
             self.registry.follow()
-            self.lost(TOPIC_REGISTRY)
+            self.lost(REGISTRY_LOG_ID)
         self._repeat(CHECK_SECONDS, self._check_on_timer)
 
     def _nodes_changed(self) -> None:
@@ -255,7 +255,7 @@ class Cluster:
         elif isinstance(locked, Unreadable):
             log.error("log cannot be locked", log=str(id), reason=locked.reason)
             self.opened(id, locked.reason)
-        elif id == TOPIC_REGISTRY:
+        elif id == REGISTRY_LOG_ID:
             self._store.acquire(id, self._registry_acquired)
         elif id.name == CONSUMER_OFFSETS:
             self.shards.load(id.partition)
@@ -270,7 +270,7 @@ class Cluster:
 
     def hand_over(self, id: LogId, receiver: int) -> None:
         done = Contained(partial(self._handed_over, id, receiver))
-        if id == TOPIC_REGISTRY:
+        if id == REGISTRY_LOG_ID:
             self.registry.journal.when_settled(partial(self._leave_registry, done))
         elif id.name == CONSUMER_OFFSETS:
             reason = HandOver(receiver, self.me in self.members.draining)
@@ -280,7 +280,7 @@ class Cluster:
 
     def _leave_registry(self, done: Callable[[], None]) -> None:
         self.registry.follow()
-        self._store.release(TOPIC_REGISTRY, done)
+        self._store.release(REGISTRY_LOG_ID, done)
 
     def _leave_groups(self, partition: int, done: Callable[[], None]) -> None:
         self.partitions.refuse_internal(LogId(CONSUMER_OFFSETS, partition))
@@ -290,7 +290,7 @@ class Cluster:
     def _handed_over(self, id: LogId, receiver: int) -> None:
         self.ownership.released(id, self._now)
         self.peers.send(receiver, self._request(Kind.OFFER, [id]), ignore_reply)
-        if id == TOPIC_REGISTRY:
+        if id == REGISTRY_LOG_ID:
             self.follow(_ignore)
 
     # Opening and closing logs (`Owners`).
@@ -335,23 +335,23 @@ class Cluster:
 
     def _registry_acquired(self, result: OwnedLog | HeldBy | Unreadable) -> None:
         if isinstance(result, HeldBy):
-            self.opened(TOPIC_REGISTRY, result)
+            self.opened(REGISTRY_LOG_ID, result)
             self.follow(_ignore)
         elif isinstance(result, Unreadable):
             log.error("registry of topics cannot be read", reason=result.reason)
-            self.opened(TOPIC_REGISTRY, result.reason)
+            self.opened(REGISTRY_LOG_ID, result.reason)
         elif self._lead(result):
-            self.opened(TOPIC_REGISTRY, "")
+            self.opened(REGISTRY_LOG_ID, "")
             log.info("this node is the controller", epoch=result.epoch)
             self._resume_deletions()
             self._registry_grew()
         else:
-            self._store.release(TOPIC_REGISTRY, partial(self.opened, TOPIC_REGISTRY, "it cannot be read"))
+            self._store.release(REGISTRY_LOG_ID, partial(self.opened, REGISTRY_LOG_ID, "it cannot be read"))
 
     # The registry.
 
     def _lead(self, owned: OwnedLog) -> bool:
-        served = self._served(TOPIC_REGISTRY)
+        served = self._served(REGISTRY_LOG_ID)
         assert served is not None
         if not self.registry.lead(owned, served):
             return False
@@ -374,7 +374,7 @@ class Cluster:
     @property
     def controller(self) -> int:
         """The live owner of the registry, or NO_NODE."""
-        owner = self._owner_of(TOPIC_REGISTRY)
+        owner = self._owner_of(REGISTRY_LOG_ID)
         return NO_NODE if owner is None else owner
 
     @property

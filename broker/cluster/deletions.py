@@ -43,7 +43,7 @@ class SharedDeletions(Deletions):
         self._open = [deletion for deletion in self._open if not completed.issuperset(topic.id for topic in deletion.topics)]
 
     def failed(self, deletion: Deletion, error: int) -> None:
-        if not self._registry.owned:  # another node is the controller now, and knows whether the topics are deleted
+        if not self._registry.owns_log:  # another node is the controller now, and knows whether the topics are deleted
             deletion.done(error)
         else:
             super().failed(deletion, error)

@@ -166,7 +166,7 @@ class Forwarding:
         else:
             connection = call.connection
             message = NodeRequest(
-                Kind.FORWARD, self._me, target=id, listener=connection.listener.name, client_host=connection.peer, body=call.framed
+                Kind.FORWARD, self._me, target=id, listener=connection.listener.name, client_host=connection.peer, body=call.request_frame
             )
             self._peers.forward(id, message, answered)
 

@@ -104,9 +104,9 @@ class RegistryJournal(Journal):
 
     propagation: Propagation
 
-    def reply(self, held: Held) -> None:
+    def hold_reply(self, held: Held) -> None:
         hold = self.state.hold
-        super().reply(held if hold.emitted == hold.durable else _PropagatedReply(held, self.propagation))
+        super().hold_reply(held if hold.emitted == hold.durable else _PropagatedReply(held, self.propagation))
 
 
 class _PropagatedReply:

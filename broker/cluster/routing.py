@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.cluster.store import SharedView
-from broker.internal_topics import TOPIC_REGISTRY, owning_log
+from broker.internal_topics import REGISTRY_LOG_ID, owning_log
 from broker.topics.leaders import NO_NODE, Endpoint
 from storage import LogId, NodeInfo
 
@@ -30,7 +30,7 @@ class Routing:
 
     @property
     def controller(self) -> int:
-        return self.leader(TOPIC_REGISTRY)
+        return self.leader(REGISTRY_LOG_ID)
 
     def endpoints(self, listener: str) -> list[Endpoint]:
         endpoints = []

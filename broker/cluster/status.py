@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.cluster.cluster import Cluster
-from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG, TOPIC_REGISTRY
+from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG, REGISTRY_LOG_ID
 from broker.runtime.clock import Clock
 
 LISTED_MAX: Final = 1_000  # partitions of topics; the leaders of all partitions are in Metadata
@@ -22,7 +22,7 @@ def status(cluster: Cluster, clock: Clock) -> dict[str, str]:
         "status.node": "draining" if cluster.me in members.draining else "serving",
         "status.started.ms": str(cluster.started_ms + wall_offset),
         "status.controller": str(cluster.registry.leading).lower(),
-        "status.controller.since.ms": str(owned[TOPIC_REGISTRY] + wall_offset) if TOPIC_REGISTRY in owned else "",
+        "status.controller.since.ms": str(owned[REGISTRY_LOG_ID] + wall_offset) if REGISTRY_LOG_ID in owned else "",
         "status.live.nodes": ",".join(map(str, sorted(members.live))),
         "status.draining.nodes": ",".join(map(str, sorted(members.draining))),
         "status.groups.partitions": str(len(groups)),

@@ -12,7 +12,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
-from broker.fastpath.learning import Learned
+from broker.fastpath.learning import LearnedFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call
@@ -79,7 +79,7 @@ def _struct(layout: str) -> Struct:
     return Struct(layout)
 
 
-class CommitFastPath(Learned):
+class CommitFastPath(LearnedFastPath):
     """Stores a repeated commit. It is also that commit's held reply, since a connection processes one request at a time."""
 
     __slots__ = (
@@ -140,25 +140,25 @@ class CommitFastPath(Learned):
         except struct.error:
             return None  # a different length
         journal = self._journal
-        if journal.refusal or not self._authorizer.open:
+        if journal.refusal or not self._authorizer.allows_all:
             return None
         if self._registry.version is not self._topics_version and not self._topics_are_unchanged():
             return None
         self._frame = data
         connection.busy = True
-        try:  # not `journal.call`: most commits join a batch and need no `stepped`
+        try:  # not `journal.call`: most commits join a batch and need no `schedule_after_step`
             clock = self._clock
             step = self._commit.try_accept(journal.shard, data, self, clock.now, clock.wall)
         except Exception as error:
             report_defect("a commit failed inside the broker", error)
-            journal.broken()
-            if connection.busy:  # `broken` did not answer the request
+            journal.handle_defect()
+            if connection.busy:  # `handle_defect` did not answer the request
                 self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
             return b""
         if step:
             if step == FALLBACK:
                 return None  # the usual path begins with a busy connection too
-            journal.stepped()
+            journal.schedule_after_step()
         return b""
 
     def close(self) -> None:

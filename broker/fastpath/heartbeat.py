@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.fastpath.learning import Learned
+from broker.fastpath.learning import LearnedFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call
@@ -36,7 +36,7 @@ class HeartbeatReplies:
         self.size = (len(self.accepted) + 4).to_bytes(4, "big")
 
 
-class HeartbeatFastPath(Learned):
+class HeartbeatFastPath(LearnedFastPath):
     __slots__ = ("_authorizer", "_clock", "_heartbeat", "_journal", "_repeated_bytes", "_replies")
 
     def __init__(
@@ -55,7 +55,7 @@ class HeartbeatFastPath(Learned):
         if data[REST_AT:] != self._repeated_bytes:
             return None
         journal = self._journal
-        if not self._authorizer.open or not journal.answers_at_once:
+        if not self._authorizer.allows_all or not journal.answers_at_once:
             return None
         if self._heartbeat.try_accept(self._clock.now):
             return self._replies.size + data[KIND_BYTES:REST_AT] + self._replies.accepted
@@ -63,7 +63,7 @@ class HeartbeatFastPath(Learned):
             code = self._heartbeat.accept_slow(journal.shard, self._clock.now)
         except Exception:
             return None  # the usual path raises the exception again, and handles it
-        journal.stepped()
+        journal.schedule_after_step()
         if not journal.answers_at_once:
             return None  # the heartbeat ended a static member's absence: its reply waits until that is stored
         return self._replies.size + data[KIND_BYTES:REST_AT] + self._replies.by_code[code]

@@ -14,7 +14,7 @@ LEARN_ATTEMPTS_MAX: Final = 16
 LEARN_PAUSE_MS: Final = 60_000
 
 
-class Learned(FastPath):
+class LearnedFastPath(FastPath):
     """A fast path that counts the attempts to build one for its kind of request; the last attempt was at `attempted_ms`."""
 
     __slots__ = ("attempted_ms", "recent_attempts")
@@ -25,7 +25,7 @@ class Learned(FastPath):
         self.attempted_ms = 0
 
 
-class FirstRequest(Learned):
+class FirstRequest(LearnedFastPath):
     """Marks that one request of a kind has arrived: the second builds the fast path."""
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class FirstRequest(Learned):
 
 def _recent_attempts(call: Call, now: int) -> int:
     previous = call.fast_path()
-    if not isinstance(previous, Learned) or now - previous.attempted_ms >= LEARN_PAUSE_MS:
+    if not isinstance(previous, LearnedFastPath) or now - previous.attempted_ms >= LEARN_PAUSE_MS:
         return 0
     return previous.recent_attempts
 
@@ -51,19 +51,19 @@ def may_learn(call: Call, now: int) -> bool:
 
 def may_learn_repeated(call: Call, now: int) -> bool:
     """Whether to build a fast path, if this is not the first request of its kind; the first is only marked."""
-    if isinstance(call.fast_path(), Learned):
+    if isinstance(call.fast_path(), LearnedFastPath):
         return may_learn(call, now)
     if call.connection.context.trace is None:
         call.add_fast_path(FirstRequest())
     return False
 
 
-def learn(call: Call, fast_path: Learned, now: int) -> None:
+def learn(call: Call, fast_path: LearnedFastPath, now: int) -> None:
     """Use `fast_path` for requests like this one, and count the attempt."""
     fast_path.recent_attempts = _recent_attempts(call, now) + 1
     fast_path.attempted_ms = now
     if not call.add_fast_path(fast_path):  # the memory limit of fast paths is reached
         previous = call.fast_path()
-        if isinstance(previous, Learned):
+        if isinstance(previous, LearnedFastPath):
             previous.recent_attempts = LEARN_ATTEMPTS_MAX
             previous.attempted_ms = now

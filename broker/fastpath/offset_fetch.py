@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from broker.fastpath.learning import Learned
+from broker.fastpath.learning import LearnedFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.groups.offset_replies import FETCH_FLEXIBLE_FROM, OffsetFetchReply, RequestedTopic, read_topics
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
@@ -27,7 +27,7 @@ _COST: Final = 1_000
 _COST_OF_PARTITION: Final = 80
 
 
-class OffsetFetchFastPath(Learned):
+class OffsetFetchFastPath(LearnedFastPath):
     """Answers fetches with the same bytes."""
 
     __slots__ = ("_authorizer", "_group_id", "_journal", "_offsets_mark", "_repeated_bytes", "_reply_end", "_reply_size", "_topics", "_version")
@@ -51,7 +51,7 @@ class OffsetFetchFastPath(Learned):
         if data[REST_AT:] != self._repeated_bytes:
             return None
         journal = self._journal
-        if not self._authorizer.open or not journal.answers_at_once:
+        if not self._authorizer.allows_all or not journal.answers_at_once:
             return None
         group = journal.shard.groups.get(self._group_id)
         if group is None or ((group.newest_undecoded is not None or group.offsets_version is not self._offsets_mark) and not self._encode(group)):

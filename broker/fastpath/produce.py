@@ -73,7 +73,7 @@ class ProduceTemplate:
         (topic,) = request.topic_data
         (partition,) = topic.partition_data
         records = partition.records or b""
-        framed = call.framed
+        framed = call.request_frame
         body = request.encode(call.version)
         self._tail = _FLEXIBLE_TAIL if flexible else b""
         length = uvarint_bytes(len(records) + 1) if flexible else _INT32.pack(len(records))
@@ -119,7 +119,7 @@ class ProduceTemplate:
         if self._version < 7 and attributes & COMPRESSION_MASK >= Compression.ZSTD:
             return None
         partition = self._partitions.find(self._topic, index)
-        if partition is None or partition.error or partition.batch_queue is not None or partition.topic.internal or not self._authorizer.open:
+        if partition is None or partition.error or partition.batch_queue is not None or partition.topic.internal or not self._authorizer.allows_all:
             return None
         try:
             offset, time = append(partition, data, records_at, size, self._clock.wall, self._allowance)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any, Final
 
-from broker.fastpath.learning import Learned
+from broker.fastpath.learning import LearnedFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.groups.member_replies import join_end, join_front, sync_end, sync_front
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
@@ -60,7 +60,7 @@ def _splitter(head_bytes: int, tail_bytes: int) -> Callable[[bytes], tuple[Any, 
     return Struct(f">8x4s{head_bytes}si{tail_bytes}s").unpack
 
 
-class MemberFastPath(Learned):
+class MemberFastPath(LearnedFastPath):
     """Passes a member's repeated request to its shard, and receives the parked reply. `connection` is set until the reply is sent."""
 
     __slots__ = ("authorizer", "clock", "connection", "correlation_id", "journal", "version")
@@ -99,10 +99,10 @@ class MemberFastPath(Learned):
         journal = self.journal
         try:
             self.step(journal.shard, self.clock.now, self.clock.wall)
-            journal.stepped()
+            journal.schedule_after_step()
         except Exception as error:  # as in `GroupJournal.park`, which would call `step` uncompiled
             unanswered = self._drop_reply()
-            journal.broken()
+            journal.handle_defect()
             report_defect("a request failed inside the broker", error, api=self.api, version=self.version)
             connection.drop_fast_paths()
             if unanswered:
@@ -135,7 +135,7 @@ class JoinFastPath(MemberFastPath):
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         journal = self.journal
-        if data[REST_AT:] != self._repeated_bytes or journal.refusal or not self.authorizer.open:
+        if data[REST_AT:] != self._repeated_bytes or journal.refusal or not self.authorizer.allows_all:
             return None
         return self.run_step(connection, data[KIND_BYTES:REST_AT])
 
@@ -195,7 +195,7 @@ class SyncFastPath(MemberFastPath):
         except struct.error:
             return None  # a different length
         journal = self.journal
-        if head != self._head or tail != self._tail or journal.refusal or not self.authorizer.open:
+        if head != self._head or tail != self._tail or journal.refusal or not self.authorizer.allows_all:
             return None
         self._request.generation = generation
         return self.run_step(connection, correlation_id)

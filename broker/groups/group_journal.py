@@ -74,12 +74,12 @@ class GroupJournal(Journal):
         config: GroupConfig,
         fresh_id: Callable[[], str],
         turn: Turn,
-        late_ms: int,
+        append_timeout_ms: int,
         note_writer: NoteWriter,
         reload: Callable[[GroupJournal], None],
     ) -> None:
         shard = Shard(config, fresh_id, self._write_notes)
-        super().__init__(name, shard, NO_LOG, turn, late_ms, NOT_OURS, SUSPENDED)
+        super().__init__(name, shard, NO_LOG, turn, append_timeout_ms, NOT_OURS, SUSPENDED)
         self.shard = shard
         self.partition = partition
         self.refusal: int = NOT_OURS
@@ -114,9 +114,9 @@ class GroupJournal(Journal):
         try:
             result = step(*arguments)
         except Exception:
-            self.broken()
+            self.handle_defect()
             raise
-        self.stepped()
+        self.schedule_after_step()
         return result
 
     def park(self, step: Callable[[Request, Parked, int, int], None], request: Request, parked: Parked, now: int, wall: int) -> None:
@@ -125,11 +125,11 @@ class GroupJournal(Journal):
             step(request, parked, now, wall)
         except Exception:
             parked.discard()
-            self.broken()
+            self.handle_defect()
             raise
-        self.stepped()
+        self.schedule_after_step()
 
-    def stepped(self) -> None:
+    def schedule_after_step(self) -> None:
         """Schedule the append and the timer after a step that may have emitted facts or set an earlier deadline."""
         shard = self.shard
         hold = shard.hold
@@ -140,7 +140,7 @@ class GroupJournal(Journal):
         if wake_at < turn.armed_at:
             turn.wake_by(wake_at)
 
-    def broken(self) -> None:
+    def handle_defect(self) -> None:
         """Drop and reload the shard after an exception: its memory is no longer trusted."""
         if self.refusal:
             return
@@ -161,23 +161,23 @@ class GroupJournal(Journal):
         except Exception as error:
             report_defect("an append failed inside the broker", error, log=self.name)
             self._clear_in_flight()
-            self.broken()
+            self.handle_defect()
 
-    def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
-        if stamp != self._in_flight or hold is not self.shard.hold:
-            return  # the shard was reloaded since; an append of its new hold may have the same stamp
+    def _appended(self, hold: Hold, fact_number: int, facts: int, result: int | AppendFailed) -> None:
+        if fact_number != self._in_flight or hold is not self.shard.hold:
+            return  # the shard was reloaded since; an append of its new hold may have the same fact number
         try:
-            self._finish_append(hold, stamp, facts, result)
+            self._finish_append(hold, fact_number, facts, result)
         except Exception as error:
             report_defect("an append failed inside the broker", error, log=self.name)
             self._clear_in_flight()
             if self.refusal == SUSPENDED:  # a reload was due already
                 self._reload(self)
             else:
-                self.broken()
+                self.handle_defect()
 
-    def _finish_append(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
-        if not self.refusal and self._alarm != NEVER and (now := self._clock.tick()) - self._append_began > STALLED_MS:
+    def _finish_append(self, hold: Hold, fact_number: int, facts: int, result: int | AppendFailed) -> None:
+        if not self.refusal and self._deadline != NEVER and (now := self._clock.tick()) - self._append_began > STALLED_MS:
             # The append was slow: members whose session ended meanwhile get one more session.
             self._advance_shard(now, True)
         if self._reload_after_append:
@@ -189,11 +189,11 @@ class GroupJournal(Journal):
                 self._reload(self)
             self.finish_unload()
         else:
-            Journal._appended(self, hold, stamp, facts, result)
+            Journal._appended(self, hold, fact_number, facts, result)
 
     def _clear_in_flight(self) -> None:
         self._in_flight = 0
-        self._alarm = NEVER
+        self._deadline = NEVER
 
     def failed(self, failure: AppendFailed) -> None:
         if not self.refusal:  # a partition that does not serve notices the failure at its next append
@@ -221,16 +221,16 @@ class GroupJournal(Journal):
     def _resume(self) -> None:
         self._reload(self)
 
-    def _write_notes(self, notes: list[Note], stamp: int) -> None:
-        self._note_writer.write(self, notes, self.offset_of(stamp) if stamp else -1)
+    def _write_notes(self, notes: list[Note], fact_number: int) -> None:
+        self._note_writer.write(self, notes, self.offset_of(fact_number) if fact_number else -1)
 
     # Deadlines.
 
     @property
     def wake_at(self) -> int:
         if self.refusal:
-            return self._alarm
-        return min(self._alarm, self.shard.wake_at)
+            return self._deadline
+        return min(self._deadline, self.shard.wake_at)
 
     def advance(self, now: int) -> None:
         super().advance(now)
@@ -242,10 +242,10 @@ class GroupJournal(Journal):
         shard = self.shard
         shard.extends_deadlines = stalled
         try:
-            shard.advance(now, self._clock.wall, self._clock.steady_ms)
+            shard.advance(now, self._clock.wall, self._clock.steady_since_ms)
         finally:
             shard.extends_deadlines = False
-        self.stepped()
+        self.schedule_after_step()
 
     # Loading and unloading.
 
@@ -254,7 +254,7 @@ class GroupJournal(Journal):
         self.refusal = LOADING
         self.refusal_reason = ""
 
-    def own(self, owned: OwnedLog) -> None:
+    def use_log(self, owned: OwnedLog) -> None:
         self._owned = owned
         owned.watch(self.failed)
 
@@ -291,7 +291,7 @@ class GroupJournal(Journal):
         changed, self._changed_topics = self._changed_topics, set()
         if changed:
             self.topics_changed(changed)
-        self.stepped()
+        self.schedule_after_step()
 
     def topics_changed(self, names: set[str]) -> None:
         """Notify the groups that these topics changed. A partition that is loading does so after the load."""

@@ -10,12 +10,12 @@ from broker.net.dispatch import Call, Response
 from coordinator import ReplyParts
 
 
-def answer(journal: GroupJournal, call: Call, reply: Response) -> Response | None:
+def answer_when_durable(journal: GroupJournal, call: Call, reply: Response) -> Response | None:
     """Send the reply when all facts of the shard are durable; return it if they already are."""
     if journal.answers_at_once:
         return reply
     call.reply = reply
-    journal.reply(call)
+    journal.hold_reply(call)
     return None
 
 
@@ -37,8 +37,8 @@ class CombinedReply:
         self._call.answer(self._reply)
 
 
-def answer_together(call: Call, reply: Response, journals: Sequence[Journal], refuse: Callable[[int, int], None]) -> None:
+def answer_when_all_durable(call: Call, reply: Response, journals: Sequence[Journal], refuse: Callable[[int, int], None]) -> None:
     """Send the reply when all journals release it; `refuse` gets the index of a journal that failed, and the error."""
     parts = ReplyParts(CombinedReply(call, reply, refuse), len(journals))
     for number, journal in enumerate(journals):
-        journal.reply(parts.part(number))
+        journal.hold_reply(parts.part(number))

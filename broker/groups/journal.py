@@ -41,10 +41,10 @@ def close_failed_reply(held: Held, error: Exception) -> None:
     parts = getattr(held, "parts", None)
     connection = getattr(parts.reply if parts is not None else held, "connection", None)
     if connection is not None:
-        run_contained(connection.broken)
+        run_contained(connection.handle_defect)
 
 
-class State(Protocol):
+class StateMachine(Protocol):
     """State machine behind a journal: its facts go to `hold`, and `replay` rebuilds it from them."""
 
     hold: Hold
@@ -88,10 +88,10 @@ class Journal:
     def __init__(
         self,
         name: str,
-        state: State,
+        state: StateMachine,
         owned: OwnedLog,
         turn: Turn,
-        late_ms: int,
+        append_timeout_ms: int,
         refused: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
         undecided_error: ErrorCode = ErrorCode.REQUEST_TIMED_OUT,
     ) -> None:
@@ -103,17 +103,17 @@ class Journal:
         self._owned = owned
         self.turn = turn
         self._clock: Clock = turn.clock
-        self._late_ms = late_ms
+        self._append_timeout_ms = append_timeout_ms
         self._refused_error = refused
         self._undecided_error = undecided_error
-        self._alarm = NEVER  # when an append is late, or a suspended log is retried
-        self._in_flight = 0  # the stamp of the append in flight: `Hold.taken` after its last fact; 0: none is in flight
+        self._deadline = NEVER  # when an append is late, or a suspended log is retried
+        self._in_flight = 0  # the fact number of the append in flight: `Hold.taken` after its last fact; 0: none is in flight
         self._append_began = 0  # start time of the append in flight
-        self._late_stamp = 0  # when the alarm goes off, replies up to this stamp are late
+        self._late_fact_number = 0  # at the deadline, replies up to this fact number are late
         self._retry_ms = RETRY_MS_MIN
         self._settled: Callable[[], None] | None = None
         # Stamp and offset of the last fact of the last completed append.
-        self._end_stamp = 0
+        self._end_fact_number = 0
         self._end_offset = -1
         owned.watch(self.failed)
 
@@ -127,7 +127,7 @@ class Journal:
         return self._clock.wall
 
     @property
-    def owned(self) -> bool:
+    def owns_log(self) -> bool:
         return self._owned is not NO_LOG
 
     def start(self) -> None:
@@ -162,14 +162,14 @@ class Journal:
         self.writable = False
         self._owned = NO_LOG
         self._in_flight = 0
-        self._alarm = NEVER
+        self._deadline = NEVER
         hold, self.state.hold = self.state.hold, Hold()
         hold.fail(self._refused_error, close_failed_reply)
 
-    def reply(self, held: Held) -> None:
+    def hold_reply(self, held: Held) -> None:
         """Hold the reply until everything emitted before it is as durable as `offsets.flush` asks."""
         hold = self.state.hold
-        hold.reply(held)
+        hold.hold_reply(held)
         if hold.emitted != hold.taken and not self._in_flight:
             self.turn.call_first_at_turn_end(self)
 
@@ -180,40 +180,40 @@ class Journal:
             taken_before = hold.taken
             self._append_began = now = self._clock.now
             batch = hold.take_batch(self._clock.wall)
-            stamp = hold.taken
-            facts = stamp - taken_before
-            self._in_flight = self._late_stamp = stamp
-            self._owned.append(batch, facts, partial(self._appended, hold, stamp, facts))
-            if self._in_flight == stamp:
-                self._set_alarm(now + self._late_ms)
+            fact_number = hold.taken
+            facts = fact_number - taken_before
+            self._in_flight = self._late_fact_number = fact_number
+            self._owned.append(batch, facts, partial(self._appended, hold, fact_number, facts))
+            if self._in_flight == fact_number:
+                self._set_deadline(now + self._append_timeout_ms)
 
-    def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
+    def _appended(self, hold: Hold, fact_number: int, facts: int, result: int | AppendFailed) -> None:
         """Release the replies that waited for an append, or suspend if it failed. `hold`: the shard's when the append began; a replay replaces it."""
         self._in_flight = 0
         if self.writable:  # otherwise a defect has suspended the shard, which is replayed later
-            self._alarm = NEVER
+            self._deadline = NEVER
             if isinstance(result, AppendFailed):
                 self._suspend(result)
             else:
-                self._end_stamp = stamp
+                self._end_fact_number = fact_number
                 self._end_offset = result + facts - 1
-                hold.confirm(stamp, close_failed_reply)
+                hold.confirm(fact_number, close_failed_reply)
                 if hold.emitted != hold.taken:
                     self.turn.call_first_at_turn_end(self)
         if self._settled is not None and not self.state.hold.has_untaken:
             settled, self._settled = self._settled, None
             settled()
 
-    def offset_of(self, stamp: int) -> int:
-        """The log offset of the fact with this stamp. Call it only while replies that waited for the fact are released."""
-        return self._end_offset - (self._end_stamp - stamp)
+    def offset_of(self, fact_number: int) -> int:
+        """The log offset of the fact with this number. Call it only while replies that waited for the fact are released."""
+        return self._end_offset - (self._end_fact_number - fact_number)
 
     def failed(self, failure: AppendFailed) -> None:
         """Suspend after a failure outside an append, such as a background flush."""
         if self.writable and not self._in_flight:
             self._suspend(failure)
 
-    def broken(self) -> None:
+    def handle_defect(self) -> None:
         """Suspend and replay after an exception, as after a failed append."""
         if self.writable:
             self._suspend(Undecided("a defect in this version") if self._in_flight else AppendFailed("a defect in this version"))
@@ -225,7 +225,7 @@ class Journal:
         self.fenced = isinstance(failure, Fenced)
         log.error("log suspended", log=self.name, reason=str(failure), retry_ms=self._retry_ms)
         self._fail_waiting(self._undecided_error if isinstance(failure, Undecided) else self._refused_error)
-        self._set_alarm(self._clock.now + self._retry_ms)
+        self._set_deadline(self._clock.now + self._retry_ms)
 
     def _fail_waiting(self, error: int) -> None:
         """Fail held replies with `error` and replay: memory is ahead of the log."""
@@ -253,7 +253,7 @@ class Journal:
     def _stay_suspended(self, reason: str) -> None:
         self._retry_ms = min(self._retry_ms * 2, RETRY_MS_MAX)
         log.warning("log stays suspended", log=self.name, reason=reason, retry_ms=self._retry_ms)
-        self._set_alarm(self._clock.tick() + self._retry_ms)
+        self._set_deadline(self._clock.tick() + self._retry_ms)
 
     def _resume(self) -> None:
         """Replay and serve: writing works again."""
@@ -261,38 +261,38 @@ class Journal:
         if self.readable:
             self._serve_again()
         else:
-            self._set_alarm(self._clock.tick() + self._retry_ms)
+            self._set_deadline(self._clock.tick() + self._retry_ms)
 
     def _serve_again(self) -> None:
         self.writable = True
         self._retry_ms = RETRY_MS_MIN
         log.info("log serves again", log=self.name)
 
-    # The alarm: an append is late, or a suspended log is retried.
+    # The deadline: an append is late, or a suspended log is retried.
 
     @property
     def wake_at(self) -> int:
-        return self._alarm
+        return self._deadline
 
     def advance(self, now: int) -> None:
-        if self._alarm <= now:
-            self._alarm = NEVER
-            self._on_alarm(now)
+        if self._deadline <= now:
+            self._deadline = NEVER
+            self._on_deadline(now)
 
-    def _on_alarm(self, now: int) -> None:
+    def _on_deadline(self, now: int) -> None:
         if self.writable:
-            log.warning("append is late", log=self.name, limit_ms=self._late_ms)
-            self.state.hold.fail_until(self._late_stamp, self._undecided_error, close_failed_reply)
-            # Replies that were held since the append began wait for it too; they are late after another `late_ms`.
-            self._late_stamp = self.state.hold.emitted
-            self._set_alarm(now + self._late_ms)
+            log.warning("append is late", log=self.name, limit_ms=self._append_timeout_ms)
+            self.state.hold.fail_until(self._late_fact_number, self._undecided_error, close_failed_reply)
+            # Replies that were held since the append began wait for it too; they are late after another `append_timeout_ms`.
+            self._late_fact_number = self.state.hold.emitted
+            self._set_deadline(now + self._append_timeout_ms)
         elif self._in_flight:
-            self._set_alarm(now + self._retry_ms)  # after a defect: wait for the append's end before the log is replayed
+            self._set_deadline(now + self._retry_ms)  # after a defect: wait for the append's end before the log is replayed
         else:
             self._owned.recover(partial(self._recovered, self._owned))
 
-    def _set_alarm(self, at: int) -> None:
-        self._alarm = at
+    def _set_deadline(self, at: int) -> None:
+        self._deadline = at
         self.turn.wake_by(at)
 
     def when_settled(self, settled: Callable[[], None]) -> None:

@@ -31,9 +31,9 @@ from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 GATHER_MS = 200
 RETRY_MS = 5_000
 RELEASE_RETRY_MS = 20  # before another attempt to release a log that is still being opened
-# Notes written in one pass, within some milliseconds; the next pass follows MORE_MS later.
+# Notes written in one pass, within some milliseconds; the next pass follows NEXT_PASS_MS later.
 NOTES_PER_PASS = 500
-MORE_MS = 10
+NEXT_PASS_MS = 10
 # The queued notes of all logs together; further notes are lost and counted.
 NOTES_QUEUED_MAX = 20_000
 BATCH_BYTES_MAX = 1 << 20
@@ -58,7 +58,7 @@ class NotesLog:
         self.epoch = -1
         self.seq = 0  # the sequence number of the next note of that epoch
 
-    def record(self, queued: QueuedNote, lost: int) -> Fact:
+    def encode_record(self, queued: QueuedNote, lost: int) -> Fact:
         """Encode a note. Sequence numbers have no gaps within an epoch; `dropped` counts lost notes."""
         note = queued.note
         if queued.epoch != self.epoch:
@@ -80,7 +80,7 @@ class NotesLog:
         return with_version(NoteKey(note.group_id), NOTE_KEY_VERSION), write_note(header, note.body)
 
 
-class Notes:
+class NotesLogs:
     """The NoteWriter of this node."""
 
     def __init__(self, store: LogStore, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
@@ -142,7 +142,7 @@ class Notes:
             notes = self._logs[partition] = NotesLog(partition)
         return notes
 
-    def check(self, partitions: list[int]) -> None:
+    def open_unchecked(self, partitions: list[int]) -> None:
         """Open these logs one after another: after a crash, opening checks and repairs them."""
         if not partitions or self._done is not None or self._closed:
             return
@@ -151,13 +151,13 @@ class Notes:
 
         def opened(result: OwnedLog | HeldBy | Unreadable) -> None:
             self._acquired(notes, result)
-            self.check(remaining)
+            self.open_unchecked(remaining)
 
         if notes.owned is None and not notes.opening:
             notes.opening = True
             self._store.acquire(notes.id, opened)
         else:
-            self.check(remaining)
+            self.open_unchecked(remaining)
 
     def open(self, partition: int) -> None:
         """Open the log for a consumer."""
@@ -200,7 +200,7 @@ class Notes:
                 if room <= 0:
                     break
         if self._queued:
-            self._schedule_write(GATHER_MS if room > 0 else MORE_MS)
+            self._schedule_write(GATHER_MS if room > 0 else NEXT_PASS_MS)
 
     def _ready(self, notes: NotesLog, now: int) -> bool:
         """Whether the log can be written now; if not, start acquiring or recovering it."""
@@ -250,7 +250,7 @@ class Notes:
         facts: list[Fact] = []
         size = BATCH_OVERHEAD_BYTES
         while notes.queue and len(facts) < notes_max and size < BATCH_BYTES_MAX:
-            fact = notes.record(notes.queue.popleft(), lost if not facts else 0)
+            fact = notes.encode_record(notes.queue.popleft(), lost if not facts else 0)
             size += facts_bytes([fact])
             facts.append(fact)
         self._queued -= len(facts)

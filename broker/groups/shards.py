@@ -76,7 +76,7 @@ class Shards:
         store: LogStore,
         turn: Turn,
         loop: asyncio.AbstractEventLoop,
-        late_ms: int,
+        append_timeout_ms: int,
         note_writer: NoteWriter,
         loaded: Callable[[], None],
         fresh_id: Callable[[], str] | None = None,
@@ -114,11 +114,11 @@ class Shards:
         self._changed_topics: set[str] = set()
         fresh_id = fresh_id or FreshIds()
         self.journals = [
-            GroupJournal(number, f"{CONSUMER_OFFSETS}-{number}", config, fresh_id, turn, late_ms, note_writer, self._reload)
+            GroupJournal(number, f"{CONSUMER_OFFSETS}-{number}", config, fresh_id, turn, append_timeout_ms, note_writer, self._reload)
             for number in range(partitions)
         ]
         for journal in self.journals:
-            turn.add_actor(journal)
+            turn.add_deadline_handler(journal)
 
     def journal_of(self, group_id: str) -> GroupJournal:
         """The journal of the partition that the group belongs to."""
@@ -233,7 +233,7 @@ class Shards:
 
     def _begin(self, journal: GroupJournal) -> None:
         self._acquiring[journal] = self._monotonic()
-        if journal.owned:
+        if journal.owns_log:
             self._opened.append((journal, None))
         else:
             failed = partial(self._acquired, journal, Unreadable("there is a defect in this version", False))
@@ -259,7 +259,7 @@ class Shards:
             self._refuse(journal, result.reason, result.damaged)
         else:
             if result is not None:
-                journal.own(result)
+                journal.use_log(result)
             self._steps = journal.replay()
 
     def _warn_of_misplaced(self, journal: GroupJournal) -> None:
@@ -355,7 +355,7 @@ class Shards:
             journal.topics_changed(changed)
 
     @property
-    def members(self) -> int:
+    def member_count(self) -> int:
         return sum(len(group.members) for journal in self.journals for group in journal.shard.groups.values())
 
     def stop(self) -> None:

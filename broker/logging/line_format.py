@@ -22,7 +22,7 @@ Details = MutableMapping[str, Any]
 Format = Callable[[str, str, str, Details, str, bool], str]
 
 
-class Render:
+class LineRenderer:
     """Renders an event as a line: time, level, event, fields, traceback."""
 
     def __init__(self, form: Format, colour: bool = False) -> None:

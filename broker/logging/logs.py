@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
-from broker.logging.line_format import LEVELS, Render, console_line, json_line
+from broker.logging.line_format import LEVELS, LineRenderer, console_line, json_line
 from broker.logging.repeated_lines import Repeats
 from broker.logging.sink import LineSink
 
@@ -26,13 +26,13 @@ class Log:
 
     def reset(self) -> None:
         self.level = LEVELS["info"]
-        self._render = Render(console_line)
+        self._render = LineRenderer(console_line)
         self._repeats: Repeats | None = None
         self._sink: LineSink | None = None
         self._common: Mapping[str, Any] = {}
 
     def connect(
-        self, sink: LineSink, level: str, render: Render, repeats: Repeats, common: Mapping[str, Any] | None = None
+        self, sink: LineSink, level: str, render: LineRenderer, repeats: Repeats, common: Mapping[str, Any] | None = None
     ) -> None:
         """Write lines to `sink`, each with the fields `common`."""
         self.level, self._render, self._repeats, self._sink, self._common = LEVELS[level], render, repeats, sink, common or {}
@@ -60,7 +60,7 @@ class Log:
         sink = self._sink
         if sink is None:
             sys.stdout.write(self._render(level, line).decode())
-        elif self._repeats is None or not self._repeats.repeated(level, line):
+        elif self._repeats is None or not self._repeats.count_if_repeated(level, line):
             sink.write(self._render(level, line))
 
 
@@ -108,13 +108,13 @@ def close() -> None:
     _sink = None
 
 
-def choose_renderer(form: str, fd: int, environ: Mapping[str, str]) -> Render:
+def choose_renderer(form: str, fd: int, environ: Mapping[str, str]) -> LineRenderer:
     terminal = os.isatty(fd)
     if form == "json" or (form == "auto" and not terminal):
-        return Render(json_line)
+        return LineRenderer(json_line)
     # https://no-color.org: any value of NO_COLOR except the empty one means no colour.
     colour = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-    return Render(console_line, colour)
+    return LineRenderer(console_line, colour)
 
 
 class Bridge(logging.Handler):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.logging.line_format import LEVELS, Details, Render
+from broker.logging.line_format import LEVELS, Details, LineRenderer
 
 SECONDS_MIN = 1.0
 SECONDS_MAX = 60.0
@@ -36,13 +36,13 @@ class CountedLine:
 
 
 class Repeats:
-    def __init__(self, render: Render, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, render: LineRenderer, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._render = render
         self._monotonic = monotonic
         self._counted: dict[Key, CountedLine] = {}
         self._lock = threading.Lock()  # lines come from several threads
 
-    def repeated(self, level: str, details: Details) -> bool:
+    def count_if_repeated(self, level: str, details: Details) -> bool:
         """Count the line if it was written before; returns whether it was."""
         if LEVELS[level] < LEVELS["warning"]:
             return False

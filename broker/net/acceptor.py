@@ -87,10 +87,10 @@ class Acceptor:
         self._sockets: list[tuple[socket.socket, Address]] = []
         self._tasks: set[asyncio.Task[object]] = set()
         self._accepting = False
-        self._paused = ""
+        self._pause_reason = ""
         self._pause_logged = False
         self._quiet_until = 0.0
-        self._full = f"{connections_max} connections are open (max.connections)"
+        self._limit_reason = f"{connections_max} connections are open (max.connections)"
         self._closed_idle = 0  # idle connections closed since the last log line about them
         self._closed_quiet_until = 0.0
         self._retry: asyncio.TimerHandle | None = None
@@ -171,14 +171,14 @@ class Acceptor:
         now = self._loop.time()
         if self._closed_idle and now >= self._closed_quiet_until:
             self._closed_quiet_until = now + LOG_INTERVAL_SECONDS
-            log.warning("idle connections were closed for new ones", count=self._closed_idle, reason=self._full)
+            log.warning("idle connections were closed for new ones", count=self._closed_idle, reason=self._limit_reason)
             self._closed_idle = 0
         if self._connections.making_room:
             self._stop_reading()
-            self._paused = self._full  # not logged: the pause is short
+            self._pause_reason = self._limit_reason  # not logged: the pause is short
             self._retry_later()
         else:
-            self._pause(self._full)
+            self._pause(self._limit_reason)
 
     def _pause(self, reason: str) -> None:
         self._stop_reading()
@@ -187,7 +187,7 @@ class Acceptor:
             self._quiet_until = now + LOG_INTERVAL_SECONDS
             self._pause_logged = True
             log.warning("accepting pauses", reason=reason)
-        self._paused = reason
+        self._pause_reason = reason
         self._retry_later()
 
     def _retry_later(self) -> None:
@@ -196,7 +196,7 @@ class Acceptor:
         self._retry = self._loop.call_later(RETRY_SECONDS, Contained(self._resume, self._retry_later))
 
     def _resume(self) -> None:
-        if self._accepting or not self._paused or not self._sockets:
+        if self._accepting or not self._pause_reason or not self._sockets:
             return
         self._retry_later()
         if not self._has_free_descriptor():

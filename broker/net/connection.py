@@ -126,19 +126,19 @@ class Connection:
         "_clock",
         "_dispatching",
         "_framer",
-        "_full",
         "_latest_fast_path",
         "_long_reply",
         "_out",
         "_out_bytes",
-        "_paused",
         "_previous_fast_path",
+        "_reading_paused",
         "_ready",
         "_stalled",
         "_transport",
         "_waiting",
         "_waiting_bytes",
         "_writer",
+        "_writing_paused",
         "busy",
         "closed",
         "context",
@@ -177,9 +177,9 @@ class Connection:
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._long_reply: LongReply | None = None  # being written piece by piece
-        self._full = False  # the transport's buffer is full: the peer does not read its replies
+        self._writing_paused = False  # the transport's buffer is full: the peer does not read its replies
         self._stalled = False  # no request is processed: the buffer is full, or a long reply is being written
-        self._paused = False  # the socket is not read
+        self._reading_paused = False  # the socket is not read
         self._dispatching = False
         self._transport: Transport | None = None
 
@@ -223,7 +223,7 @@ class Connection:
             self.close(str(error))
         except Exception as failure:
             report_defect("a connection failed inside the broker", failure, peer=self.peer)
-            self.broken()
+            self.handle_defect()
 
     def _process_chunk(self, data: bytes) -> None:
         """Split the bytes into frames; process them or let them wait."""
@@ -234,7 +234,7 @@ class Connection:
         pending = self._framer.pending
         partial = self.context.partial_requests
         if pending or self in partial.sizes:
-            partial.changed(self, pending)
+            partial.set_received_bytes(self, pending)
             if self.closed:
                 return
         if self.busy or self._stalled or self._waiting:
@@ -249,13 +249,13 @@ class Connection:
         return False
 
     def pause_writing(self) -> None:
-        self._full = self._stalled = True
+        self._writing_paused = self._stalled = True
         self._pace_reading()
         self._update_ready()
 
     def resume_writing(self) -> None:
         self.last_active = self.context.clock.tick()
-        self._full = False
+        self._writing_paused = False
         if self._long_reply is not None:
             self._pace_reading()
             self.context.long_replies.resume(self)
@@ -304,7 +304,7 @@ class Connection:
             return
         self._long_reply = reply
         self._transport.set_write_buffer_limits(0, 0)  # the next piece is built when the previous one is sent
-        if not self._full:
+        if not self._writing_paused:
             self._stalled = True
             self._ready = False
             self.context.long_replies.resume(self)
@@ -316,7 +316,7 @@ class Connection:
 
     @property
     def can_write_piece(self) -> bool:
-        return self._long_reply is not None and not self._full and not self.closed
+        return self._long_reply is not None and not self._writing_paused and not self.closed
 
     def write_piece(self, bytes_max: int) -> int:
         """Write the next piece of the long reply, after all earlier replies; returns the number of bytes."""
@@ -333,7 +333,7 @@ class Connection:
             return sent
         try:
             # If a plain socket accepted nothing, write only the smallest piece: the transport copies what the socket does not accept.
-            parts = reply.piece(bytes_max if socket < 0 else PIECE_BYTES_MIN)
+            parts = reply.read_piece(bytes_max if socket < 0 else PIECE_BYTES_MIN)
         except ReplyLost as lost:
             self.abort(str(lost))
             return 0
@@ -351,7 +351,7 @@ class Connection:
             return
         limit = self.context.unread_bytes_max
         self._transport.set_write_buffer_limits(limit, limit // 2)
-        if not self._full:
+        if not self._writing_paused:
             self._stalled = False
             self._pace_reading()
             self._update_ready()
@@ -361,7 +361,7 @@ class Connection:
         """Write the replies that were sent since the last read, then process waiting frames."""
         if self._out:
             self._write()
-        if not self._waiting and not self._paused:
+        if not self._waiting and not self._reading_paused:
             self._update_ready()
             return
         try:
@@ -380,7 +380,7 @@ class Connection:
         if self._out:
             self._write()
         self._schedule_waiting()
-        if self._paused:
+        if self._reading_paused:
             self._pace_reading()
         self._update_ready()
 
@@ -442,8 +442,8 @@ class Connection:
         self._ready = False
         self._waiting.clear()
         self._waiting_bytes = 0
-        if self._paused and self._transport is not None:
-            self._paused = False
+        if self._reading_paused and self._transport is not None:
+            self._reading_paused = False
             self._transport.resume_reading()
 
     def close_when_sent(self) -> None:
@@ -472,10 +472,10 @@ class Connection:
     def _drop_partial_request(self) -> None:
         """Drop the bytes of an incomplete request: nothing more is read."""
         if self in self.context.partial_requests.sizes:
-            self.context.partial_requests.changed(self, 0)
+            self.context.partial_requests.set_received_bytes(self, 0)
         self._framer.clear()
 
-    def broken(self) -> None:
+    def handle_defect(self) -> None:
         """Close after an exception in work for this connection: its state is no longer trusted, but its earlier replies are sound."""
         self._dispatching = False
         try:
@@ -538,7 +538,7 @@ class Connection:
             self._schedule_waiting()
 
     def _update_ready(self) -> None:
-        held_up = self._stalled or self._paused or self._waiting or self._out or self._framer.pending
+        held_up = self._stalled or self._reading_paused or self._waiting or self._out or self._framer.pending
         self._ready = not (held_up or self.closed or self.stopping)
 
     def _schedule_waiting(self) -> None:
@@ -557,12 +557,12 @@ class Connection:
     def _pace_reading(self) -> None:
         if self._transport is None or self.closed or self.stopping:
             return
-        hold = self._full or self._waiting_bytes > self.context.waiting_bytes_max
-        if hold and not self._paused:
-            self._paused = True
+        hold = self._writing_paused or self._waiting_bytes > self.context.waiting_bytes_max
+        if hold and not self._reading_paused:
+            self._reading_paused = True
             self._transport.pause_reading()
-        elif self._paused and not hold:
-            self._paused = False
+        elif self._reading_paused and not hold:
+            self._reading_paused = False
             self._transport.resume_reading()
 
     def _write(self) -> None:

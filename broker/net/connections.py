@@ -30,7 +30,7 @@ class Connections:
         self.by_peer: dict[str, int] = {}
         self.on_removed: Callable[[], None] = lambda: None  # called after a connection has ended
         self._idle_ms_max = idle_ms_max
-        self._idle = f"idle for more than {idle_ms_max} ms (connections.max.idle.ms)"
+        self._idle_reason = f"idle for more than {idle_ms_max} ms (connections.max.idle.ms)"
         self._sweep_ms = max(1, min(SWEEP_MS_MAX, idle_ms_max // SWEEPS_PER_LIMIT))
         self.wake_at = clock.now + self._sweep_ms if idle_ms_max >= 0 else NEVER
 
@@ -42,7 +42,7 @@ class Connections:
     def ended(self, connection: Connection, reason: str) -> None:
         if reason == MADE_ROOM:
             self.making_room -= 1
-        elif reason == self._idle:
+        elif reason == self._idle_reason:
             log.info("connection closed", peer=connection.peer, reason=reason)
         elif reason:
             log.warning("connection closed", peer=connection.peer, reason=reason)
@@ -78,7 +78,7 @@ class Connections:
         oldest = now - self._idle_ms_max
         # A client that waits for its reply (`busy`) is not idle; a client that does not read its reply is.
         for connection in [c for c in self.live if c.last_active < oldest and not c.busy]:
-            connection.abort(self._idle)
+            connection.abort(self._idle_reason)
 
 
 def _last_active(connection: Connection) -> int:

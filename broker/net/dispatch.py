@@ -102,23 +102,23 @@ class Call:
         return self._data[self._start + 8 :]
 
     @property
-    def framed(self) -> bytes:
+    def request_frame(self) -> bytes:
         """The request with its size, as a connection receives it."""
         data, start = self._data, self._start
         return data if start else _INT32(len(data)) + data
 
     def add_fast_path(self, fast_path: FastPath) -> bool:
         """Try `fast_path` first for later requests of this size, API and version; False: `FAST_PATH_BYTES_MAX` leaves no room for it."""
-        return self.connection.add_fast_path(self.framed[:KIND_BYTES], fast_path)
+        return self.connection.add_fast_path(self.request_frame[:KIND_BYTES], fast_path)
 
     def fast_path(self) -> FastPath | None:
         """The fast path that was tried for this request, or None."""
-        return self.connection.find_fast_path(self.framed[:KIND_BYTES])
+        return self.connection.find_fast_path(self.request_frame[:KIND_BYTES])
 
     def answer(self, reply: Response) -> None:
         """Send the reply that the handler did not return."""
         try:
-            frame = self.frame(reply)
+            frame = self.encode_frame(reply)
         except ProtocolError as error:  # the reply repeats text of the request that is too long for a reply
             self.connection.close(str(error))
         else:
@@ -128,7 +128,7 @@ class Call:
         """Continue with the connection's next request: this one gets no reply (Produce with acks=0)."""
         self.connection.send(b"")
 
-    def frame(self, reply: Response) -> bytes:
+    def encode_frame(self, reply: Response) -> bytes:
         route = self.route
         version = self.version
         trace = self.connection.context.trace
@@ -139,7 +139,7 @@ class Call:
             return _FLEXIBLE_REPLY(len(body) + 5, self.correlation_id, 0) + body
         return _REPLY(len(body) + 4, self.correlation_id) + body
 
-    def head(self, reply: Response, body_bytes: int) -> bytes:
+    def encode_head(self, reply: Response, body_bytes: int) -> bytes:
         """The size and header of a reply whose body the caller encodes."""
         trace = self.connection.context.trace
         if trace is not None:
@@ -170,7 +170,7 @@ class Dispatch:
         self.routes: dict[int, Route] = {}
         self._elements_max = elements_max
 
-    def serve(self, *routes: Route) -> None:
+    def add_routes(self, *routes: Route) -> None:
         for route in routes:
             self.routes[route.key] = route
 
@@ -218,7 +218,7 @@ class Dispatch:
             if not connection.busy:
                 return None  # the request was answered before the exception
             reply = route.error_response(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
-        return call.frame(reply) if reply is not None else None
+        return call.encode_frame(reply) if reply is not None else None
 
     def _decode_large(self, route: Route, data: bytes, at: int, version: int) -> Any:
         ELEMENTS.bound(self._elements_max)

@@ -26,7 +26,7 @@ class LongReply(Protocol):
     @property
     def ended(self) -> bool: ...
 
-    def piece(self, bytes_max: int) -> list[bytes]:
+    def read_piece(self, bytes_max: int) -> list[bytes]:
         """Return the next bytes, about `bytes_max` and at least one. Raises ReplyLost."""
         ...
 
@@ -76,7 +76,7 @@ class LongReplies:
         if writers:
             self._turn.call_at_turn_end(self)
 
-    def broken(self) -> None:
+    def handle_defect(self) -> None:
         """Continue in the next turn, after an exception in this one."""
         if self._writers:
             self._turn.call_at_turn_end(self)

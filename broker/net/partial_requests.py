@@ -32,7 +32,7 @@ class PartialRequests:
             "(connections.partial.requests.max.bytes), and this large one was inactive longest"
         )
 
-    def changed(self, connection: Receiving, size: int) -> None:
+    def set_received_bytes(self, connection: Receiving, size: int) -> None:
         """Set the received bytes of the connection's incomplete request; 0: none."""
         self.bytes += size - self.sizes.pop(connection, 0)
         if size:
@@ -48,7 +48,7 @@ class PartialRequests:
             for connection in sorted(large, key=_last_active):
                 if self.bytes <= target:
                     return
-                self.changed(connection, 0)
+                self.set_received_bytes(connection, 0)
                 connection.close(self._reason)
 
 

@@ -3,7 +3,7 @@
 Deadlines and durations follow `now`: a step of the wall clock does not move them, and time that the machine sleeps does not count.
 
 `wall` stamps commits, records and notes. A wall clock can be wrong for seconds, and data that is deleted by a wrong time is lost
-for good. So deletion by time (`deletion_ms`) is suspended after a step of more than a minute (smaller steps add up), and after a start
+for good. So deletion by time (`wall_for_deletion`) is suspended after a step of more than a minute (smaller steps add up), and after a start
 more than a minute away from the data directory's last use. It resumes when the wall clock has run as fast as the boot clock for
 `clock.settle.ms`.
 
@@ -146,14 +146,14 @@ class Clock:
         return not self._trusted_from
 
     @property
-    def steady_ms(self) -> int:
+    def steady_since_ms(self) -> int:
         """The wall time since which the clock has run steadily; NOT_YET while it is not trusted.
 
         A stored timestamp that is later than the current time was written before the returned time, by a wrong clock.
         """
         return NOT_YET if self._trusted_from else self.wall - (self.now - self._steady_since)
 
-    def deletion_ms(self) -> int:
+    def wall_for_deletion(self) -> int:
         """The current wall time, by which old data may be deleted; NOT_YET: delete nothing."""
         self.move_to(self.monotonic_ns())
         return NOT_YET if self._trusted_from else self.wall

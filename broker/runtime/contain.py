@@ -92,14 +92,14 @@ async def contained_task(work: Callable[..., Coroutine[Any, Any, object]], *argu
 
 
 def report_broken(owner: object, event: str, error: BaseException, **details: object) -> None:
-    """Report an exception of `owner`, and call its `broken` method: its state is no longer trusted."""
+    """Report an exception of `owner`, and call its `handle_defect` method: its state is no longer trusted."""
     report_defect(event, error, **details)
-    end = getattr(owner, "broken", None)
+    end = getattr(owner, "handle_defect", None)
     if end is not None:
         run_contained(end)
 
 
-def uncontained(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def handle_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """The event loop's exception handler, the last resort."""
     error = context.get("exception")
     if not isinstance(error, Exception) or isinstance(error, OSError):  # mostly socket errors, no defect

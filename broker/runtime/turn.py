@@ -1,7 +1,7 @@
 """The turn: one pass of the event loop, at whose end new records (facts) are appended to logs and replies are written.
 
 At the end of a turn, the journals (one for each log) append their new facts, in one batch and one write per log. Then connections write
-the replies that were sent outside their own reads, and process waiting requests. Objects with deadlines (actors) share one timer, which
+the replies that were sent outside their own reads, and process waiting requests. Deadline handlers share one timer, which
 is set to the earliest deadline.
 """
 
@@ -23,13 +23,13 @@ LATE_MS = 50
 STEPS_PAST_INPUT = 3
 # With so many logs to write, one more pass of input is read first: its facts join the same batches, which saves writes.
 BUSY_LOGS = 8
-# An actor that raised is not advanced for a while; the pause doubles until it is advanced without raising.
+# A deadline handler that raised is not advanced for a while; the pause doubles until it is advanced without raising.
 PAUSE_MS_MIN = 250
 PAUSE_MS_MAX = 15_000
-NO_PAUSE = (0, PAUSE_MS_MIN // 2)  # of an actor that has not raised: end of its pause, and the length that `_failed` doubles
+NO_PAUSE = (0, PAUSE_MS_MIN // 2)  # of a handler that has not raised: end of its pause, and the length that `_failed` doubles
 
 
-class Actor(Protocol):
+class DeadlineHandler(Protocol):
     """An object with deadlines. `wake_at` is at or before its next deadline; calling `advance` too early is harmless."""
 
     @property
@@ -60,8 +60,8 @@ class Turn:
         self._after_appends: dict[TurnEnd, None] = {}  # called after them
         self._scheduled = False
         self._extended = False  # this turn was already extended by a pass of input
-        self._actors: list[Actor] = []
-        self._pausing: dict[Actor, tuple[int, int]] = {}  # actors that raised: end and length of their pause
+        self._deadline_handlers: list[DeadlineHandler] = []
+        self._pausing: dict[DeadlineHandler, tuple[int, int]] = {}  # handlers that raised: end and length of their pause
         self._timer: asyncio.TimerHandle | None = None
         self.armed_at = NEVER  # the timer's time; NEVER: not set
 
@@ -101,13 +101,13 @@ class Turn:
             except Exception as error:
                 report_broken(target, "the end of a turn failed inside the broker", error, part=type(target).__name__)
 
-    def add_actor(self, actor: Actor) -> None:
-        """Call `actor.advance` from now on whenever its `wake_at` is due."""
-        self._actors.append(actor)
-        self.wake_by(actor.wake_at)
+    def add_deadline_handler(self, handler: DeadlineHandler) -> None:
+        """Call `handler.advance` from now on whenever its `wake_at` is due."""
+        self._deadline_handlers.append(handler)
+        self.wake_by(handler.wake_at)
 
     def wake_by(self, at: int) -> None:
-        """Set the timer to `at`, if that is earlier: an actor's `wake_at` has changed."""
+        """Set the timer to `at`, if that is earlier: a handler's `wake_at` has changed."""
         if at >= self.armed_at:
             return
         self._set_timer(max(0, at - self.clock.tick()) / 1000)
@@ -136,39 +136,39 @@ class Turn:
             self._restart_timer(error)
 
     def _restart_timer(self, error: Exception) -> None:
-        """Set the timer again after an exception outside any actor, for example of the clock."""
+        """Set the timer again after an exception outside any handler, for example of the clock."""
         report_defect("the timer of all deadlines failed inside the broker", error)
         self._set_timer(PAUSE_MS_MIN / 1000)
 
     def _advance(self) -> None:
         now = self.clock.tick()
         pausing = self._pausing
-        for actor in self._actors:
+        for handler in self._deadline_handlers:
             try:
-                if (pausing and now < self._pause_end(actor)) or actor.wake_at > now:
+                if (pausing and now < self._pause_end(handler)) or handler.wake_at > now:
                     continue
-                actor.advance(now)
+                handler.advance(now)
             except Exception as error:
-                self._failed(actor, error)
+                self._failed(handler, error)
             else:
                 if pausing:
-                    pausing.pop(actor, None)
+                    pausing.pop(handler, None)
         self._rearm()
 
-    def _failed(self, actor: Actor, error: Exception) -> None:
-        _, pause = self._pausing.get(actor, NO_PAUSE)
+    def _failed(self, handler: DeadlineHandler, error: Exception) -> None:
+        _, pause = self._pausing.get(handler, NO_PAUSE)
         pause = min(2 * pause, PAUSE_MS_MAX)
-        self._pausing[actor] = self.clock.now + pause, pause
-        report_broken(actor, "a deadline failed inside the broker", error, log=getattr(actor, "name", type(actor).__name__))
+        self._pausing[handler] = self.clock.now + pause, pause
+        report_broken(handler, "a deadline failed inside the broker", error, log=getattr(handler, "name", type(handler).__name__))
 
-    def _pause_end(self, actor: Actor) -> int:
-        return self._pausing.get(actor, NO_PAUSE)[0]
+    def _pause_end(self, handler: DeadlineHandler) -> int:
+        return self._pausing.get(handler, NO_PAUSE)[0]
 
-    def _wake_at(self, actor: Actor) -> int:
-        """The actor's `wake_at`, not before the end of its pause."""
-        pause_end = self._pause_end(actor)
+    def _wake_at(self, handler: DeadlineHandler) -> int:
+        """The handler's `wake_at`, not before the end of its pause."""
+        pause_end = self._pause_end(handler)
         try:
-            return max(actor.wake_at, pause_end)
+            return max(handler.wake_at, pause_end)
         except Exception:
             return max(pause_end, self.clock.now + PAUSE_MS_MIN)
 
@@ -179,10 +179,10 @@ class Turn:
     def _earliest(self) -> int:
         if not self._pausing:
             try:
-                return min((actor.wake_at for actor in self._actors), default=NEVER)
+                return min((handler.wake_at for handler in self._deadline_handlers), default=NEVER)
             except Exception:
                 pass  # `_advance` will report it
-        return min([self._wake_at(actor) for actor in self._actors], default=NEVER)
+        return min([self._wake_at(handler) for handler in self._deadline_handlers], default=NEVER)
 
     def close(self) -> None:
         if self._timer is not None:

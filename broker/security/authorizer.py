@@ -27,7 +27,7 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
-class Resource(IntEnum):
+class ResourceType(IntEnum):
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
@@ -69,42 +69,42 @@ class AuthorizableRequest(Protocol):
 
 
 class Authorizer:
-    """`open`: every request is allowed, so that `allows` need not be called.
+    """`allows_all`: every request is allowed, so that `allows` need not be called.
 
-    A class and not a Protocol: compiled code reads the attributes of a class without a lookup, and every request reads `open`.
+    A class and not a Protocol: compiled code reads the attributes of a class without a lookup, and every request reads `allows_all`.
     """
 
-    __slots__ = ("allows", "open")
+    __slots__ = ("allows", "allows_all")
 
-    def __init__(self, allows: Callable[[AuthorizableRequest, Operation, Resource, str], bool] | None = None) -> None:
+    def __init__(self, allows: Callable[[AuthorizableRequest, Operation, ResourceType, str], bool] | None = None) -> None:
         """`allows`: whether the caller may run the operation on the resource of this name; None: everything is allowed."""
-        self.open = allows is None
+        self.allows_all = allows is None
         self.allows = allows or _allow_all
 
 
-def _allow_all(call: AuthorizableRequest, operation: Operation, resource: Resource, name: str) -> bool:
+def _allow_all(call: AuthorizableRequest, operation: Operation, resource: ResourceType, name: str) -> bool:
     return True
 
 
-def may(authorizer: Authorizer, call: AuthorizableRequest, operation: Operation, resource: Resource, name: str) -> bool:
-    return authorizer.open or authorizer.allows(call, operation, resource, name)
+def is_allowed(authorizer: Authorizer, call: AuthorizableRequest, operation: Operation, resource: ResourceType, name: str) -> bool:
+    return authorizer.allows_all or authorizer.allows(call, operation, resource, name)
 
 
 def group_allowed(authorizer: Authorizer, call: AuthorizableRequest, operation: Operation, group_id: str) -> bool:
-    return authorizer.open or authorizer.allows(call, operation, Resource.GROUP, group_id)
+    return authorizer.allows_all or authorizer.allows(call, operation, ResourceType.GROUP, group_id)
 
 
 def topic_allowed(authorizer: Authorizer, call: AuthorizableRequest, operation: Operation, name: str) -> bool:
-    return authorizer.open or authorizer.allows(call, operation, Resource.TOPIC, name)
+    return authorizer.allows_all or authorizer.allows(call, operation, ResourceType.TOPIC, name)
 
 
 def cluster_allowed(authorizer: Authorizer, call: AuthorizableRequest, operation: Operation) -> bool:
-    return authorizer.open or authorizer.allows(call, operation, Resource.CLUSTER, CLUSTER_NAME)
+    return authorizer.allows_all or authorizer.allows(call, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def group_operations(authorizer: Authorizer, call: AuthorizableRequest, group_id: str) -> int:
     """The caller's allowed operations on the group, as a bit field."""
-    return sum(1 << operation for operation in GROUP_OPERATIONS if authorizer.allows(call, operation, Resource.GROUP, group_id))
+    return sum(1 << operation for operation in GROUP_OPERATIONS if authorizer.allows(call, operation, ResourceType.GROUP, group_id))
 
 
 _ALL_TOPIC_OPERATIONS: Final = sum(1 << operation for operation in TOPIC_OPERATIONS)
@@ -112,13 +112,13 @@ _ALL_TOPIC_OPERATIONS: Final = sum(1 << operation for operation in TOPIC_OPERATI
 
 def topic_operations(authorizer: Authorizer, call: AuthorizableRequest, name: str) -> int:
     """The caller's allowed operations on the topic, as a bit field."""
-    if authorizer.open:
+    if authorizer.allows_all:
         return _ALL_TOPIC_OPERATIONS
-    return sum(1 << operation for operation in TOPIC_OPERATIONS if authorizer.allows(call, operation, Resource.TOPIC, name))
+    return sum(1 << operation for operation in TOPIC_OPERATIONS if authorizer.allows(call, operation, ResourceType.TOPIC, name))
 
 
 def cluster_operations(authorizer: Authorizer, call: AuthorizableRequest) -> int:
     """The caller's allowed operations on the cluster, as a bit field; 0 without permission to describe it."""
-    if not authorizer.allows(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+    if not authorizer.allows(call, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
-    return sum(1 << operation for operation in CLUSTER_OPERATIONS if authorizer.allows(call, operation, Resource.CLUSTER, CLUSTER_NAME))
+    return sum(1 << operation for operation in CLUSTER_OPERATIONS if authorizer.allows(call, operation, ResourceType.CLUSTER, CLUSTER_NAME))

@@ -201,7 +201,7 @@ def parse_or_default(collected: CollectedSettings, setting: Setting) -> Any:
     try:
         return parse_value(setting, given.value)
     except ValueError as error:
-        collected.problem(given, str(error))
+        collected.add_problem(given, str(error))
         return setting.default
 
 
@@ -270,12 +270,12 @@ def parse_list(value: object) -> tuple[str, ...]:
 def combine_listeners(collected: CollectedSettings, values: Mapping[str, Any]) -> tuple[Listener, ...]:
     """Combine listeners, advertised.listeners, the protocol map and Kafka's controller listeners."""
     protocols, problems = listener_settings.parse_protocols(values["listener.security.protocol.map"])
-    bare_names = ["PLAINTEXT"] if collected.origin("listeners").flag else []
+    bare_names = ["PLAINTEXT"] if collected.given_or_default("listeners").flag else []
     listen, wrong = listener_settings.parse_endpoints("listeners", values["listeners"], bare_names)
     listen, controllers = without_controllers(collected, listen, values["controller.listener.names"])
     problems += wrong
     names = [endpoint.name for endpoint in listen] or ["PLAINTEXT"]
-    bare_names = names if collected.origin("advertised.listeners").flag else []
+    bare_names = names if collected.given_or_default("advertised.listeners").flag else []
     advertised, wrong_advertised = listener_settings.parse_endpoints("advertised.listeners", values["advertised.listeners"], bare_names)
     advertised = [endpoint for endpoint in advertised if endpoint.name not in controllers]
     problems += wrong_advertised
@@ -289,7 +289,7 @@ def combine_listeners(collected: CollectedSettings, values: Mapping[str, Any]) -
         listeners, unresolved = listener_settings.resolve_listeners(listen, advertised, advertise_hint(collected))
         problems += unresolved
     for setting, reason in problems:
-        collected.problem(collected.origin(setting), reason)
+        collected.add_problem(collected.given_or_default(setting), reason)
     return listeners
 
 
@@ -306,7 +306,7 @@ def without_controllers(
 
 def advertise_hint(collected: CollectedSettings) -> str:
     """How to set advertised.listeners in the source that set `listeners`; {} is replaced by the value."""
-    match collected.origin("listeners").source.partition(" ")[0]:
+    match collected.given_or_default("listeners").source.partition(" ")[0]:
         case "environment":
             return "TENURE_ADVERTISED_LISTENERS={}"
         case "file":
@@ -322,9 +322,9 @@ def parse_overrides(collected: CollectedSettings, entries: Sequence[str]) -> tup
         normal = normal_address(address.removeprefix("[").removesuffix("]"))
         if normal is None or not (count.isascii() and count.isdecimal() and int(count) <= 2**31 - 1):
             reason = f"{entry!r} is not ADDRESS:COUNT with an IP address and a count of 0 to {2**31 - 1}"
-            collected.problem(collected.origin("max.connections.per.ip.overrides"), reason)
+            collected.add_problem(collected.given_or_default("max.connections.per.ip.overrides"), reason)
         elif normal in overrides:
-            collected.problem(collected.origin("max.connections.per.ip.overrides"), f"{normal} is named twice")
+            collected.add_problem(collected.given_or_default("max.connections.per.ip.overrides"), f"{normal} is named twice")
         else:
             overrides[normal] = int(count)
     return tuple(overrides.items())
@@ -333,11 +333,11 @@ def parse_overrides(collected: CollectedSettings, entries: Sequence[str]) -> tup
 def only_directory(collected: CollectedSettings, directories: Sequence[str]) -> str:
     if len(directories) == 1:
         return directories[0]
-    origin = collected.origin("log.dirs")
+    origin = collected.given_or_default("log.dirs")
     if len(directories) > 1:
-        collected.problem(origin, "one directory only: the broker does not spread data over several directories")
+        collected.add_problem(origin, "one directory only: the broker does not spread data over several directories")
     elif "log.dirs" not in collected.faulty:
-        collected.problem(origin, "must name a directory")
+        collected.add_problem(origin, "must name a directory")
     return ""
 
 
@@ -346,7 +346,7 @@ def apply_coarser_units(collected: CollectedSettings, values: dict[str, Any]) ->
     for names in (RETENTION, ROLL, ROLL_JITTER):
         name = next((name for name in names if name in collected.given), names[0])
         if name.startswith("log.retention") and values[name] == 0:
-            collected.problem(collected.origin(name), "0 would keep no record: it must be -1 (no limit) or more than 0")
+            collected.add_problem(collected.given_or_default(name), "0 would keep no record: it must be -1 (no limit) or more than 0")
         values[names[0]] = max(values[name] * MS_PER_UNIT[name.rpartition(".")[2]], -1)
 
 
@@ -354,31 +354,31 @@ def cross_check(collected: CollectedSettings, values: Mapping[str, Any]) -> None
     """Report settings that contradict each other, and a malformed cluster.id."""
     low, high = values["group.min.session.timeout.ms"], values["group.max.session.timeout.ms"]
     if low > high:
-        least, most = collected.origin("group.min.session.timeout.ms"), collected.origin("group.max.session.timeout.ms")
-        collected.problem(least, f"must not be above group.max.session.timeout.ms, which is {high} ({most.source})")
+        least, most = collected.given_or_default("group.min.session.timeout.ms"), collected.given_or_default("group.max.session.timeout.ms")
+        collected.add_problem(least, f"must not be above group.max.session.timeout.ms, which is {high} ({most.source})")
     least, most = values["log.cleaner.min.compaction.lag.ms"], values["log.cleaner.max.compaction.lag.ms"]
     if least > most:
-        origin = collected.origin("log.cleaner.min.compaction.lag.ms")
-        collected.problem(origin, f"must not be above log.cleaner.max.compaction.lag.ms, which is {most}")
+        origin = collected.given_or_default("log.cleaner.min.compaction.lag.ms")
+        collected.add_problem(origin, f"must not be above log.cleaner.max.compaction.lag.ms, which is {most}")
     if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
         reason = "0 closes every connection: it needs max.connections.per.ip.overrides for the addresses that may connect"
-        collected.problem(collected.origin("max.connections.per.ip"), reason)
+        collected.add_problem(collected.given_or_default("max.connections.per.ip"), reason)
     for name in POLICIES:
         try:
             resolve({name.removeprefix(POLICY_PREFIX): values[name]})
         except ValueError as error:
-            collected.problem(collected.origin(name), str(error).partition(": ")[2])
+            collected.add_problem(collected.given_or_default(name), str(error).partition(": ")[2])
     if values["store"]:
         check_store(collected, values)
     elif "cluster.name" in collected.given and "store" not in collected.faulty:
-        origin = collected.origin("cluster.name")
+        origin = collected.given_or_default("cluster.name")
         if origin.flag:
             collected.problem(origin, "only nodes over JetStream have a cluster name: give --store too, or leave it out")
         else:
             collected.notices.append(f"{origin} has no effect without store")
     cluster_id = values["cluster.id"]
     if len(cluster_id) > 64 or not (cluster_id.isascii() and cluster_id.isprintable()) or " " in cluster_id:
-        collected.problem(collected.origin("cluster.id"), "must be at most 64 printable ASCII characters without spaces")
+        collected.add_problem(collected.given_or_default("cluster.id"), "must be at most 64 printable ASCII characters without spaces")
 
 
 def check_store(collected: CollectedSettings, values: Mapping[str, Any]) -> None:
@@ -388,11 +388,11 @@ def check_store(collected: CollectedSettings, values: Mapping[str, Any]) -> None
     try:
         parse_servers(values["store"])
     except ValueError as error:
-        collected.problem(collected.origin("store"), str(error))
+        collected.add_problem(collected.given_or_default("store"), str(error))
     if not CLUSTER_NAME.fullmatch(values["cluster.name"]):
-        collected.problem(collected.origin("cluster.name"), "must be 1 to 64 letters, digits, - and _")
+        collected.add_problem(collected.given_or_default("cluster.name"), "must be 1 to 64 letters, digits, - and _")
     if "node.id" not in collected.given:
-        collected.problem(collected.origin("store"), "needs a node.id (--node-id N) that no other node has")
+        collected.add_problem(collected.given_or_default("store"), "needs a node.id (--node-id N) that no other node has")
     if "log.dirs" in collected.given:  # no error, since the container image sets it
         given = collected.given["log.dirs"]
         collected.notices.append(f"log.dirs={as_text(given.value)} ({given.source}) has no effect here")

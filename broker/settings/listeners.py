@@ -126,11 +126,11 @@ def resolve_listeners(
         _, advertised_host, advertised_port = advertised.get(name, Endpoint(name, host, port))
         listeners.append(Listener(name, host, port, advertised_host, advertised_port or port))
     if missing := [listener for listener in listeners if is_wildcard(listener.host) and listener.name not in advertised]:
-        problems.append(Problem("listeners", unadvertised(listeners, missing, advertise_hint)))
+        problems.append(Problem("listeners", unadvertised_error(listeners, missing, advertise_hint)))
     return tuple(listeners), problems
 
 
-def unadvertised(listeners: Sequence[Listener], missing: Sequence[Listener], advertise_hint: str) -> str:
+def unadvertised_error(listeners: Sequence[Listener], missing: Sequence[Listener], advertise_hint: str) -> str:
     """The error for a wildcard without advertised address, with the line to add."""
     if len(listeners) == 1 and advertise_hint.startswith("--"):
         line = f"HOST:{listeners[0].port}"

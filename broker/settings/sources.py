@@ -73,11 +73,11 @@ class CollectedSettings:
     notices: list[str] = field(default_factory=list)
     faulty: set[str] = field(default_factory=set)
 
-    def problem(self, given: Given, reason: str) -> None:
+    def add_problem(self, given: Given, reason: str) -> None:
         self.problems.append(f"{given}: {reason}")
         self.faulty.add(ALIASES.get(given.name, given.name))
 
-    def origin(self, name: str) -> Given:
+    def given_or_default(self, name: str) -> Given:
         """The value with its source; the default for a setting that was not given."""
         return self.given.get(name) or Given(name, SUPPORTED[name].default, "default")
 
@@ -103,7 +103,7 @@ def collect(
     )
     effective: dict[str, Given] = {}
     for layer in layers:
-        for name, given in unique(collected, layer).items():
+        for name, given in check_layer(collected, layer).items():
             effective.setdefault(name, given)
     for name, given in effective.items():
         classify(collected, name, given)
@@ -202,7 +202,7 @@ def from_profile(collected: CollectedSettings, origin: str, profile: str) -> lis
     return [Given(name, value, f"profile {profile}") for name, value in PROFILES[profile].items()]
 
 
-def unique(collected: CollectedSettings, layer: Sequence[Given]) -> dict[str, Given]:
+def check_layer(collected: CollectedSettings, layer: Sequence[Given]) -> dict[str, Given]:
     """One value per setting in a layer; unknown names are reported even if another layer overrides them."""
     chosen: dict[str, Given] = {}
     for given in layer:
@@ -243,9 +243,9 @@ def classify(collected: CollectedSettings, name: str, given: Given) -> None:
     if name in SUPPORTED:
         collected.given[name] = given
     elif reason := refusal(name):
-        collected.problem(given, reason)
+        collected.add_problem(given, reason)
     elif name in GUARDS and not GUARDS[name].harmless(as_text(given.value)):
-        collected.problem(given, GUARDS[name].reason)
+        collected.add_problem(given, GUARDS[name].reason)
     else:
         collected.without_effect[name] = given
         collected.notices.append(f"{given} has no effect here")

@@ -14,7 +14,7 @@ INTERVAL_SECONDS = 15.0  # well below the clock's STEP_MS, a minute: so a restar
 
 
 class LastUse:
-    """Stores the time periodically. `now`: wall time, below 0 while it is not trusted (`Clock.deletion_ms`)."""
+    """Stores the time periodically. `now`: wall time, below 0 while it is not trusted (`Clock.wall_for_deletion`)."""
 
     def __init__(self, store: LocalStore, loop: asyncio.AbstractEventLoop, now: Callable[[], int]) -> None:
         self._store = store

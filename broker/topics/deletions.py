@@ -98,7 +98,7 @@ class Deletions:
         topics = [self._topics.delete(name, now) for name in names]
         for topic in topics:
             self._partitions.deleted(topic)
-        self._registry.reply(Deletion(self, topics, {topic.name: now for topic in topics}, done))
+        self._registry.hold_reply(Deletion(self, topics, {topic.name: now for topic in topics}, done))
 
     def resume(self, deleted: Iterable[DeletedTopic]) -> None:
         """After a start, remove the offsets of topics that were deleted before, in each partition when it is loaded."""
@@ -122,7 +122,7 @@ class Deletions:
             return
         topics = [topic for topic in deletion.topics if topic.id in self._topics.deleted]
         if topics:
-            self._registry.reply(Deletion(self, topics, deletion.deleted_ms, no_waiter))
+            self._registry.hold_reply(Deletion(self, topics, deletion.deleted_ms, no_waiter))
 
     def begin(self, deletion: Deletion) -> None:
         """Remove the offsets committed for the deleted topics, in all partitions of __consumer_offsets: the deletion is durable now."""
@@ -164,7 +164,7 @@ class Deletions:
             report_defect("offsets of deleted topics could not be removed", error, log=journal.name)
             deletion.defective.add(journal)
             return
-        journal.reply(RemovedOffsets(self, deletion, journal))
+        journal.hold_reply(RemovedOffsets(self, deletion, journal))
 
     def _commit_time_limits(self, deletion: Deletion) -> dict[str, int]:
         """The commit time, by topic, up to which offsets are removed: no limit unless a topic of that name was created since.
@@ -182,7 +182,7 @@ class Deletions:
 
         def hold_again() -> None:
             if not held.journal.refusal:
-                held.journal.reply(held)
+                held.journal.hold_reply(held)
 
         self._loop.call_soon(Contained(hold_again))
 

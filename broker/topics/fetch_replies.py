@@ -238,7 +238,7 @@ class LongFetch:
     def ended(self) -> bool:
         return self._next_part == len(self._parts)
 
-    def piece(self, bytes_max: int) -> list[bytes]:
+    def read_piece(self, bytes_max: int) -> list[bytes]:
         pieces: list[bytes] = []
         small: list[bytes] = []
         remaining_bytes = bytes_max

@@ -162,7 +162,7 @@ class Partitions:
                 del self._blocked[partition.id]
             self._unreleased_names[partition.id] = self._unreleased_names.get(partition.id, 0) + 1
             partition.refuse(GONE, "its topic was deleted")
-        self._registry.reply(_AwaitedDeletion(self, topic_partitions))
+        self._registry.hold_reply(_AwaitedDeletion(self, topic_partitions))
 
     def deletion_decided(self, topic_partitions: _TopicPartitions) -> None:
         """Remove the folders of a durable deletion; restore the partitions after a failed one."""
@@ -178,7 +178,7 @@ class Partitions:
     def check_deletion(self, topic_partitions: _TopicPartitions) -> None:
         """Wait for the registry again: after a failed append, its replay decides whether the topic is deleted."""
         if not self._stopped:
-            self._loop.call_soon(Contained(self._registry.reply), _AwaitedDeletion(self, topic_partitions))
+            self._loop.call_soon(Contained(self._registry.hold_reply), _AwaitedDeletion(self, topic_partitions))
 
     def _restore(self, topic_partitions: _TopicPartitions) -> None:
         """Restore the partitions: the registry could not store the deletion."""

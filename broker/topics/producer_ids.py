@@ -31,7 +31,7 @@ class RegistryIds:
 
     def reserve(self, done: Reserved) -> None:
         if self._registry.writable:
-            self._registry.reply(_Block(self._topics.reserve_producer_ids(), done))
+            self._registry.hold_reply(_Block(self._topics.reserve_producer_ids(), done))
         else:
             done(None)
 

@@ -81,7 +81,7 @@ class Retention:
         now: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now`: the wall time for deletion by age, below 0 while that is suspended (`Clock.deletion_ms`)."""
+        """`now`: the wall time for deletion by age, below 0 while that is suspended (`Clock.wall_for_deletion`)."""
         self._store = store
         self._loop = loop
         self._now = now

@@ -72,7 +72,7 @@ class Waiting:
         if in_heap:
             self._fetches.ended()
 
-    def broken(self, error: Exception, in_heap: bool = True) -> None:
+    def handle_defect(self, error: Exception, in_heap: bool = True) -> None:
         """Close the connection of a fetch that raised."""
         self.end(in_heap)
         report_broken(self._connection, "a fetch failed inside the broker while it waited", error)
@@ -130,9 +130,9 @@ class Fetches:
                 else:
                     waiting.grown_partitions.clear()
             except Exception as error:
-                waiting.broken(error)
+                waiting.handle_defect(error)
 
-    def broken(self) -> None:
+    def handle_defect(self) -> None:
         """Check the marked fetches in the next turn, after an exception in this one."""
         if self._marked:
             self._turn.call_first_at_turn_end(self)
@@ -153,4 +153,4 @@ class Fetches:
                 waiting.end(in_heap=False)
                 waiting.fetch.complete()
             except Exception as error:
-                waiting.broken(error, in_heap=False)
+                waiting.handle_defect(error, in_heap=False)

@@ -64,7 +64,7 @@ class Stage:
         self._newcomer = ""
         self.skew_ms = 0
         self.connection: Closable | None = None  # the connection of the next JoinGroups
-        self.steady_ms = self.began  # the argument of Shard.advance: the time since which the clock has run steadily
+        self.steady_since_ms = self.began  # the argument of Shard.advance: the time since which the clock has run steadily
         self._holds = False
         self._gathers = False
         self.configure()
@@ -230,13 +230,13 @@ class Stage:
 
     def _replied(self, during: str, actor: str, sent: A) -> A:
         """Give the reply to the hold, as a handler does: it leaves after all earlier replies."""
-        self._serving.hold.reply(sent)
+        self._serving.hold.hold_reply(sent)
         self._end_step(during, actor, sent)
         return sent
 
     # Records and notes.
 
-    def _take_notes(self, notes: list[Note], stamp: int) -> None:
+    def _take_notes(self, notes: list[Note], fact_number: int) -> None:
         self.notes.extend(notes)
         for note in notes:
             if isinstance(note.body, StateChange):
@@ -304,7 +304,7 @@ class Stage:
 
     def _advance(self) -> None:
         shard = self._serving
-        shard.advance(self.now, self.wall, self.steady_ms)
+        shard.advance(self.now, self.wall, self.steady_since_ms)
         assert shard.wake_at > self.now, "it is not at rest"
         self._end_step("time")
 

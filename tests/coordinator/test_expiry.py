@@ -368,25 +368,25 @@ def test_a_sweep_over_many_groups_runs_in_parts_and_visits_each_group_once(play:
 
 def test_nothing_expires_while_the_wall_clock_is_unsteady(play: Play) -> None:
     play.commit(None, {("t0", 0): 5})
-    play.steady_ms = -1
+    play.steady_since_ms = -1
     play.skew_ms = 8 * DAY
     age(play, 2 * RETENTION)
     play.fetch().expect(5)
     play.skew_ms = 0
-    play.steady_ms = play.now
+    play.steady_since_ms = play.now
     age(play, SWEEP)
     play.no_group()
 
 
 def test_a_briefly_wrong_clock_expires_no_offset(play: Play) -> None:
     play.commit(None, {("t0", 0): 5})
-    play.steady_ms = -1
+    play.steady_since_ms = -1
     for skew_ms in (8 * DAY, -8 * DAY):
         play.skew_ms = skew_ms
         play.after(2 * SWEEP)
     play.skew_ms = 0
     play.after(SWEEP)
-    play.steady_ms = play.now
+    play.steady_since_ms = play.now
     play.after(SWEEP)
     play.fetch().expect(5)
     age(play, RETENTION)
@@ -400,7 +400,7 @@ def test_an_offset_from_the_future_ages_from_the_correction_of_the_clock(play: P
     play.skew_ms = 8 * DAY
     play.commit(None, {("t0", 0): 5}, retention=retention, version=2 if retention > 0 else 9)
     play.skew_ms = 0
-    play.steady_ms = play.now
+    play.steady_since_ms = play.now
     sweep_until(play, play.now + RETENTION)
     assert play.fetch_all()
     play.after(2 * SWEEP)
@@ -414,7 +414,7 @@ def test_a_group_emptied_in_the_future_ages_from_the_correction_of_the_clock(pla
     play.skew_ms = 8 * DAY
     play.leave("a").expect(ErrorCode.NONE)
     play.skew_ms = 0
-    play.steady_ms = play.now
+    play.steady_since_ms = play.now
     sweep_until(play, play.now + RETENTION)
     play.fetch().expect(5)
     play.after(2 * SWEEP)
@@ -426,7 +426,7 @@ def test_an_offset_from_the_future_ages_after_a_restart_too(play: Play) -> None:
     play.commit(None, {("t0", 0): 5})
     play.skew_ms = 0
     play.failover()
-    play.steady_ms = play.now
+    play.steady_since_ms = play.now
     age(play, RETENTION - 2 * SWEEP)
     play.fetch().expect(5)
     age(play, SWEEP)
@@ -476,7 +476,7 @@ def test_a_deleted_group_leaves_the_wheel_at_once(play: Play) -> None:
 @pytest.mark.parametrize(("ahead_ms", "expires"), [(120_000, False), (120_001, True)])
 def test_a_commit_up_to_two_minutes_ahead_keeps_its_timestamp(play: Play, ahead_ms: int, expires: bool) -> None:
     """A timestamp further ahead counts as written under a wrong clock, before the clock ran steadily: here that is longer ago than the retention."""
-    play.steady_ms = play.now - 2 * RETENTION
+    play.steady_since_ms = play.now - 2 * RETENTION
     sweep_at = play.now + SWEEP
     play.load((offset_key(offset_key_prefix("h", "t0"), 0), offset_value(5, -1, b"", sweep_at + ahead_ms)))
     play.after(SWEEP)

@@ -66,7 +66,7 @@ class Register:
 
     def read(self) -> Reply:
         reply = Reply(self.sent, self.value)
-        self.hold.reply(reply)
+        self.hold.hold_reply(reply)
         return reply
 
 
@@ -169,7 +169,7 @@ def test_an_exception_in_a_reply_propagates_unless_a_handler_is_given(register: 
     hold = register.hold
     for end in (partial(hold.confirm, 1), partial(hold.fail_until, 2, 7), partial(hold.fail, 56)):
         register.hold.emit([(b"register", b"1")])
-        register.hold.reply(Broken([]))
+        register.hold.hold_reply(Broken([]))
         with pytest.raises(ZeroDivisionError):
             end()
 
@@ -207,7 +207,7 @@ def test_notes_of_a_late_append_wait_until_it_has_ended(register: Register, succ
     written: list[int] = []
 
     def hold_notes(step: int) -> None:
-        hold.reply(HeldNotes(lambda notes, stamp: written.append(stamp), [], step))
+        hold.hold_reply(HeldNotes(lambda notes, fact_number: written.append(fact_number), [], step))
 
     late = register.write(b"1")
     hold_notes(1)
@@ -239,8 +239,8 @@ def test_a_reply_given_while_replies_are_released_comes_after_them(register: Reg
     later_reads: list[Reply] = []
     register.hold.emit([(b"register", b"1")])
     first, second = ReadsWhenReleased(register.sent), Reply(register.sent)
-    register.hold.reply(first)
-    register.hold.reply(second)
+    register.hold.hold_reply(first)
+    register.hold.hold_reply(second)
     taken(register.hold)
     register.hold.confirm(1)
     assert register.sent == [first, second, *later_reads]
@@ -302,7 +302,7 @@ def test_a_reply_over_several_shards_is_sent_with_its_last_part_and_only_failed_
     reply = Whole(3)
     parts = ReplyParts(reply, 3)
     for number, shard in enumerate(shards):
-        shard.hold.reply(parts.part(number))
+        shard.hold.hold_reply(parts.part(number))
     assert reply.completed == 0
     taken(shards[2].hold)
     shards[2].hold.confirm(1)

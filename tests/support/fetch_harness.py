@@ -170,7 +170,7 @@ class FetchHarness:
         self.topics = Topics(self._new_id)
         self.finder = FakePartitions(self.topics, self.disk, segment_bytes)
         self.fetches = Fetches(self.turn, self.clock)
-        self.turn.add_actor(self.fetches)
+        self.turn.add_deadline_handler(self.fetches)
         self.address = Address("PLAINTEXT", "127.0.0.1", 9092)
         self.node = Node(1, "cluster")
         parts: Any = SimpleNamespace(
@@ -186,7 +186,7 @@ class FetchHarness:
             long_requests=LongRequests(self.turn),
         )
         dispatch = Dispatch(200_000)
-        dispatch.serve(*[module.route(parts) for module in (fetch_api, list_offsets, offset_for_leader_epoch)])
+        dispatch.add_routes(*[module.route(parts) for module in (fetch_api, list_offsets, offset_for_leader_epoch)])
         self.context = ConnectionContext(self.clock, self.turn, dispatch, lambda connection, reason: None, 1 << 27, 1 << 20, 1 << 20)
         self.client = FetchClient(self)
         self.ask = self.client.ask

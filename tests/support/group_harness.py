@@ -99,7 +99,7 @@ class GroupHarness(GroupWorld):
             registry=self.registry,
             transactions=Transactions(),
         )
-        self.dispatch.serve(*[module.route(parts) for module in (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS)])
+        self.dispatch.add_routes(*[module.route(parts) for module in (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS)])
         self.context = ConnectionContext(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 1 << 20, 1 << 20, 1 << 20)
 
     def log_of(self, group_id: str) -> ScriptedLog:

@@ -167,7 +167,7 @@ class GroupWorld:
 
     def fail_step(self) -> None:
         """Report that a step of the first partition raised an exception."""
-        self.journal.broken()
+        self.journal.handle_defect()
         self.loop.run()
 
     def _monotonic(self) -> float:
@@ -192,7 +192,7 @@ class GroupWorld:
         journal = self.shards.journal_of(group)
         request = JoinRequest(group, member_id, instance, "consumer", (("range", metadata),), SESSION_MS, rebalance_ms, "client", "/here")
         journal.shard.join(request, waiter, self.clock.tick(), self.clock.wall)
-        journal.stepped()
+        journal.schedule_after_step()
         self.loop.run()
         return waiter
 
@@ -200,7 +200,7 @@ class GroupWorld:
         waiter = Waiter()
         journal = self.shards.journal_of(group)
         journal.shard.sync(SyncRequest(group, generation, member_id, None, assignments), waiter, self.clock.tick(), self.clock.wall)
-        journal.stepped()
+        journal.schedule_after_step()
         self.loop.run()
         return waiter
 
@@ -210,8 +210,8 @@ class GroupWorld:
         journal = self.shards.journal_of(group)
         partition = OffsetCommitRequestPartition(0, offset, -1, "")
         waiter.reply = SyncReply(journal.shard.commit(Commit(group, -1, "", None, [("topic", [partition])]), self.clock.tick(), self.clock.wall))
-        journal.reply(waiter)
-        journal.stepped()
+        journal.hold_reply(waiter)
+        journal.schedule_after_step()
         self.loop.run()
         return waiter
 

@@ -108,7 +108,7 @@ class JournalHarness:
         self.shard = Values()
         self.journal = Journal("values-0", self.shard, self.log, self.turn, LATE_MS)
         self.journal.start()
-        self.turn.add_actor(self.journal)
+        self.turn.add_deadline_handler(self.journal)
 
     def put(self, key: bytes, value: bytes) -> Reply:
         self.shard.put(key, value)
@@ -122,7 +122,7 @@ class JournalHarness:
 
     def read(self) -> Reply:
         reply = Reply()
-        self.journal.reply(reply)
+        self.journal.hold_reply(reply)
         return reply
 
     def pass_ms(self, ms: int) -> None:

@@ -73,7 +73,7 @@ class StoreHarness:
         turn = Turn(loop, self.loop.clock())
         self.journal = Journal("values-0", self.shard, self.owned, turn, LATE_MS)
         self.journal.start()
-        turn.add_actor(self.journal)
+        turn.add_deadline_handler(self.journal)
 
     def more_logs(self, count: int) -> list[LocalLog]:
         logs: list[LocalLog] = []
@@ -86,7 +86,7 @@ class StoreHarness:
         """A changing request, and the end of its turn."""
         reply = Reply()
         self.shard.put(key, value)
-        self.journal.reply(reply)
+        self.journal.hold_reply(reply)
         self.loop.run()
         return reply
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.groups.group_journal import GroupJournal
-from broker.groups.notes import GATHER_MS, Notes
+from broker.groups.notes import GATHER_MS, NotesLogs
 from broker.runtime.turn import Turn
 from coordinator import GroupConfig, Note
 from coordinator.group import Group
@@ -24,7 +24,7 @@ def loaded_partition(partition: int = 0, epoch: int = 4, replayed: int = 10) -> 
     loop = SteppedLoop()
     turn = Turn(loop, loop.clock())  # type: ignore[arg-type]
     journal = GroupJournal(partition, f"offsets-{partition}", GroupConfig(), lambda: "id", turn, LATE_MS, RecordedNotes(), lambda journal: None)
-    journal.own(ScriptedLog(epoch=epoch))
+    journal.use_log(ScriptedLog(epoch=epoch))
     journal.replayed = replayed
     journal.load_ms = 12
     journal.shard.groups["g"] = Group("g", 0, 0)
@@ -35,7 +35,7 @@ class NoteHarness:
     def __init__(self) -> None:
         self.loop = SteppedLoop()
         self.store = Store()
-        self.notes = Notes(self.store, self.loop, self.loop.clock())  # type: ignore[arg-type]
+        self.notes = NotesLogs(self.store, self.loop, self.loop.clock())  # type: ignore[arg-type]
 
     def tell(self, *notes: Note, partition: int = 0, epoch: int = 4, offset: int = -1) -> None:
         self.notes.write(loaded_partition(partition, epoch), list(notes), offset)

@@ -194,7 +194,7 @@ class ProduceHarness:
             appender=appender,
             batch_queues=self.batch_queues,
         )
-        self.dispatch.serve(produce.route(parts), init_producer_id.route(parts))
+        self.dispatch.add_routes(produce.route(parts), init_producer_id.route(parts))
         self.produce: Any = self.dispatch.routes[ProduceRequest.API_KEY].handle
         self.context = ConnectionContext(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)
 

@@ -83,5 +83,5 @@ class TopicHarness(GroupHarness):
             topic_store=MemoryTopicStore(),
             data_path="data",
         )
-        self.dispatch.serve(*[module.route(parts) for module in (*TOPICS, *REPLICAS, *CONFIGS)])
+        self.dispatch.add_routes(*[module.route(parts) for module in (*TOPICS, *REPLICAS, *CONFIGS)])
         self.metadata: Any = self.dispatch.routes[MetadataRequest.API_KEY].handle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.security.authorizer import Operation, Resource
+from broker.security.authorizer import Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
 from simulator.disk import SimFile
@@ -108,7 +108,7 @@ def test_a_fetch_of_an_unopened_partition_gets_an_error_and_opens_it_sooner(harn
 
 
 def test_fetch_without_the_right_to_read_is_refused() -> None:
-    harness = FetchHarness(authorizer=refusing((Operation.READ, Resource.TOPIC, "secret"), (Operation.CLUSTER_ACTION, Resource.CLUSTER, None)))
+    harness = FetchHarness(authorizer=refusing((Operation.READ, ResourceType.TOPIC, "secret"), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER, None)))
     for name in ("open", "secret"):
         harness.create_topic(name)
         harness.append(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.security.authorizer import Authorizer, Operation, Resource
+from broker.security.authorizer import Authorizer, Operation, ResourceType
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.messages.alter_configs import AlterConfigsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -207,7 +207,7 @@ def test_changes_are_refused_while_the_partition_loads(harness: TopicHarness) ->
 
 
 def test_policies_need_kafkas_rights_for_group_configs() -> None:
-    harness = TopicHarness(refusing((Operation.ALTER_CONFIGS, Resource.GROUP, "g"), (Operation.DESCRIBE_CONFIGS, Resource.GROUP, "h")), {"t": 3})
+    harness = TopicHarness(refusing((Operation.ALTER_CONFIGS, ResourceType.GROUP, "g"), (Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, "h")), {"t": 3})
     assert change(harness, "g", (CHANGE, SET, "keep"))[0] == NOT_AUTHORIZED
     assert change(harness, "h", (CHANGE, SET, "keep"))[0] == 0
     (result,) = GroupClient(harness).ask(describing("h"), 4).results

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.security.authorizer import Operation, Resource
+from broker.security.authorizer import Operation, ResourceType
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -21,7 +21,7 @@ from tests.coordinator.scenarios import scenario
 from tests.support.group_harness import GroupClient, GroupHarness, refusing
 from tests.support.group_requests import codes_of_commit, committing, fetching, joining
 
-GROUP, TOPIC, CLUSTER = Resource.GROUP, Resource.TOPIC, Resource.CLUSTER
+GROUP, TOPIC, CLUSTER = ResourceType.GROUP, ResourceType.TOPIC, ResourceType.CLUSTER
 READ, DESCRIBE, DELETE = Operation.READ, Operation.DESCRIBE, Operation.DELETE
 GROUP_REFUSED, TOPIC_REFUSED = 30, 29
 
@@ -169,7 +169,7 @@ def test_groups_without_delete_right_are_answered_last() -> None:
 
 @pytest.mark.parametrize("version", range(7))
 def test_without_the_right_to_describe_a_group_its_coordinator_is_not_found(version: int) -> None:
-    checks, peer = peer_refused((DESCRIBE, GROUP, "g"), (DESCRIBE, Resource.TRANSACTIONAL_ID, "t"))
+    checks, peer = peer_refused((DESCRIBE, GROUP, "g"), (DESCRIBE, ResourceType.TRANSACTIONAL_ID, "t"))
     for key, kind, error in (("g", 0, GROUP_REFUSED), ("t", 1, 53)) if version >= 1 else (("g", 0, GROUP_REFUSED),):
         reply: Any = peer.ask(FindCoordinatorRequest(key, kind, [key]), version)
         coordinator = reply.coordinators[0] if version >= 4 else reply

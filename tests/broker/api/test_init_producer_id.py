@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.security.authorizer import CLUSTER_NAME, Operation, Resource
+from broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from broker.topics.registry import PRODUCER_IDS_PER_BLOCK
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -117,11 +117,11 @@ def test_a_producer_that_sends_its_id_gets_a_new_one(harness: ProduceHarness) ->
 
 
 def test_without_any_right_to_write_no_producer_id_is_assigned() -> None:
-    idempotent = (Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
+    idempotent = (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
     for refused, error in (
         ([idempotent], 0),  # the right to write to some topic is enough
-        ([idempotent, (Operation.WRITE, Resource.TOPIC, None)], ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
-        ([(Operation.WRITE, Resource.TOPIC, None)], 0),
+        ([idempotent, (Operation.WRITE, ResourceType.TOPIC, None)], ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        ([(Operation.WRITE, ResourceType.TOPIC, None)], 0),
     ):
         harness = ProduceHarness({"t": (1, {})}, refusing(*refused))
         caller = harness.caller()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.net.long_requests import TURN_COST_MAX
-from broker.security.authorizer import Operation, Resource
+from broker.security.authorizer import Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
@@ -158,7 +158,7 @@ def test_a_failing_read_is_reported(harness: FetchHarness) -> None:
 
 
 def test_topics_without_describe_right_are_refused_after_the_others() -> None:
-    harness = FetchHarness(authorizer=refusing((Operation.DESCRIBE, Resource.TOPIC, "secret")))
+    harness = FetchHarness(authorizer=refusing((Operation.DESCRIBE, ResourceType.TOPIC, "secret")))
     for name in ("open", "secret"):
         harness.create_topic(name)
         harness.append(name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.security.authorizer import Operation, Resource
+from broker.security.authorizer import Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.group_harness import refusing
@@ -198,7 +198,7 @@ def test_the_reply_has_the_log_start_offset(harness: ProduceHarness) -> None:
 
 
 def test_without_the_right_to_write_a_topic_its_existence_stays_hidden() -> None:
-    harness = ProduceHarness(TOPICS, refusing((Operation.WRITE, Resource.TOPIC, "t"), (Operation.WRITE, Resource.TOPIC, "nothing")))
+    harness = ProduceHarness(TOPICS, refusing((Operation.WRITE, ResourceType.TOPIC, "t"), (Operation.WRITE, ResourceType.TOPIC, "nothing")))
     caller = harness.caller()
     for _ in range(3):
         assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
@@ -210,7 +210,7 @@ def test_without_the_right_to_write_a_topic_its_existence_stays_hidden() -> None
 def test_a_produce_template_checks_rights_again_after_a_change(harness: ProduceHarness) -> None:
     caller = templated(harness.caller())
     template: Any = caller.connection.produce_template
-    template._authorizer = harness.produce.__self__._authorizer = refusing((Operation.WRITE, Resource.TOPIC, "t"))
+    template._authorizer = harness.produce.__self__._authorizer = refusing((Operation.WRITE, ResourceType.TOPIC, "t"))
     assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.security.authorizer import Authorizer, Operation, Resource
+from broker.security.authorizer import Authorizer, Operation, ResourceType
 from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
 from tests.broker.recorded.replica_answers import ANSWERS, OTHER, QUESTIONS, STANDARD, TOPIC, plain
 from tests.support.group_harness import GroupClient
@@ -18,7 +18,7 @@ KAFKA_REPLIES = json.loads(ANSWERS.read_text())
 
 
 def deny_cluster(call: Any, operation: Operation, resource: int, name: str) -> bool:
-    return resource != Resource.CLUSTER
+    return resource != ResourceType.CLUSTER
 
 
 def in_words_of_ours(value: Any) -> Any:

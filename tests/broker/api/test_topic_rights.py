@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.internal_topics import CONSUMER_OFFSETS
-from broker.security.authorizer import Authorizer, Operation, Resource
+from broker.security.authorizer import Authorizer, Operation, ResourceType
 from tests.broker.recorded.topic_rights import ANSWERS, QUESTIONS, TOPICS, plain
 from tests.support.group_harness import GroupClient
 from tests.support.topic_harness import TopicHarness
@@ -18,7 +18,7 @@ KAFKA_REPLIES = json.loads(ANSWERS.read_text())
 
 def deny_topics(call: Any, operation: Operation, resource: int, name: str) -> bool:
     """The same rules as DenyingTopics.java."""
-    if resource == Resource.CLUSTER:
+    if resource == ResourceType.CLUSTER:
         return operation == Operation.CLUSTER_ACTION
     return not (name.startswith("no-") and f"-{operation.name.lower()}-" in name)
 

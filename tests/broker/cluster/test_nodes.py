@@ -14,7 +14,7 @@ from broker.cluster.messages import NODE_API
 from broker.cluster.routing import Routing
 from broker.cluster.status import status
 from broker.cluster_wiring import ClusterBroker
-from broker.internal_topics import TOPIC_REGISTRY
+from broker.internal_topics import REGISTRY_LOG_ID
 from broker.runtime.start import StartError
 from broker.topics.leaders import NO_NODE
 from broker.topics.registry import PRODUCER_IDS_PER_BLOCK
@@ -197,7 +197,7 @@ async def test_every_node_names_the_controller_as_leader_of_the_quorum(three: No
             reply = await quorum_of(client)
             (partition,) = reply.topics[0].partitions
             assert (partition.error_code, partition.leader_id) == (0, three.controller)
-            assert partition.leader_epoch == three.broker(three.controller).cluster.routing.leader_epoch(TOPIC_REGISTRY)
+            assert partition.leader_epoch == three.broker(three.controller).cluster.routing.leader_epoch(REGISTRY_LOG_ID)
             assert [voter.replica_id for voter in partition.current_voters] == sorted(three.served)
             assert [(node.node_id, node.listeners[0].port) for node in reply.nodes] == [(id, three.served[id].port) for id in sorted(three.served)]
         await three.stop(three.controller)
@@ -292,7 +292,7 @@ async def test_a_deleted_topic_is_gone_on_every_node_at_once(three: Nodes, monke
 
 async def test_a_frozen_node_holds_up_a_new_topic_for_a_second_only(three: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(three.broker(three.follower).cluster, "handle", lambda call, request: None)
-    three.broker(three.follower).dispatch.serve(three.broker(three.follower).cluster.route())
+    three.broker(three.follower).dispatch.add_routes(three.broker(three.follower).cluster.route())
     for name in ("one", "two"):
         reply = await three.clients[three.controller].ask(CreateTopicsRequest([CreatableTopic(name, 6, 1)], 5_000), 7)
         assert reply.topics[0].error_code == 0

@@ -11,9 +11,9 @@ from tests.support.group_harness import GroupHarness, refusing
 
 
 def changeable(*refused: tuple[int, int, str | None]) -> Authorizer:
-    """Allows everything until a test sets `open` to False."""
+    """Allows everything until a test sets `allows_all` to False."""
     authorizer = refusing(*refused)
-    authorizer.open = True
+    authorizer.allows_all = True
     return authorizer
 
 

@@ -153,7 +153,7 @@ class NodePair:
             self.written()
         elif action < 0.89:
             is_open = random.random() < 0.9
-            self.do(lambda node: setattr(node.authorizer, "open", is_open))
+            self.do(lambda node: setattr(node.authorizer, "allows_all", is_open))
         else:
             ms = random.choice((0, 0, 1, 100, 1_500, 4_000))
             self.do(lambda node: node.pass_ms(ms))
@@ -189,7 +189,7 @@ def test_fast_paths_change_no_reply_and_no_stored_byte(seed: int, monkeypatch: p
     for _ in range(STEPS):
         pair.step()
         pair.check()
-    pair.do(lambda node: setattr(node.authorizer, "open", True))
+    pair.do(lambda node: setattr(node.authorizer, "allows_all", True))
     pair.rebalance()
     pair.watcher.fetch()
     pair.check()

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from broker.fastpath.learning import FirstRequest, Learned
+from broker.fastpath.learning import FirstRequest, LearnedFastPath
 from broker.fastpath.rejoin import JoinFastPath
 from broker.net.connection import FAST_PATHS_MAX, FastPath
 from tests.support.connections import ConnectionHarness
@@ -14,7 +14,7 @@ from tests.support.connections import ConnectionHarness
 
 def test_a_fast_path_is_recognised_without_a_search() -> None:
     """No class here is a Protocol or inherits from one: `isinstance` with such a class takes a tenth of the instructions of a heartbeat."""
-    assert {type(kind) for kind in (FastPath, Learned, FirstRequest, JoinFastPath)} == {type}
+    assert {type(kind) for kind in (FastPath, LearnedFastPath, FirstRequest, JoinFastPath)} == {type}
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -74,7 +74,7 @@ def test_a_flush_failing_after_the_replies_suspends_the_partition(world: GroupWo
 def test_an_exception_in_a_step_replays_the_shard_at_once(world: GroupWorld) -> None:
     member_id = make_stable_group(world)
     parked = world.join("g", instance="j")
-    world.journal.broken()
+    world.journal.handle_defect()
     assert (world.journal.refusal, world.journal.refusal_reason) == (SUSPENDED, "reloads after a defect")
     assert parked.error == ErrorCode.NOT_COORDINATOR
     world.loop.run()
@@ -224,7 +224,7 @@ def test_a_suspended_partition_can_be_unloaded_and_loaded(world: GroupWorld) -> 
 
 def test_unloading_after_a_defect_leaves_no_pending_work(world: GroupWorld) -> None:
     world.commit("g", 8)
-    world.journal.broken()
+    world.journal.handle_defect()
     unloaded = world.unload_first()
     assert unloaded == []
     world.log().succeed()
@@ -311,7 +311,7 @@ def test_an_append_after_a_log_was_released_has_no_effect(world: GroupWorld, fai
 def test_the_unloaded_callback_runs_after_everything_was_released(world: GroupWorld) -> None:
     parked = world.join("g")
     releases: list[object] = []
-    world.shards.journals[0].unload(lambda: releases.append((world.journal.owned, world.log().released, world.recorded_notes.changes[-1], parked.error)))
+    world.shards.journals[0].unload(lambda: releases.append((world.journal.owns_log, world.log().released, world.recorded_notes.changes[-1], parked.error)))
     assert releases == []
     world.log().succeed()
     assert releases == [(False, 1, (0, "UNLOADED"), ErrorCode.NOT_COORDINATOR)]

@@ -32,7 +32,7 @@ def check_serves(world: GroupWorld, group: str, offset: int) -> None:
 
 def test_an_append_that_ends_after_a_defect_reloads_the_partition_once(world: GroupWorld) -> None:
     world.commit("g", 8)
-    world.journal.broken()
+    world.journal.handle_defect()
     world.log().succeed()
     assert world.journal.wake_at == NEVER  # no timer for a late append, as none is in flight
     world.loop.run()
@@ -44,7 +44,7 @@ def test_an_append_that_ends_after_a_defect_reloads_the_partition_once(world: Gr
 
 def test_an_append_failing_after_a_defect_suspends_the_partition(world: GroupWorld) -> None:
     world.commit("g", 8)
-    world.journal.broken()
+    world.journal.handle_defect()
     world.log().refuse()
     world.loop.run()
     assert (world.journal.refusal, world.journal.refusal_reason) == (SUSPENDED, "the disk is full")
@@ -57,7 +57,7 @@ def test_an_append_failing_after_a_defect_suspends_the_partition(world: GroupWor
 
 
 def test_a_flush_failing_after_a_defect_is_left_to_the_next_append(world: GroupWorld) -> None:
-    world.journal.broken()
+    world.journal.handle_defect()
     world.log().failed(AppendFailed("the flush failed"))
     assert world.journal.refusal_reason == "reloads after a defect"
     world.loop.run()
@@ -86,7 +86,7 @@ def test_a_defect_at_the_end_of_an_append_reloads_the_partition(
     defects = DEFECTS.count
     held = world.commit("g", 8)
     if broken_before:
-        world.journal.broken()
+        world.journal.handle_defect()
     with monkeypatch.context() as patched:
         plant(world, patched)
         if ends == "well":
@@ -138,13 +138,13 @@ def test_repeated_defects_reload_a_partition_after_growing_pauses(world: GroupWo
     world.fail_step()
     assert world.journal.refusal == SERVING
     for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
-        world.journal.broken()
+        world.journal.handle_defect()
         world.loop.pass_ms(pause - 1)
         assert world.journal.refusal == SUSPENDED
         world.loop.pass_ms(1)
         assert world.journal.refusal == SERVING
     world.loop.pass_ms(9_999)
-    world.journal.broken()
+    world.journal.handle_defect()
     world.loop.pass_ms(14_999)
     assert world.journal.refusal == SUSPENDED
     world.loop.pass_ms(1)
@@ -152,7 +152,7 @@ def test_repeated_defects_reload_a_partition_after_growing_pauses(world: GroupWo
     world.loop.pass_ms(10_000)  # ten seconds without a defect: the next reload is immediate again
     world.fail_step()
     assert world.journal.refusal == SERVING
-    world.journal.broken()
+    world.journal.handle_defect()
     world.loop.pass_ms(250)
     assert world.journal.refusal == SERVING
 
@@ -169,7 +169,7 @@ def test_a_partition_that_waits_for_its_reload_may_be_unloaded(world: GroupWorld
 
 def test_an_unloaded_partition_is_not_reloaded(world: GroupWorld) -> None:
     world.commit("g", 8)
-    world.journal.broken()
+    world.journal.handle_defect()
     world.unload_first()
     world.journal.finish_unload()  # without waiting for the append
     assert world.journal.wake_at == NEVER

@@ -69,24 +69,24 @@ def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append_in_fl
     journal = world.journal
     world.commit("g", 1)  # is in flight
     touched = Touched(world, monkeypatch)
-    journal.stepped()
-    journal.reply(DroppedReply())
+    journal.schedule_after_step()
+    journal.hold_reply(DroppedReply())
     assert touched.touches == 0
     journal.shard.hold.emit([(b"key", b"value")])
-    journal.stepped()
-    journal.reply(DroppedReply())
+    journal.schedule_after_step()
+    journal.hold_reply(DroppedReply())
     assert touched.touches == 0  # the end of the append in flight schedules the next append
     monkeypatch.undo()
     world.complete_append()
     world.complete_append()
     touched = Touched(world, monkeypatch)
-    journal.stepped()
-    journal.reply(DroppedReply())
+    journal.schedule_after_step()
+    journal.hold_reply(DroppedReply())
     assert touched.touches == 0
     journal.shard.hold.emit([(b"key", b"value")])
-    journal.stepped()
+    journal.schedule_after_step()
     assert touched.touches == 1
-    journal.reply(DroppedReply())
+    journal.hold_reply(DroppedReply())
     assert touched.touches == 2
 
 
@@ -98,7 +98,7 @@ def test_the_turn_is_woken_only_for_an_earlier_deadline(world: GroupWorld, monke
     for armed_at, wakes in ((journal.shard.wake_at, []), (journal.shard.wake_at - 1, []), (journal.shard.wake_at + 1, [journal.shard.wake_at])):
         world.turn.armed_at = armed_at
         touched.wakes.clear()
-        journal.stepped()
+        journal.schedule_after_step()
         assert touched.wakes == wakes
 
 
@@ -107,11 +107,11 @@ def test_a_defect_of_a_partition_that_does_not_serve_changes_nothing(world: Grou
     world.log().refuse()
     assert world.journal.refusal == SUSPENDED
     reason = world.journal.refusal_reason
-    world.journal.broken()
+    world.journal.handle_defect()
     assert (world.journal.refusal, world.journal.refusal_reason) == (SUSPENDED, reason)
     world.log().recoveries.clear()
     world.journal.refusal = NOT_OURS
-    world.journal.broken()
+    world.journal.handle_defect()
     assert world.journal.refusal == NOT_OURS
 
 
@@ -169,9 +169,9 @@ def test_each_load_of_a_partition_counts_its_records(world: GroupWorld) -> None:
         world.log().succeed()
     for _ in range(2):
         world.unload_first()
-        assert (world.journal.owned, world.journal.epoch) == (False, NO_LOG.epoch)
+        assert (world.journal.owns_log, world.journal.epoch) == (False, NO_LOG.epoch)
         world.load_first()
-        assert (world.journal.owned, world.journal.epoch) == (True, world.log().epoch)
+        assert (world.journal.owns_log, world.journal.epoch) == (True, world.log().epoch)
         assert (world.journal.replayed, world.journal.offsets) == (2, 1)
     assert world.journal.load_ms >= 6
     assert len(world.store.acquired) == 3  # each load acquires the log anew
@@ -223,7 +223,7 @@ def test_a_partition_that_does_not_serve_advances_nothing(world: GroupWorld, mon
 def test_the_serving_callback_runs_before_any_reply_of_the_partition(world: GroupWorld) -> None:
     calls: list[tuple[int, int, list[tuple[int, str]]]] = []
     world.journal.on_serving = lambda journal: calls.append((journal.partition, journal.refusal, list(world.recorded_notes.changes)))
-    world.journal.broken()
+    world.journal.handle_defect()
     assert calls == []
     world.loop.run()
     assert calls == [(0, SERVING, [(0, "LOADED"), (0, "RESUMED")])]

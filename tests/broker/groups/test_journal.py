@@ -183,33 +183,33 @@ def test_a_failure_during_an_append_is_handled_at_its_end(harness: JournalHarnes
     assert held.error == 0
     harness.log.failed(AppendFailed("a flush failed"))
     assert not harness.journal.writable
-    alarm = harness.journal.wake_at
+    deadline = harness.journal.wake_at
     harness.loop.advance(0.1)
     harness.clock.tick()
     harness.log.failed(AppendFailed("and another one"))  # without effect, as the journal is suspended already
-    assert harness.journal.wake_at == alarm
+    assert harness.journal.wake_at == deadline
 
 
 def test_a_defect_suspends_and_answers_an_append_in_flight_as_unknown(harness: JournalHarness) -> None:
     unwritten = harness.put(b"a", b"1")
-    harness.journal.broken()
+    harness.journal.handle_defect()
     assert (harness.journal.writable, unwritten.error) == (False, ErrorCode.KAFKA_STORAGE_ERROR)
     assert harness.journal.wake_at == harness.clock.now + RETRY_MS_MIN
-    alarm = harness.journal.wake_at
+    deadline = harness.journal.wake_at
     harness.pass_ms(10)
-    harness.journal.broken()  # a second defect does not extend the pause
-    assert harness.journal.wake_at == alarm
+    harness.journal.handle_defect()  # a second defect does not extend the pause
+    assert harness.journal.wake_at == deadline
     second_harness = JournalHarness()
     in_flight = second_harness.put(b"a", b"1")
     second_harness.loop.run()
-    second_harness.journal.broken()
+    second_harness.journal.handle_defect()
     assert (second_harness.journal.writable, in_flight.error) == (False, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def test_a_defect_during_an_append_waits_for_its_end_before_replaying(harness: JournalHarness) -> None:
     """The append in flight may succeed: the replay must then read its facts."""
     harness.append(b"a", b"1")
-    harness.journal.broken()
+    harness.journal.handle_defect()
     for _ in range(3):
         assert harness.journal.wake_at == harness.clock.now + RETRY_MS_MIN
         harness.pass_ms(RETRY_MS_MIN)
@@ -225,10 +225,10 @@ def test_a_defect_during_an_append_waits_for_its_end_before_replaying(harness: J
 
 def test_an_append_failing_after_a_defect_changes_nothing(harness: JournalHarness) -> None:
     harness.append(b"a", b"1")
-    harness.journal.broken()
-    alarm = harness.journal.wake_at
+    harness.journal.handle_defect()
+    deadline = harness.journal.wake_at
     harness.log.refuse()
-    assert (harness.journal.writable, harness.journal.wake_at) == (False, alarm)
+    assert (harness.journal.writable, harness.journal.wake_at) == (False, deadline)
     harness.pass_ms(RETRY_MS_MIN)
     harness.log.recoveries.pop()(None)
     assert harness.journal.writable
@@ -237,11 +237,11 @@ def test_an_append_failing_after_a_defect_changes_nothing(harness: JournalHarnes
 
 def test_a_defect_is_the_reason_of_the_suspension_in_the_log(harness: JournalHarness, capsys: pytest.CaptureFixture[str]) -> None:
     harness.put(b"a", b"1")
-    harness.journal.broken()
+    harness.journal.handle_defect()
     second_harness = JournalHarness()
     second_harness.put(b"a", b"1")
     second_harness.loop.run()
-    second_harness.journal.broken()
+    second_harness.journal.handle_defect()
     assert len(re.findall("log suspended +log=values-0 reason='a defect in this version'", capsys.readouterr().out)) == 2
 
 
@@ -304,7 +304,7 @@ def test_each_fact_of_the_last_append_gets_its_offset(harness: JournalHarness) -
         harness.append(key, b"1")
     _, done = harness.log.pending.pop()
     done(100)
-    assert [harness.journal.offset_of(stamp) for stamp in (1, 2, 3)] == [100, 101, 102]
+    assert [harness.journal.offset_of(fact_number) for fact_number in (1, 2, 3)] == [100, 101, 102]
 
 
 def test_the_settled_callback_runs_once_when_no_append_is_pending(harness: JournalHarness) -> None:
@@ -330,7 +330,7 @@ def test_a_failing_reply_without_a_waiting_request_affects_no_other(harness: Jou
             raise RuntimeError("a defect")
 
     harness.shard.put(b"a", b"1")
-    harness.journal.reply(Broken())
+    harness.journal.hold_reply(Broken())
     read = harness.read()
     harness.loop.run()
     harness.log.succeed()

@@ -263,7 +263,7 @@ def test_a_partition_requested_twice_is_read_once(begun: bool) -> None:
         world.fail_step()
     world.unload_first()
     world.load_first()
-    world.journal.broken()
+    world.journal.handle_defect()
     world.log().stored += [commits("g", 3), commits("g", 4)]
     reads = world.log().reads
     world.slice_seconds = SLICE_SECONDS  # it is read in slices
@@ -321,10 +321,10 @@ def test_the_begin_and_end_of_loading_are_logged_with_duration(monkeypatch: pyte
     assert lines.lines == [("offsets loaded", {"partitions": 3, "groups": 3, "offsets": 6, "ms": 3_000})]
     assert [journal.load_ms for journal in world.shards.journals] == [1_000] * 3
     lines.lines.clear()
-    world.shards.journals[2].broken()
+    world.shards.journals[2].handle_defect()
     world.loop.run()
     assert (world.begun, world.loaded, lines.lines) == (2, 2, [])  # no record was read
-    world.shards.journals[1].broken()
+    world.shards.journals[1].handle_defect()
     world.loop.run()
     assert lines.lines == [("offsets loaded", {"partitions": 1, "groups": 2, "offsets": 3, "ms": 0})]
 
@@ -385,11 +385,11 @@ def test_a_defect_at_the_end_of_a_load_refuses_the_partition_for_a_while(monkeyp
 
 def test_loaded_members_are_counted_over_all_partitions() -> None:
     world = GroupWorld(3)
-    assert world.shards.members == 0
+    assert world.shards.member_count == 0
     for number in range(3):
         for instance in ("i", "j") if number else ("i",):
             world.join(group_in(world, number), instance=instance)
-    assert world.shards.members == 5
+    assert world.shards.member_count == 5
 
 
 def test_a_defect_in_the_callback_of_loading_is_counted_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,6 +403,6 @@ def test_a_defect_in_the_callback_of_loading_is_counted_and_stops_nothing(monkey
     monkeypatch.setattr(world.shards, "_loaded", raising)
     world.fail_step()
     assert (DEFECTS.count, state(world)) == (defects + 1, [SERVING, SERVING])
-    world.shards.journals[1].broken()
+    world.shards.journals[1].handle_defect()
     world.loop.run()
     assert (DEFECTS.count, state(world), world.loaded) == (defects + 1, [SERVING, SERVING], 2)

@@ -207,14 +207,14 @@ def test_no_notes_log_is_opened_after_the_stop(harness: NoteHarness) -> None:
     harness.notes.close(lambda: ended.append(True))
     assert ended == [True]
     harness.tell(change())
-    harness.notes.check([0, 1])
+    harness.notes.open_unchecked([0, 1])
     assert (harness.store.acquired, harness.loop.timers) == ([], [])
 
 
 def test_notes_logs_are_opened_one_at_a_time_after_a_crash(harness: NoteHarness) -> None:
     harness.store.waiting = True
     harness.store.results[LogId("__coordinator_notes", 5)] = Unreadable("damaged", True)
-    harness.notes.check([3, 5, 7])
+    harness.notes.open_unchecked([3, 5, 7])
     for opened in (3, 5, 7):
         assert harness.store.acquired[-1].partition == opened
         harness.store.open()

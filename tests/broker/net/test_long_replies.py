@@ -48,7 +48,7 @@ class Long:
     def ended(self) -> bool:
         return self.unsent == 0
 
-    def piece(self, bytes_max: int) -> list[bytes]:
+    def read_piece(self, bytes_max: int) -> list[bytes]:
         if self.unsent <= self.lost_at:
             raise ReplyLost("the file is shorter than it was")
         size = min(bytes_max, self.unsent)

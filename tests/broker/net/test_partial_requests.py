@@ -30,7 +30,7 @@ class Peer:
         self.reason = ""
 
     def receive(self, size: int) -> None:
-        self.partial.changed(self, size)
+        self.partial.set_received_bytes(self, size)
 
     def close(self, reason: str) -> None:
         self.reason = reason

@@ -40,11 +40,11 @@ class Machine:
             ms -= passed
             self.monotonic += passed
             self.wall += round(passed * (1 + drift))
-            self.clock.deletion_ms()
+            self.clock.wall_for_deletion()
 
     def set_wall_clock(self, by: int) -> None:
         self.wall += by
-        self.clock.deletion_ms()
+        self.clock.wall_for_deletion()
 
     def sleeps(self, ms: int) -> None:
         self.slept += ms
@@ -58,7 +58,7 @@ def machine() -> Machine:
 
 def times(machine: Machine) -> tuple[int, int]:
     """How far the times for deadlines (`now`) and for records (`wall`) have advanced since the start."""
-    machine.clock.deletion_ms()
+    machine.clock.wall_for_deletion()
     return machine.clock.now - 50_000, machine.clock.wall - BEGIN
 
 
@@ -66,8 +66,8 @@ def test_deadlines_follow_the_monotonic_clock_and_records_the_wall_clock(machine
     assert times(machine) == (0, 0)
     machine.pass_ms(1_500)
     assert times(machine) == (1_500, 1_500)
-    assert machine.clock.deletion_ms() == BEGIN + 1_500
-    assert machine.clock.steady_ms == BEGIN
+    assert machine.clock.wall_for_deletion() == BEGIN + 1_500
+    assert machine.clock.steady_since_ms == BEGIN
     assert machine.clock.problem == ""
 
 
@@ -83,15 +83,15 @@ def test_a_small_step_of_the_wall_clock_counts_at_once(machine: Machine, step: i
 def test_two_seconds_of_a_wrong_clock_delete_nothing(machine: Machine, days: int) -> None:
     machine.pass_ms(MINUTE)
     machine.set_wall_clock(days * DAY)
-    assert machine.clock.deletion_ms() == NOT_YET  # the first check after the step notices it
-    assert machine.clock.steady_ms == NOT_YET
+    assert machine.clock.wall_for_deletion() == NOT_YET  # the first check after the step notices it
+    assert machine.clock.steady_since_ms == NOT_YET
     machine.pass_ms(2_000)
     machine.set_wall_clock(-days * DAY)
     machine.pass_ms(SETTLE - 1)
-    assert machine.clock.deletion_ms() == NOT_YET
+    assert machine.clock.wall_for_deletion() == NOT_YET
     machine.pass_ms(1)
-    assert machine.clock.deletion_ms() == BEGIN + MINUTE + 2_000 + SETTLE
-    assert machine.clock.steady_ms == BEGIN + MINUTE + 2_000
+    assert machine.clock.wall_for_deletion() == BEGIN + MINUTE + 2_000 + SETTLE
+    assert machine.clock.steady_since_ms == BEGIN + MINUTE + 2_000
 
 
 def test_a_clock_set_ahead_is_shown_at_once_and_trusted_after_the_wait(machine: Machine) -> None:
@@ -100,7 +100,7 @@ def test_a_clock_set_ahead_is_shown_at_once_and_trusted_after_the_wait(machine: 
     machine.pass_ms(SETTLE - 1)
     assert not machine.clock.settled
     machine.pass_ms(1)
-    assert machine.clock.deletion_ms() == BEGIN + DAY + SETTLE
+    assert machine.clock.wall_for_deletion() == BEGIN + DAY + SETTLE
 
 
 def test_a_clock_set_back_is_followed_after_the_wait(machine: Machine) -> None:
@@ -112,7 +112,7 @@ def test_a_clock_set_back_is_followed_after_the_wait(machine: Machine) -> None:
     assert times(machine) == (SETTLE - 1, SETTLE - 1)
     machine.pass_ms(1)
     assert times(machine) == (SETTLE, SETTLE - DAY)
-    assert machine.clock.steady_ms == BEGIN - DAY
+    assert machine.clock.steady_since_ms == BEGIN - DAY
 
 
 def test_records_stored_after_a_clock_correction_have_the_right_time(machine: Machine) -> None:
@@ -142,7 +142,7 @@ def test_repeated_clock_steps_never_settle(machine: Machine) -> None:
         machine.pass_ms(SETTLE // 2)
         machine.set_wall_clock(-DAY)
         machine.pass_ms(SETTLE // 2)
-        assert machine.clock.deletion_ms() == NOT_YET
+        assert machine.clock.wall_for_deletion() == NOT_YET
     assert times(machine) == (5 * SETTLE, 5 * SETTLE)
 
 
@@ -151,7 +151,7 @@ def test_small_steps_add_up(machine: Machine) -> None:
     machine.pass_ms(DAY, MINUTE)
     assert machine.clock.settled
     machine.set_wall_clock(2)
-    machine.clock.deletion_ms()
+    machine.clock.wall_for_deletion()
     assert not machine.clock.settled
 
 
@@ -184,23 +184,23 @@ def test_machine_sleep_is_no_clock_step(machine: Machine, slept: int) -> None:
         machine.pass_ms(1_000)
         machine.sleeps(slept)
     assert times(machine) == (5_000, 5_000 + 5 * slept)  # sleep does not count for deadlines
-    assert machine.clock.deletion_ms() == BEGIN + 5_000 + 5 * slept
+    assert machine.clock.wall_for_deletion() == BEGIN + 5_000 + 5 * slept
 
 
 def test_a_clock_that_is_set_while_the_machine_sleeps_is_a_step(machine: Machine) -> None:
     machine.sleeps(DAY)
     machine.wall += 2 * MINUTE
-    assert machine.clock.deletion_ms() == NOT_YET
+    assert machine.clock.wall_for_deletion() == NOT_YET
     machine.sleeps(DAY)  # sleep neither ends nor restarts the wait
     machine.pass_ms(SETTLE - 1)
-    assert machine.clock.deletion_ms() == NOT_YET
+    assert machine.clock.wall_for_deletion() == NOT_YET
     machine.pass_ms(1)
-    assert machine.clock.deletion_ms() == BEGIN + 2 * DAY + 2 * MINUTE + SETTLE
+    assert machine.clock.wall_for_deletion() == BEGIN + 2 * DAY + 2 * MINUTE + SETTLE
 
 
 def test_a_clock_set_back_during_the_wait_stays_at_its_trusted_time_sleep_included(machine: Machine) -> None:
     machine.set_wall_clock(-DAY)
-    machine.clock.deletion_ms()
+    machine.clock.wall_for_deletion()
     machine.sleeps(3 * MINUTE)
     assert times(machine) == (0, 3 * MINUTE)
 
@@ -210,19 +210,19 @@ def test_a_clock_set_back_during_the_wait_stays_at_its_trusted_time_sleep_includ
 
 @pytest.mark.parametrize("stopped_ms", [-MINUTE, 0, MINUTE])
 def test_a_start_soon_after_the_last_use_deletes_at_once(machine: Machine, stopped_ms: int) -> None:
-    assert machine.start(BEGIN - stopped_ms).deletion_ms() == BEGIN
+    assert machine.start(BEGIN - stopped_ms).wall_for_deletion() == BEGIN
 
 
 @pytest.mark.parametrize("stopped_ms", [-8 * DAY, -MINUTE - 1, MINUTE + 1, 8 * DAY])
 def test_a_start_long_after_or_before_the_last_use_waits(machine: Machine, stopped_ms: int) -> None:
     clock = machine.start(BEGIN - stopped_ms)
-    assert clock.deletion_ms() == NOT_YET
+    assert clock.wall_for_deletion() == NOT_YET
     assert "suspended until 2023-11-" in clock.problem
     machine.pass_ms(SETTLE - 1)
-    assert clock.deletion_ms() == NOT_YET
+    assert clock.wall_for_deletion() == NOT_YET
     machine.pass_ms(1)
-    assert clock.deletion_ms() == BEGIN + SETTLE
-    assert clock.steady_ms == BEGIN
+    assert clock.wall_for_deletion() == BEGIN + SETTLE
+    assert clock.steady_since_ms == BEGIN
 
 
 def test_a_start_before_the_last_use_stores_nothing_older_than_that(machine: Machine) -> None:
@@ -233,28 +233,28 @@ def test_a_start_before_the_last_use_stores_nothing_older_than_that(machine: Mac
     machine.pass_ms(1_000)
     assert clock.wall == BEGIN + DAY + 2_000
     machine.pass_ms(SETTLE)
-    assert clock.deletion_ms() == BEGIN + DAY + 2_000 + SETTLE
+    assert clock.wall_for_deletion() == BEGIN + DAY + 2_000 + SETTLE
 
 
 def test_a_start_that_knows_no_last_use_waits_at_the_time_of_the_clock(machine: Machine) -> None:
     clock = machine.start(NOT_YET)
-    assert (clock.deletion_ms(), clock.wall) == (NOT_YET, BEGIN)
+    assert (clock.wall_for_deletion(), clock.wall) == (NOT_YET, BEGIN)
     machine.pass_ms(SETTLE)
-    assert clock.deletion_ms() == BEGIN + SETTLE
+    assert clock.wall_for_deletion() == BEGIN + SETTLE
 
 
 def test_a_wait_of_0_trusts_every_time_at_once(machine: Machine) -> None:
     clock = machine.clock = Clock(lambda: machine.wall * 1_000_000, lambda: machine.monotonic * 1_000_000)
     machine.set_wall_clock(DAY)
-    assert clock.deletion_ms() == BEGIN + DAY
+    assert clock.wall_for_deletion() == BEGIN + DAY
     machine.set_wall_clock(-2 * DAY)
-    assert clock.deletion_ms() == BEGIN - DAY
+    assert clock.wall_for_deletion() == BEGIN - DAY
 
 
 def test_a_time_outside_of_the_calendar_can_be_printed(machine: Machine) -> None:
     for wall in (-(1 << 60), 1 << 60):
         machine.wall = wall
-        assert machine.clock.deletion_ms() == NOT_YET
+        assert machine.clock.wall_for_deletion() == NOT_YET
         assert machine.clock.problem
 
 

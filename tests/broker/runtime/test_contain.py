@@ -1,4 +1,4 @@
-"""An exception in a connection, journal, actor or callback ends only that part."""
+"""An exception in a connection, journal, deadline handler or callback ends only that part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from broker.groups.journal import close_failed_reply
 from broker.net.long_replies import LongReplies
-from broker.runtime.contain import DEFECTS, Contained, Defects, contained_task, report_broken, run_contained, uncontained
+from broker.runtime.contain import DEFECTS, Contained, Defects, contained_task, handle_loop_exception, report_broken, run_contained
 from broker.runtime.turn import NEVER, Turn
 from broker.topics.retention import Rounds
 from broker.topics.waiting_fetches import Fetches
@@ -80,8 +80,8 @@ class Part:
         self._call("advance")
         self.at = now + self.period if self.period else NEVER
 
-    def broken(self) -> None:
-        self._call("broken")
+    def handle_defect(self) -> None:
+        self._call("handle_defect")
 
 
 @pytest.mark.parametrize("give", ["call_first_at_turn_end", "call_at_turn_end"])
@@ -92,7 +92,7 @@ def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: TurnWorld, plan
         getattr(world.turn, give)(part)
     world.turn.call_at_turn_end(late_part)
     world.run()
-    assert raising_part.called == ["end_turn", "broken"]
+    assert raising_part.called == ["end_turn", "handle_defect"]
     assert first.called == last.called == late_part.called == ["end_turn"]
     assert planted() == 1
     getattr(world.turn, give)(first)
@@ -101,7 +101,7 @@ def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: TurnWorld, plan
 
 
 def test_an_exception_in_a_fault_handler_is_contained(world: TurnWorld, planted: Callable[[], int]) -> None:
-    raising_part, last = Part("end_turn", "broken"), Part()
+    raising_part, last = Part("end_turn", "handle_defect"), Part()
     world.turn.call_first_at_turn_end(raising_part)
     world.turn.call_first_at_turn_end(last)
     world.run()
@@ -113,13 +113,13 @@ def test_an_actor_that_raises_does_not_delay_other_deadlines(world: TurnWorld, p
     raising_part, sound_part = Part(), Part()
     raising_part.at = sound_part.at = world.clock.now + 100
     sound_part.period = 100
-    world.turn.add_actor(raising_part)
-    world.turn.add_actor(sound_part)
+    world.turn.add_deadline_handler(raising_part)
+    world.turn.add_deadline_handler(sound_part)
     raising_part.raising = (raising,)
     for _ in range(10):
         world.run(0.101)
     assert sound_part.called.count("advance") == 10
-    assert raising_part.called.count("broken") == planted()
+    assert raising_part.called.count("handle_defect") == planted()
 
 
 class Writer:
@@ -140,7 +140,7 @@ class Writer:
         self.left -= 1
         return 1
 
-    def broken(self) -> None:
+    def handle_defect(self) -> None:
         self.ended = True
 
 
@@ -173,7 +173,7 @@ class Waiter:
             raise Planted
         self.completed = True
 
-    def broken(self) -> None:
+    def handle_defect(self) -> None:
         self.ended = True
 
 
@@ -189,7 +189,7 @@ class WaitedPartition:
 @pytest.mark.parametrize("due", [False, True])
 def test_a_raising_waiting_fetch_ends_only_its_connection(world: TurnWorld, planted: Callable[[], int], raising: str, due: bool) -> None:
     fetches = Fetches(world.turn, world.clock)
-    world.turn.add_actor(fetches)
+    world.turn.add_deadline_handler(fetches)
     partition: Any = WaitedPartition()
     waiters = [Waiter(), Waiter(raising), Waiter()]
     for waiter in waiters:
@@ -239,10 +239,10 @@ def test_a_raising_reply_does_not_delay_other_replies(planted: Callable[[], int]
     replies = [Reply("release" if number == at else "") for number in range(3)]
     for reply in replies:
         hold.emit([(b"key", b"value")])
-        hold.reply(ReplyParts(reply, 1).part(0) if together else reply)
+        hold.hold_reply(ReplyParts(reply, 1).part(0) if together else reply)
     hold.emit([(b"key", b"value")])
     unconfirmed = Reply()
-    hold.reply(unconfirmed)
+    hold.hold_reply(unconfirmed)
     hold.take_batch(0)
     hold.confirm(3, close_failed_reply)
     assert [reply.calls for reply in replies] == [["release"]] * 3
@@ -258,7 +258,7 @@ def test_a_raising_refusal_does_not_delay_other_replies(planted: Callable[[], in
     replies = [Reply(), Reply("fail"), Reply()]
     for reply in replies:
         hold.emit([(b"key", b"value")])
-        hold.reply(reply)
+        hold.hold_reply(reply)
     hold.take_batch(0)
     if late:
         hold.fail_until(3, 7, close_failed_reply)
@@ -425,11 +425,11 @@ def test_loop_exceptions_are_defects_unless_from_a_socket(planted: Callable[[], 
     loop = HandledBy()
     contexts: list[dict[str, Any]] = [{"message": "no exception"}, {"exception": ConnectionResetError()}, {"exception": KeyboardInterrupt()}]
     for context in contexts:
-        uncontained(loop, context)  # type: ignore[arg-type]
+        handle_loop_exception(loop, context)  # type: ignore[arg-type]
     assert (loop.contexts, planted()) == (contexts, 0)
-    uncontained(loop, {"exception": Planted(), "message": "in a callback"})  # type: ignore[arg-type]
+    handle_loop_exception(loop, {"exception": Planted(), "message": "in a callback"})  # type: ignore[arg-type]
     assert (loop.contexts, planted()) == (contexts, 1)
     assert ", an exception reached the event loop: Planted:" in DEFECTS.last
     assert "what='in a callback'" in capsys.readouterr().out
-    uncontained(loop, {"exception": Planted()})  # type: ignore[arg-type]
+    handle_loop_exception(loop, {"exception": Planted()})  # type: ignore[arg-type]
     assert "what=''\n" in capsys.readouterr().out

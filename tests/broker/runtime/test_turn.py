@@ -14,14 +14,14 @@ from tests.support.stepped_loop import SteppedLoop
 
 
 class Session:
-    """An actor with one deadline, like a member with a session."""
+    """A deadline handler with one deadline, like a member with a session."""
 
     def __init__(self, turn: Turn, timeout_ms: int) -> None:
         self.turn = turn
         self.timeout_ms = timeout_ms
         self.expired_at: int | None = None
         self.wake_at = turn.clock.now + timeout_ms
-        turn.add_actor(self)
+        turn.add_deadline_handler(self)
 
     def heartbeat(self) -> None:
         self.wake_at = self.turn.clock.tick() + self.timeout_ms
@@ -163,7 +163,7 @@ def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, loop: SteppedL
 
 
 class Unsure:
-    """An actor whose wake time raises from the first `advance` on."""
+    """A deadline handler whose wake time raises from the first `advance` on."""
 
     name = "unsure"
 
@@ -181,14 +181,14 @@ class Unsure:
     def advance(self, now: int) -> None:
         self.at = NEVER
 
-    def broken(self) -> None:
+    def handle_defect(self) -> None:
         self.endings += 1
 
 
 def test_an_actor_with_a_failing_deadline_is_retried_after_a_pause(turn: Turn, loop: SteppedLoop) -> None:
     begin = turn.clock.tick()
     unsure = Unsure(turn)
-    turn.add_actor(unsure)
+    turn.add_deadline_handler(unsure)
     loop.pass_once()
     assert (turn.armed_at, unsure.endings) == (begin + 250, 0)
     pass_at(loop, turn, begin + 250)
@@ -238,7 +238,7 @@ def pass_at(loop: SteppedLoop, turn: Turn, ms: int) -> None:
 
 
 class Raising:
-    """An actor that is always due, and raises while `raising` is set."""
+    """A deadline handler that is always due, and raises while `raising` is set."""
 
     name = "groups-3"
 
@@ -258,13 +258,13 @@ class Raising:
 def test_an_actor_that_raises_pauses_twice_as_long_each_time(turn: Turn, loop: SteppedLoop) -> None:
     begin = turn.clock.tick()
     raising = Raising(turn)
-    turn.add_actor(raising)
+    turn.add_deadline_handler(raising)
     loop.pass_once()
     expected = [begin]
     for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
         at = expected[-1] + pause
         assert turn.armed_at == at
-        turn.wake_by(at - 1)  # a deadline of another actor, 1 ms before
+        turn.wake_by(at - 1)  # a deadline of another handler, 1 ms before
         pass_at(loop, turn, at - 1)
         assert raising.advanced == expected
         pass_at(loop, turn, at)
@@ -282,7 +282,7 @@ def test_an_actor_that_raises_pauses_twice_as_long_each_time(turn: Turn, loop: S
 def test_a_pausing_actor_does_not_delay_other_actors(turn: Turn, loop: SteppedLoop) -> None:
     begin = turn.clock.tick()
     raising = Raising(turn)
-    turn.add_actor(raising)
+    turn.add_deadline_handler(raising)
     first, second = Session(turn, 100), Session(turn, 260)
     loop.pass_once()
     assert turn.armed_at == begin + 100
@@ -327,7 +327,7 @@ def test_an_exception_in_a_turn_is_logged_with_its_callback(turn: Turn, loop: St
     failures: list[tuple[object, str, dict[str, object]]] = []
     monkeypatch.setattr("broker.runtime.turn.report_broken", lambda owner, event, error, **details: failures.append((owner, event, details)))
     raising = Raising(turn)
-    turn.add_actor(raising)
+    turn.add_deadline_handler(raising)
     no_list: Any = None
     journal, connection = EndOfTurnActor("journal", no_list), EndOfTurnActor("connection", no_list)
     turn.call_first_at_turn_end(journal)

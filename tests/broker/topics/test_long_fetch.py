@@ -80,7 +80,7 @@ def test_sendfile_sends_the_bytes_of_an_ordinary_read(seed: int, tmp_path: Path,
                 peer.setblocking(True)
                 while len(received_bytes) < len(expected) and (more := received(peer, 1 << 20)):
                     received_bytes += more
-                for piece in reply.piece(random.choice([1, 1_000, 70_000])):
+                for piece in reply.read_piece(random.choice([1, 1_000, 70_000])):
                     received_bytes += piece
             else:
                 received_bytes += received(peer, random.randint(1, 1 << 19))
@@ -100,7 +100,7 @@ def test_a_full_socket_skips_no_bytes(tmp_path: Path, pair: tuple[socket.socket,
         sent += sent_now
     unsent = 0
     while not reply.ended:
-        unsent += sum(map(len, reply.piece(1 << 20)))
+        unsent += sum(map(len, reply.read_piece(1 << 20)))
     assert sent + unsent == (1 << 22) + 4
     assert 0 < sent < 1 << 22
     reply.close()
@@ -113,11 +113,11 @@ def test_a_lost_peer_and_a_shortened_file_fall_back_to_ordinary_writes(tmp_path:
     assert reply.send(ours.fileno(), 1 << 20) == 500
     assert reply.send(ours.fileno(), 1 << 20) == 0
     with pytest.raises(ReplyLost):
-        reply.piece(1 << 20)
+        reply.read_piece(1 << 20)
     peer.close()
     resumed = LongFetch([b"head", Extent(source, 0, 1000, 1000, False)])
     assert resumed.send(ours.fileno(), 1 << 20) == 0
-    assert b"".join(resumed.piece(1 << 20)) == b"head" + bytes(1000)
+    assert b"".join(resumed.read_piece(1 << 20)) == b"head" + bytes(1000)
 
 
 def test_a_file_without_a_descriptor_is_read_and_written(tmp_path: Path, pair: tuple[socket.socket, socket.socket]) -> None:

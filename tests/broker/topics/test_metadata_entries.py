@@ -12,7 +12,7 @@ from broker.api.described_partitions import described_epoch, described_partition
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
 from broker.net.dispatch import Call
 from broker.runtime.node import Address
-from broker.security.authorizer import OPERATIONS_NOT_ASKED, Authorizer, Operation, Resource, may, topic_operations
+from broker.security.authorizer import OPERATIONS_NOT_ASKED, Authorizer, Operation, ResourceType, is_allowed, topic_operations
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic, _fact
 from protocol.messages.metadata import (
@@ -96,7 +96,7 @@ class Opened(TopicHarness):
         call: Any = None
         topics: list[Topic | None]
         if request.topics is None or (version == 0 and not request.topics):
-            topics = [topic for topic in self.topics.listed() if may(allowed, call, Operation.DESCRIBE, Resource.TOPIC, topic.name)]
+            topics = [topic for topic in self.topics.listed() if is_allowed(allowed, call, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)]
         elif any(requested.topic_id != NO_ID for requested in request.topics):
             topics = [self.topics.by_id[requested.topic_id] for requested in request.topics]
         else:
@@ -185,8 +185,8 @@ class RandomTopicEvents:
         listener = chance.randrange(len(LISTENERS))
         connection = GroupClient(self.harness, listener=LISTENERS[listener]).connection
         call = Call(connection, self.harness.dispatch.routes[MetadataRequest.API_KEY], version, 0, None, b"", 0)
-        describe = (self.authorizer, call, Operation.DESCRIBE, Resource.TOPIC)
-        visible = [topic for topic in self.harness.topics.by_name.values() if may(*describe, topic.name)]
+        describe = (self.authorizer, call, Operation.DESCRIBE, ResourceType.TOPIC)
+        visible = [topic for topic in self.harness.topics.by_name.values() if is_allowed(*describe, topic.name)]
         sampled = chance.sample(visible, chance.randrange(1, len(visible) + 1))
         requested: list[MetadataRequestTopic] | None
         match chance.randrange(4):
@@ -211,7 +211,7 @@ def test_every_cached_metadata_reply_equals_a_new_encoding(seed: int) -> None:
     # For every fourth seed, Describe is denied on one topic, and Write on another.
     authorizer: Authorizer = Authorizer()
     if seed % 4 == 3:
-        authorizer = refusing((Operation.DESCRIBE, Resource.TOPIC, NAMES[0]), (Operation.WRITE, Resource.TOPIC, NAMES[1]))
+        authorizer = refusing((Operation.DESCRIBE, ResourceType.TOPIC, NAMES[0]), (Operation.WRITE, ResourceType.TOPIC, NAMES[1]))
     play = RandomTopicEvents(seed, authorizer)
     for _ in range(120):
         play.step()

@@ -53,7 +53,7 @@ class SecondHarness(ProduceHarness):
             fetches=fetches,
             long_requests=LongRequests(self.turn),
         )
-        self.dispatch.serve(fetch.route(parts), list_offsets.route(parts), delete_records.route(parts))
+        self.dispatch.add_routes(fetch.route(parts), list_offsets.route(parts), delete_records.route(parts))
         for name, count in topics.items():
             for index in range(count):
                 self.partitions.find(name, index)
