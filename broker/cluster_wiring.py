@@ -32,11 +32,11 @@ from storage import LogId, ServedLog, TopicStore
 class NodeStore(ClusterStore, Protocol):
     """A store of several nodes, as this module uses it."""
 
-    def owned(self, id: LogId) -> ServedLog | None: ...
+    def owned_log(self, id: LogId) -> ServedLog | None: ...
 
 
 # An opened log waits for a write of the table of owners; logs opened together share that write.
-ACQUIRED_AT_ONCE = 16
+ACQUIRE_CONCURRENCY = 16
 
 
 class ClusterBroker(Broker):
@@ -90,9 +90,9 @@ class ClusterBroker(Broker):
         journal.propagation = cluster.propagation
         self._leaders = cluster.routing
         self._load_ended = cluster.load_ended
-        self._acquired_at_once = ACQUIRED_AT_ONCE
+        self._acquire_concurrency = ACQUIRE_CONCURRENCY
         self.dispatch.add_routes(cluster.route())
-        await cluster.open_registry(shared.owned, self.stop_requested)
+        await cluster.open_registry(shared.owned_log, self.stop_requested)
         if CONSUMER_OFFSETS not in self.topics.by_name and journal.writable:
             self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
             self.turn.call_first_at_turn_end(journal)

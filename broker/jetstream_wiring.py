@@ -10,9 +10,9 @@ from broker.logging.logs import log
 from broker.net.guarded_transport import GuardedTransport
 from broker.runtime.node import Address
 from broker.runtime.start import ExitCode
-from broker.stores.jetstream.group_cleaning import GroupCleaning
+from broker.stores.jetstream.group_cleaning import GroupLogCleaner
 from broker.stores.jetstream.store import JetStreamStore
-from broker.stores.jetstream.topic_cleaning import TopicCleaning
+from broker.stores.jetstream.topic_cleaning import TopicLogCleaner
 from broker.stores.jetstream.topic_logs import StreamTopicStore
 from broker.stores.port import BrokerStore
 from storage import NodeInfo, TopicStore
@@ -28,8 +28,8 @@ class JetStreamBroker(ClusterBroker):
         return JetStreamStore(self.config, self._loop, machine.random_bytes, machine.wall_ns, lambda: machine.boot_ns() / 1e9)
 
     async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
-        streams = self._store = self._streams(store)
-        streams.deposed = self._deposed
+        streams = self._store = self._jetstream_store(store)
+        streams.on_superseded = self._deposed
         streams.ending_service = self._drop_unsent
         self._connection_context.guard = lambda transport: GuardedTransport(transport, streams.meta.may_answer)
         await streams.open()
@@ -75,30 +75,30 @@ class JetStreamBroker(ClusterBroker):
     def _deposed(self) -> None:
         self.ended("another process has taken this node's id", ExitCode.LOCKED)
 
-    def _streams(self, store: BrokerStore) -> JetStreamStore:
+    def _jetstream_store(self, store: BrokerStore) -> JetStreamStore:
         assert isinstance(store, JetStreamStore)
         return store
 
     def _cluster_store(self, store: BrokerStore) -> NodeStore:
-        return self._streams(store)
+        return self._jetstream_store(store)
 
     def _topic_store(self, store: BrokerStore) -> TopicStore:
-        return StreamTopicStore(self._streams(store))
+        return StreamTopicStore(self._jetstream_store(store))
 
     # These steps differ because the store has no data directory.
 
     def _start_clock(self, store: BrokerStore) -> None:
-        last_use = self._streams(store).last_use()
+        last_use = self._jetstream_store(store).last_use()
         if last_use >= 0:
             self.clock.start_after(last_use)
 
     def _start_cleaning(self, store: BrokerStore) -> None: ...
 
     def _start_upkeep(self, store: BrokerStore) -> None:
-        streams = self._streams(store)
+        streams = self._jetstream_store(store)
         config = self.config
-        self.group_cleaning = GroupCleaning(streams.engine, lambda: streams.logs, lambda: self.clock.wall, self._machine.monotonic)
-        self.topic_cleaning = TopicCleaning(
+        self.group_cleaning = GroupLogCleaner(streams.engine, lambda: streams.logs, lambda: self.clock.wall, self._machine.monotonic)
+        self.topic_cleaning = TopicLogCleaner(
             streams.engine,
             lambda: self.partitions if config.log_cleaner_enable else (),
             streams.topic_log,

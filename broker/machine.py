@@ -71,7 +71,7 @@ class Machine(Protocol):
         """Block the calling thread."""
         ...
 
-    def live_nodes(self, folder: str, me: int, gone: NodeEnded) -> LiveNodes:
+    def live_nodes(self, folder: str, node_id: int, gone: NodeEnded) -> LiveNodes:
         """The nodes of the data directory; `gone` is called when one ends, in any thread."""
         ...
 
@@ -98,7 +98,7 @@ class RealMachine:
     def open_sockets(self, listener: Listener, backlog: int) -> tuple[list[socket.socket], int]:
         return open_sockets(listener, backlog)
 
-    def live_nodes(self, folder: str, me: int, gone: NodeEnded) -> LiveNodes:
+    def live_nodes(self, folder: str, node_id: int, gone: NodeEnded) -> LiveNodes:
         from broker.stores.node_files import NodeFiles  # not needed by a single broker
 
-        return NodeFiles(folder, me, gone)
+        return NodeFiles(folder, node_id, gone)

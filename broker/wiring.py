@@ -34,7 +34,7 @@ from broker.settings.descriptors import Descriptors
 from broker.settings.endpoints import reachable_host
 from broker.settings.report import log_settings
 from broker.settings.table import POLICY_PREFIX
-from broker.stores.compaction import Cleaning, CleaningRules
+from broker.stores.compaction import CleaningRules, LogCleaner
 from broker.stores.compaction_order import TopicLogs
 from broker.stores.last_use import LastUse
 from broker.stores.local import LocalStore
@@ -104,7 +104,7 @@ class Broker:
         self.ended: Callable[[str, ExitCode], None] = lambda reason, code: None  # stops the server; set before `open`
         # Done when a stop is requested; replaced by the server before `open`.
         self.stop_requested: asyncio.Future[dict[str, object]] = loop.create_future()
-        self._acquired_at_once = 1
+        self._acquire_concurrency = 1
 
     def new_store(self, log_files_max: int) -> BrokerStore:
         """Open the data directory; raises StartError when it cannot be used."""
@@ -144,7 +144,7 @@ class Broker:
     def _start_cleaning(self, store: BrokerStore) -> None:
         assert isinstance(store, LocalStore)
         machine = self._machine
-        self.cleaning = store.cleaning = Cleaning(
+        self.cleaning = store.cleaning = LogCleaner(
             self._loop,
             store.disk,
             store.directory,
@@ -232,13 +232,13 @@ class Broker:
             self._machine.monotonic,
             self.collector.pause,
             self._load_ended,
-            self._acquired_at_once,
+            self._acquire_concurrency,
         )
         self.topics.partitions_changed = self.shards.topic_changed
 
     def _loaded(self, store: BrokerStore) -> None:
         self.collector.resume()
-        self.notes.open_unchecked([id.partition for id in store.unchecked() if id.name == NOTES_LOG])
+        self.notes.open_unchecked([id.partition for id in store.unchecked_logs() if id.name == NOTES_LOG])
 
     def _serve(self, node: Node, store: BrokerStore, topic_logs: TopicStore) -> None:
         config = self.config

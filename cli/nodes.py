@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any, Final, NamedTuple
 
-from broker.cluster.messages import Kind, decode_reply, encode
+from broker.cluster.messages import NodeRequestKind, decode_reply, encode
 from cli.client import Cluster, Exit, Failure
 from cli.dial import dial, remaining
 from cli.logs.text import time_text
@@ -150,7 +150,7 @@ def send(cluster: Cluster, id: int, drain: bool) -> None:
     """Send the request to the node itself, which informs the others."""
     deadline = time.monotonic() + cluster.timeout
     broker = cluster.brokers[id]
-    request = NodeRequest(Kind.DRAIN, THE_COMMAND, offset=int(drain), target=id)
+    request = NodeRequest(NodeRequestKind.DRAIN, THE_COMMAND, offset=int(drain), target=id)
     try:
         with dial(broker.host, broker.port, deadline) as connection:
             connection.settimeout(remaining(deadline))

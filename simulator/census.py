@@ -43,13 +43,13 @@ class Census:
 class SimNodeFiles:
     """The port `LiveNodes` for one process."""
 
-    def __init__(self, census: Census, disk: SimDisk, folder: str, me: int, ended: NodeEnded, runs_at: Callable[[], int]) -> None:
+    def __init__(self, census: Census, disk: SimDisk, folder: str, node_id: int, ended: NodeEnded, runs_at: Callable[[], int]) -> None:
         """`runs_at`: returns the moment at which the process runs again after a freeze (SIGSTOP)."""
         self._census = census
         self._runs_at = runs_at
         self._disk = disk
         self._folder = folder
-        self._me = me
+        self._node_id = node_id
         self._on_node_ended = ended
         self._life = disk.life
         self._own_lock: SimLock | None = None
@@ -64,7 +64,7 @@ class SimNodeFiles:
 
     def enter(self) -> bool:
         if self._own_lock is None:
-            lock = self._disk.lock(self._lock(self._me), f"node {self._me}")
+            lock = self._disk.lock(self._lock(self._node_id), f"node {self._node_id}")
             self._own_lock = lock if isinstance(lock, SimLock) else None
         return self._own_lock is not None
 
@@ -79,7 +79,7 @@ class SimNodeFiles:
         self._seen_version = self._census.version
         nodes = []
         for id in node_ids(self._disk.list(self._folder)):
-            if id == self._me or id in self._watched:
+            if id == self._node_id or id in self._watched:
                 continue
             node = self._node_if_live(id)
             if node is not None:
@@ -110,8 +110,8 @@ class SimNodeFiles:
     def close(self) -> None:
         """Remove the addresses and release the lock; without effect in a killed process."""
         if self._own_lock is not None and self._life == self._disk.life:
-            if self._disk.exists(self._addresses(self._me)):
-                self._disk.remove(self._addresses(self._me))
+            if self._disk.exists(self._addresses(self._node_id)):
+                self._disk.remove(self._addresses(self._node_id))
             self._own_lock.release()
             self._own_lock = None
-            self._census.ended(self._lock(self._me), self._me)
+            self._census.ended(self._lock(self._node_id), self._node_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
-from broker.cluster.messages import Kind
+from broker.cluster.messages import NodeRequestKind
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -165,7 +165,7 @@ class ClusterRun(Run):
 
     def _controller(self) -> None:
         for node in self.shared_machine.nodes:
-            if node.serving and node.broker.cluster.registry.leading:
+            if node.serving and node.broker.cluster.registry.is_controller:
                 self.node = node
                 self._fault("the controller is killed")
                 node.crash(False)
@@ -212,7 +212,7 @@ class ClusterRun(Run):
         serving = [node for node in self.shared_machine.nodes if node.serving]
         if serving and (not self.faults_over or not drained):
             node = self.world.random.choice(serving)
-            request = NodeRequest(Kind.DRAIN, THE_COMMAND, offset=int(drained), target=target.id)
+            request = NodeRequest(NodeRequestKind.DRAIN, THE_COMMAND, offset=int(drained), target=target.id)
             node.loop.post(node.broker.cluster.handle, None, request)
             if self.faults_over and drained is False:
                 for other in serving:

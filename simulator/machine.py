@@ -170,8 +170,8 @@ class SimMachine:
     def sleep(self, seconds: float) -> None:
         self.loop.spent_ns += int(seconds * SECOND)
 
-    def live_nodes(self, folder: str, me: int, ended: NodeEnded) -> LiveNodes:
-        return SimNodeFiles(self.census, self.disk, folder, me, ended, lambda: self.loop.frozen_until)
+    def live_nodes(self, folder: str, node_id: int, ended: NodeEnded) -> LiveNodes:
+        return SimNodeFiles(self.census, self.disk, folder, node_id, ended, lambda: self.loop.frozen_until)
 
     async def _run_cleaner(self, command: tuple[str, ...], folder: str, request: bytes, niceness: int, limit_seconds: float) -> Report:
         """Compact a log as the child process does. It dies with the broker, and sometimes alone."""

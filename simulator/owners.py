@@ -143,7 +143,7 @@ def uses(node: ClusterNode, id: LogId) -> bool:
     if not hasattr(broker, "partitions"):
         return False
     if id == REGISTRY_LOG_ID:
-        return bool(broker.cluster.registry.leading and broker.registry.writable)
+        return bool(broker.cluster.registry.is_controller and broker.registry.writable)
     if id.name == CONSUMER_OFFSETS:
         journals = broker.shards.journals
         return id.partition < len(journals) and not journals[id.partition].refusal
@@ -183,5 +183,5 @@ def ownership_text(node: ClusterNode, id: LogId) -> str:
 def unsettled(node: ClusterNode) -> str:
     ownership = node.broker.cluster.ownership
     live = sorted(ownership.live)
-    states = ", ".join(f"{id} is {ownership.state(id).name}, expected at {ownership.expected(id)}" for id in ownership.logs())
+    states = ", ".join(f"{id} is {ownership.state(id).name}, expected at {ownership.expected_owner(id)}" for id in ownership.logs())
     return f"live {live}, draining {sorted(ownership.draining)}: {states[:2000]}"

@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any, Final
 
 from broker.cluster.deletions import DeletionReports, SharedDeletions
-from broker.cluster.following import Following
+from broker.cluster.following import RegistryFollower
 from broker.cluster.forwarding import Forwarding
-from broker.cluster.members import Members, ignore_reply
-from broker.cluster.messages import NODE_REQUESTS, Kind, log_ids, node_logs
+from broker.cluster.members import NodeMembership, ignore_reply
+from broker.cluster.messages import NODE_REQUESTS, NodeRequestKind, log_ids, node_logs
 from broker.cluster.ownership import Ownership
 from broker.cluster.partitions import SharedPartitions
 from broker.cluster.peers import Peers
-from broker.cluster.producer_ids import ControllerIds
+from broker.cluster.producer_ids import ControllerProducerIds
 from broker.cluster.propagation import Propagation
 from broker.cluster.registry import Changes, Registry
 from broker.cluster.routing import Routing
@@ -47,7 +47,7 @@ GATHER_SECONDS: Final = 1.0  # for the other nodes to start, before this node ac
 class Cluster:
     """Connects `Ownership`, which decides what this node owns, with the parts of the broker that open and close logs.
 
-    Implements `Actions` for `Ownership`, and `Owners` for the partitions of topics.
+    Implements `Actions` for `Ownership`, and `PartitionOwnership` for the partitions of topics.
     """
 
     shards: Shards
@@ -59,7 +59,7 @@ class Cluster:
 
     def __init__(
         self,
-        me: int,
+        node_id: int,
         incarnation: int,
         store: ClusterStore,
         loop: asyncio.AbstractEventLoop,
@@ -70,8 +70,8 @@ class Cluster:
         nodes: int,
     ) -> None:
         """`nodes`: the usual number of nodes (cluster.nodes)."""
-        self.me = me
-        self._nodes = nodes
+        self.node_id = node_id
+        self._usual_node_count = nodes
         self._gathering = True  # waits for the other nodes before it acquires logs
         self._incarnation = incarnation
         self._store = store
@@ -81,15 +81,15 @@ class Cluster:
         self._view = store.view()
         self.routing = Routing(self._view)
         self.peers = Peers(loop, self._view.nodes, frame_bytes_max)
-        self.members = Members(me, store, self._view, self.peers, self._request(Kind.GREETING), self._nodes_changed)
-        self.ownership = Ownership(me, self._owner_of, self, turn.wake_by, lambda: self._view.version)
-        self._topic_placement = TopicPlacement(me, loop, topics, self.ownership, turn.clock.tick)
-        self.routing.expected = self._topic_placement.expected
+        self.members = NodeMembership(node_id, store, self._view, self.peers, self._request(NodeRequestKind.GREETING), self._nodes_changed)
+        self.ownership = Ownership(node_id, self._owner_of, self, turn.wake_by, lambda: self._view.version)
+        self._topic_placement = TopicPlacement(node_id, loop, topics, self.ownership, turn.clock.tick)
+        self.routing.expected_owner = self._topic_placement.expected_owner
         self.registry = Registry(topics, registry, self._topics_changed)
-        self._following = Following(me, loop, self.peers, self.registry, lambda: self.controller)
+        self._following = RegistryFollower(node_id, loop, self.peers, self.registry, lambda: self.controller)
         self.follow = self._following.follow
-        self.propagation = Propagation(me, loop, self.peers, self._nodes_to_notify, partial(self._request, Kind.REGISTRY_GREW), self._topic_placement.when_opened)
-        self.producer_ids = ControllerIds(me, loop, self.peers, lambda: self.controller, self._request, RegistryIds(topics, registry))
+        self.propagation = Propagation(node_id, loop, self.peers, self._nodes_to_notify, partial(self._request, NodeRequestKind.REGISTRY_GREW), self._topic_placement.when_opened)
+        self.producer_ids = ControllerProducerIds(node_id, loop, self.peers, lambda: self.controller, self._request, RegistryIds(topics, registry))
         self.deletion_reports = DeletionReports(loop, turn, topics, self.registry, self._report_removed)
         self._started = False
         self.started_ms = 0
@@ -115,7 +115,7 @@ class Cluster:
         began = self._loop.time()
         warn_at = began + CONTROLLER_WARN_SECONDS
         self._store.watch_nodes(self.members.node_changed)
-        while not self.registry.leading and not (self.registry.current and CONSUMER_OFFSETS in self._topics.by_name):
+        while not self.registry.is_controller and not (self.registry.is_current and CONSUMER_OFFSETS in self._topics.by_name):
             opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
             self._store.acquire(REGISTRY_LOG_ID, opened.set_result)
             result = await opened
@@ -141,7 +141,7 @@ class Cluster:
         self.started_ms = self._now
         self._turn.add_deadline_handler(self.ownership)
         self.ownership.set_logs("registry", [REGISTRY_LOG_ID], self._now)
-        if self.registry.leading:
+        if self.registry.is_controller:
             self.ownership.already_acquired(REGISTRY_LOG_ID, self._now)
             self._resume_deletions()
         else:
@@ -190,7 +190,7 @@ class Cluster:
             if journal.refusal == NOT_OURS and not journal.owns_log and self.ownership.owns(id):
                 log.warning("partition of groups was lost", log=journal.name)
                 self.lost(id)
-        if self.registry.leading and self.registry.journal.fenced:
+        if self.registry.is_controller and self.registry.journal.fenced:
             log.warning("the registry of topics was lost")
             self.registry.follow()
             self.lost(REGISTRY_LOG_ID)
@@ -200,13 +200,13 @@ class Cluster:
         live = self.members.live
         self.ownership.set_nodes(live, self.members.draining, self._now)
         self._topic_placement.nodes_changed()
-        if len(live) >= self._nodes:
+        if len(live) >= self._usual_node_count:
             self._begin()
 
     # Requests of other nodes.
 
-    def _request(self, kind: Kind, logs: list[LogId] | None = None, offset: int = 0, epoch: int = 0, target: int = 0) -> NodeRequest:
-        return NodeRequest(kind, self.me, self._incarnation, offset, epoch, node_logs(logs or []), target)
+    def _request(self, kind: NodeRequestKind, logs: list[LogId] | None = None, offset: int = 0, epoch: int = 0, target: int = 0) -> NodeRequest:
+        return NodeRequest(kind, self.node_id, self._incarnation, offset, epoch, node_logs(logs or []), target)
 
     def route(self) -> Route:
         return Route(NodeRequest, self.handle, error_response, NODE_REQUESTS)  # type: ignore[arg-type]
@@ -214,30 +214,30 @@ class Cluster:
     def handle(self, call: Call, request: NodeRequest) -> Response | None:
         now = self._now
         match request.kind:
-            case Kind.GREETING:
+            case NodeRequestKind.GREETING:
                 return self.members.answer_greeting(request.node, request.incarnation)
-            case Kind.REQUEST_RELEASE:
+            case NodeRequestKind.REQUEST_RELEASE:
                 self.ownership.release_requested(request.node, log_ids(request.logs), now)
-            case Kind.OFFER:
+            case NodeRequestKind.OFFER:
                 self._store.when_current(partial(self._offered, log_ids(request.logs)))
-            case Kind.REGISTRY_GREW:
+            case NodeRequestKind.REGISTRY_GREW:
                 self.follow(partial(self._topic_placement.when_opened, partial(call.answer, NodeResponse())))
                 return None
-            case Kind.FOLLOW:
+            case NodeRequestKind.FOLLOW:
                 return self.registry.answer(request)
-            case Kind.FORWARD:
+            case NodeRequestKind.FORWARD:
                 self.forwarding.answer(call, request)
                 return None
-            case Kind.PRODUCER_IDS:
+            case NodeRequestKind.PRODUCER_IDS:
                 self.producer_ids.answer(call)
                 return None
-            case Kind.OFFSETS_REMOVED:
+            case NodeRequestKind.OFFSETS_REMOVED:
                 ids = request.body or b""
                 self.deletion_reports.process([ids[at : at + 16] for at in range(0, len(ids), 16)], [log.partition for log in request.logs])
-            case Kind.DRAIN:
+            case NodeRequestKind.DRAIN:
                 self.members.drain(request.target, bool(request.offset))
-                if request.node != self.me and not request.epoch:  # from the `tenure` command: pass it on to the other nodes
-                    self.members.notify_all(self._request(Kind.DRAIN, offset=request.offset, epoch=1, target=request.target))
+                if request.node != self.node_id and not request.epoch:  # from the `tenure` command: pass it on to the other nodes
+                    self.members.notify_all(self._request(NodeRequestKind.DRAIN, offset=request.offset, epoch=1, target=request.target))
             case _:
                 return NodeResponse(ErrorCode.UNSUPPORTED_VERSION)
         return NodeResponse()
@@ -262,18 +262,18 @@ class Cluster:
         else:
             self.partitions.acquire(id)
 
-    def may_interrupt(self, id: LogId) -> bool:
+    def may_abort_acquire(self, id: LogId) -> bool:
         return id.name not in (CONSUMER_OFFSETS, REGISTRY_LOG)
 
     def request_release(self, owner: int, logs: list[LogId]) -> None:
-        self.peers.send(owner, self._request(Kind.REQUEST_RELEASE, logs), ignore_reply)
+        self.peers.send(owner, self._request(NodeRequestKind.REQUEST_RELEASE, logs), ignore_reply)
 
     def hand_over(self, id: LogId, receiver: int) -> None:
         done = Contained(partial(self._handed_over, id, receiver))
         if id == REGISTRY_LOG_ID:
             self.registry.journal.when_settled(partial(self._leave_registry, done))
         elif id.name == CONSUMER_OFFSETS:
-            reason = HandOver(receiver, self.me in self.members.draining)
+            reason = HandOver(receiver, self.node_id in self.members.draining)
             self.shards.journals[id.partition].unload(partial(self._leave_groups, id.partition, done), reason)
         else:
             self.partitions.leave(id, done)
@@ -289,11 +289,11 @@ class Cluster:
 
     def _handed_over(self, id: LogId, receiver: int) -> None:
         self.ownership.released(id, self._now)
-        self.peers.send(receiver, self._request(Kind.OFFER, [id]), ignore_reply)
+        self.peers.send(receiver, self._request(NodeRequestKind.OFFER, [id]), ignore_reply)
         if id == REGISTRY_LOG_ID:
             self.follow(_ignore)
 
-    # Opening and closing logs (`Owners`).
+    # Opening and closing logs (`PartitionOwnership`).
 
     def release(self, id: LogId, done: Callable[[], None]) -> None:
         self._store.release(id, done)
@@ -313,8 +313,8 @@ class Cluster:
         self._topic_placement.place_later()
 
     @property
-    def leading(self) -> bool:
-        return self.registry.leading
+    def is_controller(self) -> bool:
+        return self.registry.is_controller
 
     def added(self, topic: Topic) -> None:
         self._topic_placement.added(topic)
@@ -369,7 +369,7 @@ class Cluster:
 
     def _nodes_to_notify(self) -> list[int]:
         """The nodes that the controller notifies of changed topics."""
-        return self.members.live if self.registry.leading else []
+        return self.members.live if self.registry.is_controller else []
 
     @property
     def controller(self) -> int:
@@ -394,7 +394,7 @@ class Cluster:
             self._topic_placement.added(topic)
         for topic in (*changes.removed, *changes.changed):
             self.shards.topic_changed(topic.name)
-        if not self.registry.leading:
+        if not self.registry.is_controller:
             self.deletions.resume(changes.deleted)
         self.deletions.completed(changes.completed)
         if changes.reread:
@@ -403,7 +403,7 @@ class Cluster:
 
     def _report_removed(self, ids: list[bytes], partitions: list[int]) -> None:
         if self.controller != NO_NODE:
-            request = self._request(Kind.OFFSETS_REMOVED, [LogId(CONSUMER_OFFSETS, number) for number in partitions])
+            request = self._request(NodeRequestKind.OFFSETS_REMOVED, [LogId(CONSUMER_OFFSETS, number) for number in partitions])
             request.body = b"".join(ids)
             self.peers.send(self.controller, request, ignore_reply)
 

@@ -76,7 +76,7 @@ class DeletionReports:
         for id, partitions in reported.items():
             by_partitions.setdefault(tuple(sorted(partitions)), []).append(id)
         for numbers, ids in by_partitions.items():
-            if self._registry.leading:
+            if self._registry.is_controller:
                 self.process(ids, numbers)
             else:
                 self._send(ids, list(numbers))
@@ -85,7 +85,7 @@ class DeletionReports:
         """On the controller: process a report; the registry completes a deletion when no partition has offsets of the topic."""
         journal = self._registry.journal
         for id in ids:
-            if not (self._registry.leading and journal.writable and id in self._topics.deleted):
+            if not (self._registry.is_controller and journal.writable and id in self._topics.deleted):
                 continue
             remaining = self._remaining.setdefault(id, set(range(self._topics.by_name[CONSUMER_OFFSETS].partitions)))
             remaining.difference_update(partitions)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.cluster.messages import Kind
+from broker.cluster.messages import NodeRequestKind
 from broker.cluster.peers import Peers
 from broker.cluster.registry import Registry
 from broker.runtime.contain import Contained, run_contained
@@ -17,9 +17,9 @@ from protocol.messages.node_requests import NodeRequest, NodeResponse
 RETRY_SECONDS: Final = 0.05
 
 
-class Following:
-    def __init__(self, me: int, loop: asyncio.AbstractEventLoop, peers: Peers, registry: Registry, controller: Callable[[], int]) -> None:
-        self._me = me
+class RegistryFollower:
+    def __init__(self, node_id: int, loop: asyncio.AbstractEventLoop, peers: Peers, registry: Registry, controller: Callable[[], int]) -> None:
+        self._node_id = node_id
         self._loop = loop
         self._peers = peers
         self._registry = registry
@@ -31,7 +31,7 @@ class Following:
 
     def follow(self, done: Callable[[], None]) -> None:
         """Read the controller's records; `done` is called when this node has all of them."""
-        if self._registry.leading:
+        if self._registry.is_controller:
             run_contained(done)
             return
         self._waiting.append(done)
@@ -48,16 +48,16 @@ class Following:
         if self._stopped:
             return
         controller = self._controller()
-        if self._registry.leading:
+        if self._registry.is_controller:
             self._followed()
-        elif controller in (NO_NODE, self._me):
+        elif controller in (NO_NODE, self._node_id):
             self._loop.call_later(RETRY_SECONDS, Contained(self._read_next))
         else:
-            request = self._registry.request(self._me, Kind.FOLLOW)
+            request = self._registry.request(self._node_id, NodeRequestKind.FOLLOW)
             self._peers.send(controller, request, partial(self._records, request))
 
     def _records(self, request: NodeRequest, reply: NodeResponse | None) -> None:
-        if self._registry.leading:
+        if self._registry.is_controller:
             self._followed()
         elif reply is None or reply.error_code:
             self._loop.call_later(RETRY_SECONDS, Contained(self._read_next))

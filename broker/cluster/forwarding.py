@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from broker.cluster.messages import Kind
+from broker.cluster.messages import NodeRequestKind
 from broker.cluster.peers import Peers
 from broker.net.connection import Connection, ConnectionContext
 from broker.net.dispatch import Call, Handler, Response, Route
@@ -39,7 +39,7 @@ TOPIC_RESOURCE: Final = 2
 GROUP_RESOURCE: Final = 32
 
 
-class Transport:
+class ReplyTransport:
     """Receives the reply to one forwarded request in place of a client's socket."""
 
     def __init__(self, replied: Callable[[bytes], None], ended: Callable[[], None]) -> None:
@@ -79,7 +79,7 @@ class Forwarding:
 
     def __init__(
         self,
-        me: int,
+        node_id: int,
         loop: asyncio.AbstractEventLoop,
         peers: Peers,
         context: ConnectionContext,
@@ -93,7 +93,7 @@ class Forwarding:
 
         `may_create_topics` returns whether a Metadata request (and its version) names missing topics that would be created.
         """
-        self._me = me
+        self._node_id = node_id
         self._loop = loop
         self._peers = peers
         self._context = context
@@ -133,7 +133,7 @@ class Forwarding:
 
         def forward_or_handle(call: Call, request: Any) -> Response | None:
             node = node_for(request, call.version)
-            if node is None or node() == self._me:
+            if node is None or node() == self._node_id:
                 return handle(call, request)
             if call.connection in self._local:
                 call.connection.close("")  # the node that forwarded the request tries again
@@ -148,7 +148,7 @@ class Forwarding:
         if call.connection.closed:
             return
         id = node()
-        if id == self._me:
+        if id == self._node_id:
             reply = handle(call, request)
             if reply is not None:
                 call.answer(reply)
@@ -166,7 +166,7 @@ class Forwarding:
         else:
             connection = call.connection
             message = NodeRequest(
-                Kind.FORWARD, self._me, target=id, listener=connection.listener.name, client_host=connection.peer, body=call.request_frame
+                NodeRequestKind.FORWARD, self._node_id, target=id, listener=connection.listener.name, client_host=connection.peer, body=call.request_frame
             )
             self._peers.forward(id, message, answered)
 
@@ -192,7 +192,7 @@ class Forwarding:
 
         connection = Connection(self._context, self._listener(request.listener), request.client_host)
         connection.connection_made(
-            Transport(
+            ReplyTransport(
                 lambda data: reply(NodeResponse(ErrorCode.NONE, body=data)),
                 lambda: reply(NodeResponse(ErrorCode.UNKNOWN_SERVER_ERROR)),
             )

@@ -11,10 +11,10 @@ from broker.logging.logs import log
 from protocol.messages.node_requests import DrainingNode, NodeRequest, NodeResponse
 
 
-class Members:
-    def __init__(self, me: int, store: ClusterStore, view: SharedView, peers: Peers, greeting: NodeRequest, changed: Callable[[], None]) -> None:
+class NodeMembership:
+    def __init__(self, node_id: int, store: ClusterStore, view: SharedView, peers: Peers, greeting: NodeRequest, changed: Callable[[], None]) -> None:
         """`greeting`: the greeting that this node sends. `changed` is called when nodes arrive, end, drain or stop draining."""
-        self._me = me
+        self._node_id = node_id
         self._store = store
         self._view = view
         self._peers = peers
@@ -38,7 +38,7 @@ class Members:
 
     @property
     def other_nodes(self) -> list[int]:
-        return [id for id in self.live if id != self._me]
+        return [id for id in self.live if id != self._node_id]
 
     def node_changed(self, node: int, alive: bool) -> None:
         log.info("node is alive" if alive else "node is gone", node=node)
@@ -53,7 +53,7 @@ class Members:
 
     def greet(self, nodes: Iterable[int]) -> None:
         for node in nodes:
-            if node != self._me:
+            if node != self._node_id:
                 self._peers.send(node, self._greeting, partial(self._note_draining, node))
 
     def _note_draining(self, node: int, reply: NodeResponse | None) -> None:

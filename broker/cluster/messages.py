@@ -19,7 +19,7 @@ VERSION: Final = 0
 NODE_REQUESTS: Final = Api(NODE_API, "NodeRequest", NodeRequest, NodeResponse, (0, -1), NodeRequest.VERSIONS, NodeRequest.FLEXIBLE_FROM)
 
 
-class Kind(IntEnum):
+class NodeRequestKind(IntEnum):
     GREETING = 0  # this node is alive; the reply has the draining nodes
     REQUEST_RELEASE = 1  # hand `logs` over to this node
     OFFER = 2  # `logs` were released for the receiver

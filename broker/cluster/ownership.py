@@ -24,7 +24,7 @@ LEAVING_MAX: Final = 32  # logs handed over at the same time
 NEVER: Final = 1 << 62
 
 
-class State(Enum):
+class OwnershipState(Enum):
     FREE = "free"  # no live node owns it, as far as this node knows
     OWNED_BY_OTHER = "owned by other"  # another node owns it
     TRYING = "trying"  # being acquired by this node
@@ -39,7 +39,7 @@ class Actions(Protocol):
         """Answered by `acquired`, `held_elsewhere` or `failed`."""
         ...
 
-    def may_interrupt(self, log: LogId) -> bool:
+    def may_abort_acquire(self, log: LogId) -> bool:
         """Whether `hand_over` may be called while the log is being acquired."""
         ...
 
@@ -60,7 +60,7 @@ class PlacedLog:
     def __init__(self) -> None:
         self.order: list[int] = []  # the nodes that may own it, best first
         self.rank = 0  # this node's index in `order`; after all others while this node is draining
-        self.state = State.FREE
+        self.state = OwnershipState.FREE
         self.since = 0  # OWNED: when it was acquired
         self.try_at = NEVER  # FREE: when to acquire it; OWNED_BY_OTHER: when to request its release
 
@@ -70,14 +70,14 @@ class Ownership:
 
     def __init__(
         self,
-        me: int,
+        node_id: int,
         owner_of: Callable[[LogId], int | None],
         actions: Actions,
         wake_by: Callable[[int], None] = lambda at: None,
         version: Callable[[], object] = object,
     ) -> None:
         """`version` returns an equal object as long as no log changes its owner."""
-        self.me = me
+        self.node_id = node_id
         self.wake_at = NEVER
         self.live: frozenset[int] = frozenset()
         self.draining: frozenset[int] = frozenset()
@@ -109,7 +109,7 @@ class Ownership:
     def set_nodes(self, live: Collection[int], draining: Collection[int], now: int) -> None:
         """Set the live and the draining nodes. A draining node gets no log while another node is live."""
         before = self.live, self.draining
-        self.live = frozenset(live) | {self.me}
+        self.live = frozenset(live) | {self.node_id}
         self.draining = frozenset(draining)
         if self._sweep_at == NEVER:
             self._sweep_at = now + SWEEP_MS
@@ -135,24 +135,24 @@ class Ownership:
                     placed = PlacedLog()
                 if placed.order is not order:
                     placed.order = order
-                    placed.rank = order.index(self.me) if self.me in order else len(order)
+                    placed.rank = order.index(self.node_id) if self.node_id in order else len(order)
                 self._placed[log] = placed
-                if placed.state in (State.FREE, State.OWNED_BY_OTHER):
+                if placed.state in (OwnershipState.FREE, OwnershipState.OWNED_BY_OTHER):
                     self._update_state(log, placed, now)
         refused, self._refused = self._refused, {}
         self._release_requests.update(refused)
         self._hand_over_next(now)
         self._rearm()
 
-    def state(self, log: LogId) -> State | None:
+    def state(self, log: LogId) -> OwnershipState | None:
         placed = self._placed.get(log)
         return placed.state if placed is not None else None
 
     def owns(self, log: LogId) -> bool:
         placed = self._placed.get(log)
-        return placed is not None and placed.state is State.OWNED
+        return placed is not None and placed.state is OwnershipState.OWNED
 
-    def expected(self, log: LogId) -> int:
+    def expected_owner(self, log: LogId) -> int:
         """The node that should own the log; -1 for an unknown log."""
         placed = self._placed.get(log)
         return placed.order[0] if placed is not None and placed.order else -1
@@ -160,26 +160,26 @@ class Ownership:
     def may_open(self, log: LogId) -> bool:
         """Whether this node owns the log or is acquiring it."""
         placed = self._placed.get(log)
-        return placed is not None and placed.state in (State.OWNED, State.TRYING)
+        return placed is not None and placed.state in (OwnershipState.OWNED, OwnershipState.TRYING)
 
     def owned(self) -> dict[LogId, int]:
         """The logs that this node owns, and since when."""
-        return {log: placed.since for log, placed in self._placed.items() if placed.state is State.OWNED}
+        return {log: placed.since for log, placed in self._placed.items() if placed.state is OwnershipState.OWNED}
 
     def logs(self) -> Iterable[LogId]:
         return self._placed.keys()
 
     def already_acquired(self, log: LogId, now: int) -> None:
         """The log was acquired before it was placed."""
-        self._placed[log].state = State.OWNED
+        self._placed[log].state = OwnershipState.OWNED
         self._placed[log].since = now
 
     @property
     def settled(self) -> bool:
         """Whether this node owns exactly the logs that it should, and every other log has an owner."""
         for log, placed in self._placed.items():
-            should_own = bool(placed.order) and placed.order[0] == self.me
-            if should_own != (placed.state is State.OWNED) or (not should_own and self._owner_of(log) is None):
+            should_own = bool(placed.order) and placed.order[0] == self.node_id
+            if should_own != (placed.state is OwnershipState.OWNED) or (not should_own and self._owner_of(log) is None):
                 return False
         return True
 
@@ -187,9 +187,9 @@ class Ownership:
 
     def acquired(self, log: LogId, now: int) -> None:
         placed = self._placed.get(log)
-        if placed is None or placed.state is not State.TRYING:
+        if placed is None or placed.state is not OwnershipState.TRYING:
             return
-        placed.state = State.OWNED
+        placed.state = OwnershipState.OWNED
         placed.since = now
         if self._release_requests.get(log) is not None:
             self._hand_over_next(now)
@@ -204,7 +204,7 @@ class Ownership:
 
     def _not_acquired(self, log: LogId, now: int, pause: int) -> None:
         placed = self._placed.get(log)
-        if placed is None or placed.state not in (State.TRYING, State.OWNED):
+        if placed is None or placed.state not in (OwnershipState.TRYING, OwnershipState.OWNED):
             return
         self._update_state(log, placed, now)
         placed.try_at = max(placed.try_at, now + pause)
@@ -217,8 +217,8 @@ class Ownership:
     def released(self, log: LogId, now: int) -> None:
         self._leaving.discard(log)
         placed = self._placed.get(log)
-        if placed is not None and placed.state is State.LEAVING:
-            placed.state = State.FREE
+        if placed is not None and placed.state is OwnershipState.LEAVING:
+            placed.state = OwnershipState.FREE
             # The receiver has `RETRY_MS` to acquire it.
             placed.try_at = now + RETRY_MS + self._grace_ms * placed.rank
             self._wake(placed.try_at)
@@ -235,7 +235,7 @@ class Ownership:
         """Another node requests these logs: hand over those for which it is better placed."""
         for log in logs:
             placed = self._placed.get(log)
-            if placed is not None and placed.state in (State.OWNED, State.TRYING):
+            if placed is not None and placed.state in (OwnershipState.OWNED, OwnershipState.TRYING):
                 self._release_requests[log] = node
         self._hand_over_next(now)
 
@@ -243,8 +243,8 @@ class Ownership:
         """Another node has released these logs for this one."""
         for log in logs:
             placed = self._placed.get(log)
-            if placed is not None and placed.state in (State.FREE, State.OWNED_BY_OTHER):
-                placed.state = State.FREE
+            if placed is not None and placed.state in (OwnershipState.FREE, OwnershipState.OWNED_BY_OTHER):
+                placed.state = OwnershipState.FREE
                 placed.try_at = now
         self._wake(now)
 
@@ -255,22 +255,22 @@ class Ownership:
             log = next(iter(self._release_requests))
             node = self._release_requests.pop(log)
             placed = self._placed.get(log)
-            if placed is None or placed.state not in (State.OWNED, State.TRYING):
+            if placed is None or placed.state not in (OwnershipState.OWNED, OwnershipState.TRYING):
                 continue
             if node not in self.live or not self._is_better_placed(node, placed):
                 self._refused[log] = node
                 continue
-            if placed.state is State.TRYING and not self._actions.may_interrupt(log):
+            if placed.state is OwnershipState.TRYING and not self._actions.may_abort_acquire(log):
                 waiting[log] = node
             else:
-                placed.state = State.LEAVING
+                placed.state = OwnershipState.LEAVING
                 self._leaving.add(log)
                 self._actions.hand_over(log, node)
         self._release_requests.update(waiting)
 
     def _is_better_placed(self, node: int, placed: PlacedLog) -> bool:
         order = placed.order
-        return node in order and (self.me not in order or order.index(node) < order.index(self.me))
+        return node in order and (self.node_id not in order or order.index(node) < order.index(self.node_id))
 
     def _update_state(self, log: LogId, placed: PlacedLog, now: int) -> None:
         """For a log that this node does not own: update whether it is free, and when to acquire it or to request its release."""
@@ -279,15 +279,15 @@ class Ownership:
         before = placed.state
         owner = self._owner_of(log)
         rank = placed.rank
-        if owner is None or owner == self.me or owner not in self.live:
+        if owner is None or owner == self.node_id or owner not in self.live:
             at = now + self._grace_ms * rank
-            placed.try_at = min(placed.try_at, at) if before is State.FREE else at
-            placed.state = State.FREE
+            placed.try_at = min(placed.try_at, at) if before is OwnershipState.FREE else at
+            placed.state = OwnershipState.FREE
         else:
-            placed.state = State.OWNED_BY_OTHER
+            placed.state = OwnershipState.OWNED_BY_OTHER
             if rank:
                 placed.try_at = NEVER
-            elif before is not State.OWNED_BY_OTHER or placed.try_at == NEVER:
+            elif before is not OwnershipState.OWNED_BY_OTHER or placed.try_at == NEVER:
                 placed.try_at = now
 
     # Deadlines.
@@ -304,14 +304,14 @@ class Ownership:
         for log, placed in self._placed.items():
             if placed.try_at > now:
                 continue
-            if placed.state is State.FREE or placed.state is State.OWNED_BY_OTHER:
+            if placed.state is OwnershipState.FREE or placed.state is OwnershipState.OWNED_BY_OTHER:
                 owner = self._owner_of(log)
-                if owner is None or owner == self.me or owner not in self.live:
-                    placed.state = State.TRYING
+                if owner is None or owner == self.node_id or owner not in self.live:
+                    placed.state = OwnershipState.TRYING
                     placed.try_at = NEVER
                     to_acquire.append(log)
                 else:
-                    placed.state = State.OWNED_BY_OTHER
+                    placed.state = OwnershipState.OWNED_BY_OTHER
                     if placed.rank == 0:
                         placed.try_at = now + REQUEST_INTERVAL_MS
                         requests.setdefault(owner, []).append(log)
@@ -328,10 +328,10 @@ class Ownership:
         version = self._owners_version()
         if not self._to_sweep and version != self._swept:
             self._swept = version
-            self._to_sweep = [log for log, placed in self._placed.items() if placed.state is State.OWNED_BY_OTHER]
+            self._to_sweep = [log for log, placed in self._placed.items() if placed.state is OwnershipState.OWNED_BY_OTHER]
         for log in self._to_sweep[:SWEPT_MAX]:
             placed = self._placed.get(log)
-            if placed is not None and placed.state is State.OWNED_BY_OTHER:
+            if placed is not None and placed.state is OwnershipState.OWNED_BY_OTHER:
                 self._update_state(log, placed, now)
         del self._to_sweep[:SWEPT_MAX]
 

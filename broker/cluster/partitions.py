@@ -18,7 +18,7 @@ OPEN_CONCURRENCY: Final = 64
 BUSY_SECONDS: Final = 0.02  # between two checks whether a log that is to be released is still in use
 
 
-class Owners(Protocol):
+class PartitionOwnership(Protocol):
     """The logs that this node may open, and callbacks for the results."""
 
     def may_open(self, log: LogId) -> bool: ...
@@ -44,7 +44,7 @@ class Owners(Protocol):
         ...
 
     @property
-    def leading(self) -> bool:
+    def is_controller(self) -> bool:
         """Whether this node is the controller."""
         ...
 
@@ -53,10 +53,10 @@ class SharedPartitions(Partitions):
     """All partitions of the cluster; those that are not open on this node have error 6 (NOT_LEADER_OR_FOLLOWER)."""
 
     open_concurrency = OPEN_CONCURRENCY
-    owners: Owners  # set once the logs are placed
+    owners: PartitionOwnership  # set once the logs are placed
 
     def acquire(self, id: LogId) -> None:
-        """Open the log for this node; `Owners.opened` gets the result."""
+        """Open the log for this node; `PartitionOwnership.opened` gets the result."""
         topic = self._topics.by_name.get(id.name)
         partitions = self.of_topic(topic) if topic is not None else []
         if id.partition >= len(partitions):
@@ -189,7 +189,7 @@ class SharedPartitions(Partitions):
         self.owners.opened(partition.id, "a defect in this version")
 
     def _refuse(self, partition: Partition, failure: Unreadable) -> None:
-        """Log the failure; `Owners` tries again, here or on another node."""
+        """Log the failure; `PartitionOwnership` tries again, here or on another node."""
         partition.refuse(NOT_SERVED, failure.reason)
         log.error("partition cannot be read", log=str(partition), reason=failure.reason, again="by another node or later")
 
@@ -197,7 +197,7 @@ class SharedPartitions(Partitions):
 
     def _set_folder_aside(self, partition: Partition, topic: Topic, owned: TopicLog | None) -> bool:
         """Returns whether this node has nothing more to do for the folder."""
-        if owned is None and not self.owners.leading:
+        if owned is None and not self.owners.is_controller:
             return True
         try:
             return super()._set_folder_aside(partition, topic, owned)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.cluster.messages import Kind
+from broker.cluster.messages import NodeRequestKind
 from broker.cluster.peers import Peers
 from broker.net.dispatch import Call
 from broker.runtime.contain import Contained
@@ -20,20 +20,20 @@ RETRY_SECONDS: Final = 0.1  # while there is no controller, or it changes
 RESERVE_SECONDS_MAX: Final = 10.0
 
 
-class ControllerIds:
+class ControllerProducerIds:
     """Asks the controller, which may be this node. A block whose reply is lost is never used."""
 
     def __init__(
         self,
-        me: int,
+        node_id: int,
         loop: asyncio.AbstractEventLoop,
         peers: Peers,
         controller: Callable[[], int],
-        request: Callable[[Kind], NodeRequest],
+        request: Callable[[NodeRequestKind], NodeRequest],
         registry: ProducerIds,
     ) -> None:
         """`controller`: its node id, or NO_NODE. `registry` allocates while this node is the controller."""
-        self._me = me
+        self._node_id = node_id
         self._loop = loop
         self._peers = peers
         self._controller = controller
@@ -47,13 +47,13 @@ class ControllerIds:
 
     def _request_block(self, done: Reserved, deadline: float) -> None:
         controller = self._controller()
-        if controller == self._me:
+        if controller == self._node_id:
             self._registry.reserve(partial(self._reserved, done, deadline))
         elif controller == NO_NODE:
             self._reserved(done, deadline, None)
         else:
             # `forward` uses a connection of its own, since the reply waits for a disk.
-            self._peers.forward(controller, self._request(Kind.PRODUCER_IDS), partial(self._answered, done, deadline))
+            self._peers.forward(controller, self._request(NodeRequestKind.PRODUCER_IDS), partial(self._answered, done, deadline))
 
     def _answered(self, done: Reserved, deadline: float, reply: NodeResponse | None) -> None:
         self._reserved(done, deadline, None if reply is None or reply.error_code else range(reply.offset, reply.end))
@@ -68,7 +68,7 @@ class ControllerIds:
 
     def answer(self, call: Call) -> None:
         """Allocate a block for another node."""
-        if self._controller() != self._me:
+        if self._controller() != self._node_id:
             call.answer(NodeResponse(ErrorCode.NOT_CONTROLLER))
         else:
             self._registry.reserve(partial(self._send, call))

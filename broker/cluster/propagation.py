@@ -27,7 +27,7 @@ class Propagation:
 
     def __init__(
         self,
-        me: int,
+        node_id: int,
         loop: asyncio.AbstractEventLoop,
         peers: Peers,
         nodes: Callable[[], list[int]],
@@ -35,7 +35,7 @@ class Propagation:
         when_opened: Callable[[Callable[[], None]], None],
     ) -> None:
         """`nodes`: the live nodes, while this node is the controller. `when_opened` calls back when this node has opened its new logs."""
-        self._me = me
+        self._node_id = node_id
         self._loop = loop
         self._peers = peers
         self._nodes = nodes
@@ -72,7 +72,7 @@ class Propagation:
         if node in self._announced:  # `_answered` will announce this change
             return
         self._announced[node] = self._number
-        if node == self._me:
+        if node == self._node_id:
             self._when_opened(partial(self._answered, node, NodeResponse()))
         else:
             self._peers.forward(node, self._request(), partial(self._answered, node))

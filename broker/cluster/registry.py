@@ -38,7 +38,7 @@ class Registry:
     def __init__(self, topics: Topics, journal: Journal, changed: Callable[[Changes], None]) -> None:
         self.topics = topics
         self.journal = journal
-        self.leading = False
+        self.is_controller = False
         self._changed = changed
         self._log: ServedLog | None = None  # while leading
         self._last_hold: object = None  # `topics.hold` when `_replays` last increased; a replay replaces it
@@ -60,15 +60,15 @@ class Registry:
             log.error("registry of topics cannot be read", reason=str(error))
             return False
         self._log = served
-        self.leading = True
+        self.is_controller = True
         self._snapshot = self._awaited = None
         self._report(before, True)
         return True
 
     def follow(self) -> None:
         """Stop writing: another node is the controller, or will be."""
-        if self.leading:
-            self.leading = False
+        if self.is_controller:
+            self.is_controller = False
             self._log = None
             self.journal.follow()
         self._snapshot_id = NOTHING
@@ -110,13 +110,13 @@ class Registry:
 
     # Following.
 
-    def request(self, me: int, kind: int) -> NodeRequest:
-        self._awaited = request = NodeRequest(kind, me, offset=self._offset, epoch=self._snapshot_id)
+    def request(self, node_id: int, kind: int) -> NodeRequest:
+        self._awaited = request = NodeRequest(kind, node_id, offset=self._offset, epoch=self._snapshot_id)
         return request
 
     def apply_records(self, request: NodeRequest, reply: NodeResponse) -> bool:
         """Apply the controller's reply; returns whether more records must be requested."""
-        if self.leading or reply.error_code:
+        if self.is_controller or reply.error_code:
             return False
         if request is not self._awaited:  # this node was the controller since, and dropped the records that the reply continues
             return True
@@ -136,9 +136,9 @@ class Registry:
         return more
 
     @property
-    def current(self) -> bool:
+    def is_current(self) -> bool:
         """Whether the topics are known: read from the log, or from the controller."""
-        return self.leading or (self._snapshot_id != NOTHING and self._snapshot is None)
+        return self.is_controller or (self._snapshot_id != NOTHING and self._snapshot is None)
 
     def _apply(self, facts: Iterable[tuple[bytes, bytes | None]], reread: bool) -> None:
         before = self._state()

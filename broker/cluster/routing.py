@@ -18,7 +18,7 @@ class Routing:
         self._view_version: object = None
         self._version = object()
         # The node that will own a log without an owner: clients that already know it need not refresh their metadata.
-        self.expected: Callable[[LogId], int] = lambda log: NO_NODE
+        self.expected_owner: Callable[[LogId], int] = lambda log: NO_NODE
 
     @property
     def version(self) -> object:
@@ -46,7 +46,7 @@ class Routing:
     def leader(self, log: LogId) -> int:
         log = owning_log(log)
         owner = self._view.owner(log)
-        return self.expected(log) if owner is None else owner.id
+        return self.expected_owner(log) if owner is None else owner.id
 
     def leader_epoch(self, log: LogId) -> int:
         return self._view.epoch(owning_log(log))

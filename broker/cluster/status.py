@@ -19,9 +19,9 @@ def status(cluster: Cluster, clock: Clock) -> dict[str, str]:
     topics = {id: since for id, since in owned.items() if id.name not in (CONSUMER_OFFSETS, REGISTRY_LOG)}
     members = cluster.members
     return {
-        "status.node": "draining" if cluster.me in members.draining else "serving",
+        "status.node": "draining" if cluster.node_id in members.draining else "serving",
         "status.started.ms": str(cluster.started_ms + wall_offset),
-        "status.controller": str(cluster.registry.leading).lower(),
+        "status.controller": str(cluster.registry.is_controller).lower(),
         "status.controller.since.ms": str(owned[REGISTRY_LOG_ID] + wall_offset) if REGISTRY_LOG_ID in owned else "",
         "status.live.nodes": ",".join(map(str, sorted(members.live))),
         "status.draining.nodes": ",".join(map(str, sorted(members.draining))),

@@ -1,4 +1,4 @@
-"""Place the logs of topics on nodes, at most once per pass of the event loop. Until then `expected` computes the node of a new log."""
+"""Place the logs of topics on nodes, at most once per pass of the event loop. Until then `expected_owner` computes the node of a new log."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from storage import LogId
 
 
 class TopicPlacement:
-    def __init__(self, me: int, loop: asyncio.AbstractEventLoop, topics: Topics, ownership: Ownership, now: Callable[[], int]) -> None:
-        self._me = me
+    def __init__(self, node_id: int, loop: asyncio.AbstractEventLoop, topics: Topics, ownership: Ownership, now: Callable[[], int]) -> None:
+        self._node_id = node_id
         self._loop = loop
         self._topics = topics
         self._ownership = ownership
@@ -53,9 +53,9 @@ class TopicPlacement:
         self._planned.clear()
         self._drop_opened()
 
-    def expected(self, id: LogId) -> int:
+    def expected_owner(self, id: LogId) -> int:
         """The node that will own the log. Metadata already names it as the leader, since some clients do not refresh their metadata."""
-        node = self._ownership.expected(id)
+        node = self._ownership.expected_owner(id)
         topic = self._topics.by_name.get(id.name)
         if node == NO_NODE and topic is not None and not topic.internal and self._begun:
             if id not in self._planned:
@@ -83,7 +83,7 @@ class TopicPlacement:
         self._drop_opened()
 
     def _drop_opened(self) -> None:
-        self._unopened = {id for id in self._unopened if self.expected(id) == self._me and not self._ownership.owns(id)}
+        self._unopened = {id for id in self._unopened if self.expected_owner(id) == self._node_id and not self._ownership.owns(id)}
         if not self._unopened:
             self._all_opened()
 

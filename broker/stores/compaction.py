@@ -5,7 +5,7 @@ is rolled right after one of its flushes, and a child process compacts its close
 a time, at low priority, with a time limit. Disk waits happen in a worker thread; the loop only renames files. A compaction
 that fails or is killed changes nothing.
 
-While no offsets log is due, topic logs are compacted by their own settings (compaction_order.py). `Cleaning` also drops the
+While no offsets log is due, topic logs are compacted by their own settings (compaction_order.py). `LogCleaner` also drops the
 oldest segments of the notes logs, and writes recovery points to their checkpoint.
 """
 
@@ -81,7 +81,7 @@ class CompactedLog:
         return self.log.bytes_since(self.clean_to)
 
 
-class Cleaning:
+class LogCleaner:
     """Compacts the logs of one store and drops their old segments. Register logs with `watch`, report flushes with `flushed`, end with `stop`."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Cleaning:
         watched.clean_to = before.clean_to if before is not None else min(self._directory.cleaner_points.get(id, 0), log.next_offset)
         self._watched[id] = watched
 
-    def retain_log(self, id: LogId, log: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None:
+    def watch_retention(self, id: LogId, log: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None:
         """Drop whole segments of this notes log older than `retention_ms`; with -1 only the size limit of all notes logs applies."""
         self._retained[id] = (log, retention_ms, failed)
 

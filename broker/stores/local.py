@@ -21,10 +21,10 @@ from broker.runtime.workers import Workers
 from broker.settings.config import Config
 from broker.stores.bulk_flush import THREADS as CLOSING_THREADS
 from broker.stores.bulk_flush import BulkFlusher, flush_in_parts
-from broker.stores.compaction import Cleaning
-from broker.stores.owned import TOPIC_RULES, Done, Flusher, FlushRules, LocalLog, OpenLog, log_cut
+from broker.stores.compaction import LogCleaner
+from broker.stores.owned import TOPIC_RULES, Done, Flusher, FlushRules, LocalLog, OpenLog, log_truncation
 from broker.stores.tokens import RandomBytes, fresh_cluster_id, fresh_token
-from broker.stores.turn_flushes import Appended, TurnFlushes
+from broker.stores.turn_flushes import TurnFlushes, UnflushedBatch
 from storage import (
     Acquired,
     AppendFailed,
@@ -117,13 +117,13 @@ class LocalStore:
         self.topic_workers = new_workers(loop, TOPIC_THREADS, False)
         self.bulk_flusher = BulkFlusher(new_workers(loop, CLOSING_THREADS, False), self.disk, self.directory.path, self._flush_concurrency, monotonic)
         self.checkpoint_worker = new_workers(loop, 1, False)  # one thread: checkpoints are written one after another
-        self.cleaning: Cleaning | None = None  # set before the first log is acquired; None: no compaction
+        self.cleaning: LogCleaner | None = None  # set before the first log is acquired; None: no compaction
         self.topic_ids: dict[str, str] = {}  # topic name -> id, for partition.metadata
         self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())
         self._logs: dict[LogId, OpenLog] = {}
         self._scheduled: dict[float, list[Flusher]] = {}  # logs to flush, by delay after their first append
-        self._appended: list[Appended] = []  # this turn's appends whose replies wait for a flush
+        self._appended: list[UnflushedBatch] = []  # this turn's appends whose replies wait for a flush
         self.finishing = False
         try:
             self.turn_flushes = TurnFlushes(self.disk, self.directory.path, self.workers, self._flush_each, self._flush_in_background, monotonic)
@@ -189,7 +189,7 @@ class LocalStore:
         else:
             self._opened(id, done, self._open_new(id))
 
-    def owned(self, id: LogId) -> OpenLog | None:
+    def owned_log(self, id: LogId) -> OpenLog | None:
         """The log, if it is open."""
         return self._logs.get(id)
 
@@ -250,7 +250,7 @@ class LocalStore:
         if isinstance(opened, Unreadable):
             done(opened)
             return
-        self.turn_flushes.restored()
+        self.turn_flushes.remove_restored_files()
         done(self._register(id, Flusher(self, self.workers, opened), opened.epoch))
 
     def check_opened(self, id: LogId, result: tuple[Log, Truncation] | Exception) -> Log | Unreadable:
@@ -258,7 +258,7 @@ class LocalStore:
             return Unreadable(describe_error(result, self._folder(id)), isinstance(result, DamagedLog))
         opened, truncation = result
         opened.use(self.handles)
-        log_cut(truncation)
+        log_truncation(truncation)
         opened.epoch = max(opened.epoch, self._epoch_before(id))
         return opened
 
@@ -269,7 +269,7 @@ class LocalStore:
             if id.name != NOTES_LOG:
                 self.cleaning.watch(id, flusher.log, flusher.flush, flusher.report_failure)
             else:
-                self.cleaning.retain_log(id, flusher.log, self._notes_retention_ms, flusher.report_failure)
+                self.cleaning.watch_retention(id, flusher.log, self._notes_retention_ms, flusher.report_failure)
         return owned
 
     def flushed(self, log: Log) -> None:
@@ -358,13 +358,13 @@ class LocalStore:
             starts = {(id.name, id.partition): owned.log.start_offset for id, owned in self._logs.items() if owned.log.start_offset}
             self.directory.checkpoint_starts(starts)
             self.turn_flushes.remove_all()
-            if not self.unchecked():
+            if not self.unchecked_logs():
                 self.directory.mark_clean()
         except OSError as error:
             return describe_error(error, self.directory.path)
         return ""
 
-    def unchecked(self) -> list[LogId]:
+    def unchecked_logs(self) -> list[LogId]:
         if self.directory.clean:
             return []
         ids = map(log_id_of, self.disk.list(self.directory.path))
@@ -392,7 +392,7 @@ class LocalStore:
     def flush_at_turn_end(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
         if not self._appended:
             self.loop.call_soon(Contained(self._flush_appended))
-        self._appended.append(Appended(flusher, batch, offset, flusher.log.next_offset, done))
+        self._appended.append(UnflushedBatch(flusher, batch, offset, flusher.log.next_offset, done))
 
     def _flush_appended(self) -> None:
         appended, self._appended = self._appended, []
@@ -406,7 +406,7 @@ class LocalStore:
     def batch_copies(self, id: LogId) -> list[bytes]:
         return LeftoverTurns(self.disk, self.directory.path).batches_of(str(id))
 
-    def _flush_each(self, appended: list[Appended]) -> None:
+    def _flush_each(self, appended: list[UnflushedBatch]) -> None:
         flush_in_parts(self.workers, FLUSH_THREADS, [(append.flusher, append.done) for append in appended], self._flush_concurrency)
 
     def _close_idle_files(self) -> bool:

@@ -73,9 +73,9 @@ def network() -> int:
 class NodeFiles:
     """The files of live nodes. `ended` is called in a separate thread."""
 
-    def __init__(self, folder: str, me: int, ended: NodeEnded) -> None:
+    def __init__(self, folder: str, node_id: int, ended: NodeEnded) -> None:
         self._folder = folder
-        self._me = me
+        self._node_id = node_id
         self._ended = ended
         self._own_lock = -1
         self._locked = False
@@ -85,14 +85,14 @@ class NodeFiles:
     def enter(self) -> bool:
         """Lock this node's file. False: another process with this id has it, or nodes that watched the previous one still do."""
         if self._own_lock < 0:
-            self._own_lock = os.open(f"{self._folder}/{self._me}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+            self._own_lock = os.open(f"{self._folder}/{self._node_id}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._own_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         self._locked = True
         with contextlib.suppress(FileNotFoundError):
-            os.remove(f"{self._folder}/{self._me}.json")  # written by this node's previous process, or, in a copied directory, by another node
+            os.remove(f"{self._folder}/{self._node_id}.json")  # written by this node's previous process, or, in a copied directory, by another node
         return True
 
     def publish(self, me: NodeInfo) -> None:
@@ -111,7 +111,7 @@ class NodeFiles:
         self._folder_mtime_ns = os.stat(self._folder).st_mtime_ns
         arrived = []
         for id in node_ids(os.listdir(self._folder)):
-            if id == self._me or id in self._watched:
+            if id == self._node_id or id in self._watched:
                 continue
             node = self._watch_if_live(id)
             if node is not None:
@@ -152,6 +152,6 @@ class NodeFiles:
         if self._own_lock >= 0:
             if self._locked:
                 with contextlib.suppress(OSError):
-                    os.remove(f"{self._folder}/{self._me}.json")
+                    os.remove(f"{self._folder}/{self._node_id}.json")
             os.close(self._own_lock)
             self._own_lock = -1

@@ -177,7 +177,7 @@ class OpenLog:
             done(AppendFailed(describe_error(result, self.log.folder)))
             return
         if repair.truncation.kept:
-            log_cut(repair.truncation)
+            log_truncation(repair.truncation)
         self.log.finish_repair(repair)
         done(None)
 
@@ -220,7 +220,7 @@ class LocalLog(OpenLog):
         self.log.claim()  # fences this epoch: later appends through this object fail
 
 
-def log_cut(truncation: Truncation) -> None:
+def log_truncation(truncation: Truncation) -> None:
     """Log the bytes that the opening cut off the end of a log, if any."""
     if truncation.kept:
         log.error(

@@ -21,7 +21,7 @@ class BrokerStore(LogStore, Protocol):
         """Set the advertised addresses, known once the listeners are open."""
         ...
 
-    def unchecked(self) -> list[LogId]:
+    def unchecked_logs(self) -> list[LogId]:
         """Logs that have not been opened since a crash, and may have to be repaired."""
         ...
 

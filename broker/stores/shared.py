@@ -69,12 +69,12 @@ PROBE_BYTE: Final = 1 << 62  # after the bytes of all logs
 class SharedStoreView:
     """The live nodes and the table of owners."""
 
-    def __init__(self, me: int, table: OwnerTable, held: set[LogId]) -> None:
+    def __init__(self, node_id: int, table: OwnerTable, held: set[LogId]) -> None:
         self.live: dict[int, NodeInfo] = {}
         self.changes = 0  # the number of changes of live nodes
-        self._me = me
+        self._node_id = node_id
         self._table = table
-        self._held = held
+        self._locked_logs = held
 
     @property
     def version(self) -> object:
@@ -86,7 +86,7 @@ class SharedStoreView:
     def owner(self, log: LogId) -> NodeInfo | None:
         log = owning_log(log)
         node = self._table.owner(log)
-        if node == self._me and log not in self._held:
+        if node == self._node_id and log not in self._locked_logs:
             return None
         return self.live.get(node)
 
@@ -98,7 +98,7 @@ class SharedStoreView:
         return self._table.read(owning_log(log)).since_ms
 
 
-class Opened(NamedTuple):
+class OpenedLog(NamedTuple):
     """A log that this node has opened, and may use once the table of owners names this node."""
 
     id: LogId
@@ -129,9 +129,9 @@ class SharedStore(LocalStore):
         self._sleep = sleep
         self._shared_disk = shared = disk or OsDisk()
         super().__init__(config, loop, shared, log_files_max, new_workers, random_bytes, monotonic)
-        self._held: set[LogId] = set()
+        self._locked_logs: set[LogId] = set()
         self._states_left: dict[LogId, Inherited] = {}  # log being opened -> its inherited state
-        self._opened_logs: list[Opened] = []  # to be entered by the next write of the table
+        self._opened_logs: list[OpenedLog] = []  # to be entered by the next write of the table
         self._announcing = False
         self._leaving: dict[LogId, list[Callable[[], None]]] = {}  # logs being released, and the callbacks after that
         self._opening_notes: set[LogId] = set()
@@ -144,13 +144,13 @@ class SharedStore(LocalStore):
             if not self._locks.are_supported(PROBE_BYTE + self._node_id):
                 self.directory.close()
                 raise StartError(f"data directory {self._root}: several nodes need file locks, which its file system lacks", ExitCode.DIRECTORY)
-            self._files = new_live_nodes(f"{self._root}/{NODES_FOLDER}", self._node_id, self._node_ended_in_thread)
-            self._retry_at_start(self._files.enter)
+            self._live_nodes = new_live_nodes(f"{self._root}/{NODES_FOLDER}", self._node_id, self._node_ended_in_thread)
+            self._retry_at_start(self._live_nodes.enter)
             self._free_former_logs()
         except OSError as error:
             self.directory.close()
             raise StartError(f"data directory {self._root}: {error.strerror or error}", ExitCode.DIRECTORY) from error
-        self._view = SharedStoreView(self._node_id, self._table, self._held)
+        self._view = SharedStoreView(self._node_id, self._table, self._locked_logs)
 
     def _free_former_logs(self) -> None:
         """Mark the logs of this node's previous process as free: nodes that did not notice its end still count this node as their owner."""
@@ -188,7 +188,7 @@ class SharedStore(LocalStore):
     def start(self, me: NodeInfo) -> None:
         super().start(me)
         self._view.live[me.id] = me
-        self._files.publish(me)
+        self._live_nodes.publish(me)
 
     def view(self) -> SharedStoreView:
         return self._view
@@ -202,7 +202,7 @@ class SharedStore(LocalStore):
     def _find_nodes_on_timer(self) -> None:
         if self.finishing:
             return
-        if self._files.changed():
+        if self._live_nodes.changed():
             self.find_new_nodes()
         self.loop.call_later(FIND_NODES_SECONDS, Contained(self._find_nodes_on_timer))
 
@@ -210,7 +210,7 @@ class SharedStore(LocalStore):
         done()  # the table is in memory that all nodes share
 
     def find_new_nodes(self) -> None:
-        for node in self._files.find_new():
+        for node in self._live_nodes.find_new():
             self._view.live[node.id] = node
             self._view.changes += 1
             self._watcher(node.id, True)
@@ -232,7 +232,7 @@ class SharedStore(LocalStore):
     def lock_log(self, id: LogId) -> HeldBy | Unreadable | int:
         if id in self._leaving:
             return HeldBy(f"node {self._node_id}")
-        if id in self._held:
+        if id in self._locked_logs:
             return self._table.read(id).epoch
         try:
             if not self._locks.lock(lock_byte_of(id)):
@@ -245,14 +245,14 @@ class SharedStore(LocalStore):
         except OSError as error:
             self._locks.drop(lock_byte_of(id))
             return Unreadable(f"{self._root}: {error.strerror or error}", False)
-        self._held.add(id)
+        self._locked_logs.add(id)
         self._table.count_change(self._node_id)
         return epoch
 
     def _unlock(self, id: LogId, writer: int | None = None, state: int = FREE) -> None:
         """Unlock the log, so that other nodes can acquire it."""
-        if id in self._held:
-            self._held.discard(id)
+        if id in self._locked_logs:
+            self._locked_logs.discard(id)
             self._states_left.pop(id, None)
             slot = self._table.read(id)
             writer = slot.writer if writer is None else writer
@@ -304,11 +304,11 @@ class SharedStore(LocalStore):
 
     def _may_have_notes(self, id: LogId) -> bool:
         offsets = owning_log(id)
-        return offsets in self._held and offsets not in self._leaving
+        return offsets in self._locked_logs and offsets not in self._leaving
 
     def _notes_opened(self, id: LogId, done: Acquired, result: OwnedLog | HeldBy | Unreadable) -> None:
         self._opening_notes.discard(id)
-        owned = self.owned(id)
+        owned = self.owned_log(id)
         if owned is not None and not self._may_have_notes(id):  # the partition's offsets log is being released
             owned.log.retire()
             self.drop(id)
@@ -326,13 +326,13 @@ class SharedStore(LocalStore):
             return
 
         def ready(failure: Exception | None) -> None:
-            done(result if failure is None else self.cannot_use(id, failure))
+            done(result if failure is None else self.close_unregistered(id, failure))
 
         self.announce(id, epoch, ready)
 
     def announce(self, id: LogId, epoch: int, ready: Callable[[Exception | None], None]) -> None:
         """Call `ready` once the table durably names this node as the log's writer from this epoch on."""
-        self._opened_logs.append(Opened(id, epoch, ready))
+        self._opened_logs.append(OpenedLog(id, epoch, ready))
         if not self._announcing:
             self._announcing = True
             self.loop.call_soon(Contained(self._adopt))
@@ -346,19 +346,19 @@ class SharedStore(LocalStore):
         assert isinstance(directory, NodeDirectory)
         self.checkpoint_worker.submit(partial(directory.adopt, points), partial(self._write_slots, opened))
 
-    def _write_slots(self, opened: list[Opened], result: object) -> None:
+    def _write_slots(self, opened: list[OpenedLog], result: object) -> None:
         if isinstance(result, Exception):
             self._announced(opened, result)
             return
         for id, epoch, _ in opened:
-            owned = self.owned(id)
-            if id in self._held and owned is not None:
+            owned = self.owned_log(id)
+            if id in self._locked_logs and owned is not None:
                 owned.epoch = owned.log.epoch = max(owned.log.epoch, epoch)
                 self._table.write(id, self._table.read(id)._replace(epoch=owned.epoch, writer=writer_open(self._node_id)))
         self._table.count_change(self._node_id)
         self.checkpoint_worker.submit(self._table.sync, partial(self._announced, opened))
 
-    def _announced(self, opened: list[Opened], result: object) -> None:
+    def _announced(self, opened: list[OpenedLog], result: object) -> None:
         failure = result if isinstance(result, Exception) else None
         self._announcing = False
         if self._opened_logs:
@@ -369,9 +369,9 @@ class SharedStore(LocalStore):
             for log in opened:
                 run_contained(partial(log.ready, failure))
 
-    def cannot_use(self, id: LogId, failure: Exception) -> Unreadable:
+    def close_unregistered(self, id: LogId, failure: Exception) -> Unreadable:
         """The table could not be written: close the log, so that another node can acquire it."""
-        owned = self.owned(id)
+        owned = self.owned_log(id)
         if owned is not None:
             owned.log.retire()
             self.drop(id)
@@ -385,7 +385,7 @@ class SharedStore(LocalStore):
             id = log_id_of(name)
             if id is not None and (id in self._logs or self._table.read(id).writer != writer_open(self._node_id)):
                 leftover.discard(name)
-        self.turn_flushes.restored()
+        self.turn_flushes.remove_restored_files()
 
     def release(self, id: LogId, done: Callable[[], None]) -> None:
         waiting = self._leaving.get(id)
@@ -394,7 +394,7 @@ class SharedStore(LocalStore):
             return
         self._leaving[id] = [done]
         ids = [id, LogId(NOTES_LOG, id.partition)] if id.name == CONSUMER_OFFSETS else [id]
-        logs = [owned for owned in map(self.owned, ids) if owned is not None]
+        logs = [owned for owned in map(self.owned_log, ids) if owned is not None]
         _Release(self, id, logs, partial(self._released, id)).flush()
 
     def _released(self, id: LogId) -> None:
@@ -407,10 +407,10 @@ class SharedStore(LocalStore):
 
     def drop_deleted(self, id: LogId) -> None:
         """The log's topic was deleted, and its folder has another name."""
-        if self.owned(id) is None:
+        if self.owned_log(id) is None:
             self._unlock(id, NO_WRITER, GONE)
 
-    def closed_in_order(self, id: LogId, logs: list[OpenLog], problem: str, done: Callable[[], None]) -> None:
+    def finish_release(self, id: LogId, logs: list[OpenLog], problem: str, done: Callable[[], None]) -> None:
         """Store the log's checkpoints, and let other nodes acquire the log. `problem`: why its files could not be flushed and closed, or ""."""
         points = {(owned.id.name, owned.id.partition): owned.log.flushed_offset for owned in logs if owned.log.flushed_offset}
         starts = {(owned.id.name, owned.id.partition): owned.log.start_offset for owned in logs if owned.log.start_offset}
@@ -435,7 +435,7 @@ class SharedStore(LocalStore):
         problem = super()._mark_clean()
         if not problem:
             try:
-                for id in [id for id in self._logs if id in self._held]:
+                for id in [id for id in self._logs if id in self._locked_logs]:
                     self._table.write(id, self._table.read(id)._replace(writer=self._writer_when_closed(id), state=FREE))
                 self._table.count_change(self._node_id)
                 self._table.sync()
@@ -443,12 +443,12 @@ class SharedStore(LocalStore):
                 return f"{self._root}: {error}"
         return problem
 
-    def unchecked(self) -> list[LogId]:
+    def unchecked_logs(self) -> list[LogId]:
         return []  # a log is checked by the node that takes it over
 
     def close(self) -> None:
         super().close()
-        self._files.close()
+        self._live_nodes.close()
         self._locks.close()
 
 
@@ -494,7 +494,7 @@ class _Release:
         self._store.bulk_flusher.close_logs([owned.log for owned in self._logs], self._closed)
 
     def _closed(self, problem: str) -> None:
-        self._store.closed_in_order(self._id, self._logs, self._problem or problem, self._done)
+        self._store.finish_release(self._id, self._logs, self._problem or problem, self._done)
 
 
 class SharedTopicStore(LocalTopicStore):
@@ -515,7 +515,7 @@ class SharedTopicStore(LocalTopicStore):
                 self._shared.release_unopened(id)
                 done(result)
             else:
-                self._shared.announce(id, locked, lambda failure: done(result if failure is None else self._shared.cannot_use(id, failure)))
+                self._shared.announce(id, locked, lambda failure: done(result if failure is None else self._shared.close_unregistered(id, failure)))
 
         super().open_topic_log(id, topic, opened)
 

@@ -83,7 +83,7 @@ class LocalTopicLog(OpenLog):
 
     def _remove(self, bases: list[int]) -> None:
         """Remove the files, unless their topic was deleted: then a folder of this name belongs to another log."""
-        if self._directory.owned(self.id) is not self:
+        if self._directory.owned_log(self.id) is not self:
             return
         log = self.log
         log.folder_users += 1
@@ -114,14 +114,14 @@ class LocalTopicStore:
         return self._directory.log_starts
 
     def served_log(self, id: LogId) -> ServedLog | None:
-        return self._store.owned(id)
+        return self._store.owned_log(id)
 
     # Opening.
 
     def open_topic_log(self, id: LogId, topic: TopicInfo, done: Opened) -> None:
         if self._store.finishing:
             return
-        previous = self._store.owned(id)
+        previous = self._store.owned_log(id)
         if previous is not None:  # the log of a topic whose creation the registry could not store: its folder will be moved
             previous.log.retire()
             if previous.log.busy:
@@ -205,7 +205,7 @@ class LocalTopicStore:
         """Rename the folder at once, as Kafka does, so that a topic of the same name can be created."""
         if self.served_log(id) is not opened:
             return  # another log has opened a folder of this name since
-        owned = self._store.owned(id)
+        owned = self._store.owned_log(id)
         moved = ""
         if owned is not None:
             moved = owned.log.set_folder_aside(self._store.fresh_token())

@@ -23,7 +23,7 @@ BYTES_MAX: Final = 16 << 20  # of a file, before the next one is begun
 RETRY_SECONDS: Final = 15.0  # after a failed write of the file
 
 
-class Appended(NamedTuple):
+class UnflushedBatch(NamedTuple):
     """A batch appended to a log at `offset`, up to `end`; `done` is called when it is durable."""
 
     flusher: Flusher
@@ -44,7 +44,7 @@ class TurnFlushes:
         disk: Disk,
         folder: str,
         workers: Workers,
-        flush_each: Callable[[list[Appended]], None],
+        flush_each: Callable[[list[UnflushedBatch]], None],
         flush_in_background: Callable[[list[Flusher], Done], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -61,11 +61,11 @@ class TurnFlushes:
         self._old = [TurnLog(disk, folder, number) for number in self.leftover.numbers]  # files to remove
         self._log = TurnLog(disk, folder, number + 1)
         self._in_file: dict[Flusher, None] = {}  # logs with unflushed batches in the file
-        self._waiting: list[Appended] = []
+        self._waiting: list[UnflushedBatch] = []
         self._writing = False
         self._usable_from = 0.0  # monotonic time of the next attempt after a failure
 
-    def add(self, appended: list[Appended]) -> None:
+    def add(self, appended: list[UnflushedBatch]) -> None:
         """Make the batches durable, then call `done` of each."""
         with_gap = [append for append in appended if append.has_gap_before]
         if with_gap:
@@ -81,12 +81,12 @@ class TurnFlushes:
         else:
             self._write(appended)
 
-    def _write(self, appended: list[Appended]) -> None:
+    def _write(self, appended: list[UnflushedBatch]) -> None:
         self._writing = True
         turn = [(append.flusher.log.folder.rpartition("/")[2], append.batch, append.offset, append.end) for append in appended]
         self.workers.submit(partial(self._log.write, turn), partial(self._written, appended))
 
-    def _written(self, appended: list[Appended], result: object) -> None:
+    def _written(self, appended: list[UnflushedBatch], result: object) -> None:
         self._writing = False
         waiting, self._waiting = self._waiting, []
         if isinstance(result, Exception):
@@ -131,7 +131,7 @@ class TurnFlushes:
         else:
             flushed(None)
 
-    def restored(self) -> None:
+    def remove_restored_files(self) -> None:
         """Called when an opened log has its missing batches: remove old files once no log needs them."""
         if self.leftover.can_be_removed and self.leftover.numbers:
             self.leftover.numbers.clear()

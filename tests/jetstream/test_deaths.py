@@ -15,7 +15,7 @@ import pytest
 
 from broker.stores.jetstream import topic_cleaning
 from broker.stores.jetstream.connection import Connection
-from broker.stores.jetstream.group_cleaning import GroupCleaning
+from broker.stores.jetstream.group_cleaning import GroupLogCleaner
 from broker.stores.jetstream.logs import GroupLog
 from broker.stores.jetstream.topic_logs import StreamTopicLog
 from protocol.batch import build_facts
@@ -101,7 +101,7 @@ class GroupLogOwner(DyingNode):
         if not self.until(lambda: not log.chain.pending):
             return
         store = self.node.store
-        cleaning = GroupCleaning(store.engine, lambda: store.logs, lambda: 1, time.monotonic)
+        cleaning = GroupLogCleaner(store.engine, lambda: store.logs, lambda: 1, time.monotonic)
         cleaning.clean(log)
         for _ in range(6):
             self.append(log)

@@ -31,9 +31,9 @@ HEALED_SECONDS = 60.0
 LEASE_LOST = "this node stops serving its logs"  # in the log line of a node
 # Code that a node's Python imports first: the node never checks its lease, and replies and appends as if it had it.
 WITHOUT_SELF_FENCE = """
-from broker.stores.jetstream.meta import Meta
-Meta.may_answer = lambda self: True
-Meta._lose_lease = lambda self: None
+from broker.stores.jetstream.meta import MetaStreamClient
+MetaStreamClient.may_answer = lambda self: True
+MetaStreamClient._lose_lease = lambda self: None
 """
 
 

@@ -45,7 +45,7 @@ class Store(BrokerStore, ClusterStore, Protocol):
 
     def view(self) -> SharedView: ...
 
-    def owned(self, id: LogId) -> ServedLog | None: ...
+    def owned_log(self, id: LogId) -> ServedLog | None: ...
 
 
 class Node(ABC):
@@ -110,7 +110,7 @@ class Node(ABC):
 class NoNodeFiles:
     """A stand-in for `NodeFiles` that never reports the end of a node: tests do that themselves."""
 
-    def __init__(self, folder: str, me: int, on_gone: Callable[[int], None]) -> None: ...
+    def __init__(self, folder: str, node_id: int, on_gone: Callable[[int], None]) -> None: ...
 
     def enter(self) -> bool:
         return True

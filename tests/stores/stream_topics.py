@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.stores.jetstream.topic_cleaning import Cleanable, TopicCleaning, cleanable
+from broker.stores.jetstream.topic_cleaning import Cleanable, TopicLogCleaner, cleanable
 from broker.stores.jetstream.topic_logs import StreamTopicLog
 from protocol.batch import Record, build, iterate_headers, records
 from storage import AppendFailed, LogId
@@ -103,7 +103,7 @@ def read_log(node: JetStreamNode, log: StreamTopicLog) -> list[Record]:
 
 
 def begin_cleaning(node: JetStreamNode, log: StreamTopicLog, now: int, done: Callable[[bool], None]) -> Cleanable:
-    cleaning = TopicCleaning(node.store.engine, lambda: (), node.store.topic_log, lambda: now, time.monotonic, 3_600, 1 << 20)
+    cleaning = TopicLogCleaner(node.store.engine, lambda: (), node.store.topic_log, lambda: now, time.monotonic, 3_600, 1 << 20)
     cleanable_log = cleanable(log, CleaningSettings(), now)
     assert cleanable_log is not None
     cleaning.clean(log, cleanable_log, CleaningSettings(), done)

@@ -127,7 +127,7 @@ def test_batches_carry_the_epoch_of_their_owner(nodes: Nodes) -> None:
     acquired = second.own(LOG)
     assert second.keys(acquired) == [b"a"]
     append(second, acquired, b"b")
-    owned = second.store.owned(LOG)
+    owned = second.store.owned_log(LOG)
     assert owned is not None
     assert [owned.records.epoch_at(0), owned.records.epoch_at(1)] == [log.epoch, acquired.epoch]
 

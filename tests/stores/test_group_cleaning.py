@@ -8,7 +8,7 @@ import time
 import pytest
 
 from broker.stores.jetstream.engine import StreamState
-from broker.stores.jetstream.group_cleaning import GroupCleaning
+from broker.stores.jetstream.group_cleaning import GroupLogCleaner
 from broker.stores.jetstream.logs import GroupLog
 from protocol.batch import Fact, build_facts
 from storage import NOT_YET, LogId, OwnedLog
@@ -65,7 +65,7 @@ def test_live_records_are_copied_forward_and_the_rest_goes(nodes: NodesOverJetSt
     first.wait(lambda: not log.chain.pending)
     before = stream(first, log)
 
-    cleaning = GroupCleaning(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
+    cleaning = GroupLogCleaner(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
     cleaning.clean(log)
     turn = 0
 
@@ -101,7 +101,7 @@ def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStre
         write(log, state, [(b"key-%d" % number, b"%d" % turn) for number in range(2_000)])
     first.wait(lambda: not log.chain.pending)
     last = log.chain.committed_seq
-    cleaning = GroupCleaning(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
+    cleaning = GroupLogCleaner(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
     cleaning.clean(log)
     first.wait(lambda: log.chain.committed_seq > last + 1)  # until the cleaner has appended its first copy
     cleaning.stop()
@@ -109,7 +109,7 @@ def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStre
 
     acquired = second.own(LOG)
     assert replayed(second, acquired)[0] == state
-    second_cleaning = GroupCleaning(second.store.engine, lambda: second.store.logs, lambda: 1, time.monotonic)
+    second_cleaning = GroupLogCleaner(second.store.engine, lambda: second.store.logs, lambda: 1, time.monotonic)
     second_cleaning.clean(acquired)
     second.wait(lambda: acquired.first_seq > last)
     second_cleaning.stop()
@@ -127,7 +127,7 @@ def test_the_registry_is_compacted_too_and_readers_in_memory_begin_after_the_cut
     write(log, state, [(b"topic-%d" % number, None) for number in range(5)])
     first.wait(lambda: not log.chain.pending)
     before = log.records.start_offset
-    cleaning = GroupCleaning(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic, {REGISTRY.name: 20_000})
+    cleaning = GroupLogCleaner(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic, {REGISTRY.name: 20_000})
     first.wait(lambda: log.live_bytes > 0)
     cleaning.stop()
     assert log.records.start_offset > before

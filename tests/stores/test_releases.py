@@ -49,4 +49,4 @@ def test_notes_are_not_opened_any_more_once_their_partition_is_being_released(no
         first.run()
         first.loop.jump(0.05)
     assert results == [HeldBy("another node")] * 2
-    assert first.store.owned(NOTES) is None
+    assert first.store.owned_log(NOTES) is None

@@ -152,10 +152,10 @@ def test_a_node_that_comes_back_finds_its_log_with_another_owner(nodes: NodesOve
 def test_the_older_of_two_processes_with_one_id_ends(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     deposed: list[str] = []
-    first.store.deposed = lambda: deposed.append("older")
+    first.store.on_superseded = lambda: deposed.append("older")
     log = first.own(LOG)
     restarted = nodes.start(1)
-    restarted.store.deposed = lambda: deposed.append("newer")
+    restarted.store.on_superseded = lambda: deposed.append("newer")
     nodes.wait(lambda: deposed)
     first.store.meta._send_heartbeat()
     finished: list[str] = []

@@ -62,7 +62,7 @@ def test_the_newest_records_stay_at_their_offsets_and_the_rest_goes(nodes: Nodes
     written = Written(TOPIC)
     log = written.own(first)
     fill(written, first, log, 300)
-    assert len(log.parts) > 4
+    assert len(log.segment_states) > 4
     count = 0
 
     def meanwhile() -> None:
@@ -175,11 +175,11 @@ def test_retention_drops_what_was_cleaned_too(nodes: NodesOverJetStream) -> None
     log = written.own(first)
     fill(written, first, log, 200)
     until = clean(first, log)
-    newest = max(part.max_timestamp for part in log.parts if part.cleaned)
+    newest = max(part.max_timestamp for part in log.segment_states if part.cleaned)
     assert log.apply_retention(newest + 10, 0, RetentionLimits(5, -1, 0)) > 0
     assert log.records.start_offset >= until
     first.wait(lambda: not log.chain.pending)
-    assert not [part for part in log.parts if part.cleaned]
+    assert not [part for part in log.segment_states if part.cleaned]
     remaining = [record.offset for record in read_log(first, log)]
     nodes.end(first, second)
     acquired = written.own(second)
@@ -195,9 +195,9 @@ def test_a_growing_segment_ends_after_its_time_so_that_it_can_be_cleaned(nodes: 
     assert cleanable(log, CleaningSettings(), 10_000) is None
     log.set_segment_limits(1 << 20, 500)
     for monotonic in (0, 400, 600):
-        assert len(log.parts) == 1
+        assert len(log.segment_states) == 1
         log.apply_retention(-1, monotonic, UNLIMITED_RETENTION)
-    assert len(log.parts) == 2
+    assert len(log.segment_states) == 2
     node.wait(lambda: not log.chain.pending)
     until = clean(node, log)
     assert until == len(written.sent)

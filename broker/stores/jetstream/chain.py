@@ -42,7 +42,7 @@ HEADERS_BYTES: Final = 512  # the most that an entry's headers use
 Done = Callable[[int | AppendFailed], None]
 
 
-class Pending:
+class UnackedEntry:
     """One entry that the engine has not acknowledged."""
 
     __slots__ = ("began", "committed", "done", "entry", "payload", "payloads", "refused", "sent", "seq", "size")
@@ -89,7 +89,7 @@ class Chain:
         self.committed_offset = claim.next_offset
         self.committed_seq = claim_seq
         self.state_seq = claim.state_seq
-        self.pending: deque[Pending] = deque()
+        self.pending: deque[UnackedEntry] = deque()
         self._engine = engine
         self._connection = engine.connection
         self._loop = engine.connection.loop
@@ -139,14 +139,14 @@ class Chain:
         entry = Entry(kind, claim.epoch, claim.node, claim.incarnation, self._new_number(), self.next_offset, records, self.state_seq)
         self._tail += 1
         self.next_offset += records
-        pending = Pending(self._tail, entry, payload, self._loop.time(), done)
+        pending = UnackedEntry(self._tail, entry, payload, self._loop.time(), done)
         self.pending.append(pending)
         if len(self.pending) == 1:
             self._send(pending)
         if self._timer is None:
             self._resend_in(RESEND_SECONDS)
 
-    def _send(self, pending: Pending) -> None:
+    def _send(self, pending: UnackedEntry) -> None:
         if not pending.sent:
             pending.complete(self.state_seq)
         pending.sent += 1
@@ -187,7 +187,7 @@ class Chain:
 
     # Replies.
 
-    def _handle_reply(self, pending: Pending, message: Message | None) -> None:
+    def _handle_reply(self, pending: UnackedEntry, message: Message | None) -> None:
         if pending.committed or self.failure is not None:
             return
         reply = reply_of(message)
@@ -206,7 +206,7 @@ class Chain:
             if reply.code:
                 log.warning("the engine could not append; the append is sent again", log=self.stream.log, reason=reply.text)
 
-    def _handle_refusal(self, pending: Pending, last_seq: int) -> None:
+    def _handle_refusal(self, pending: UnackedEntry, last_seq: int) -> None:
         if 0 <= last_seq < pending.seq - 1:
             self._resend_after_pause()  # an earlier entry was lost on the way
         elif pending.sent == 1:
@@ -223,7 +223,7 @@ class Chain:
         oldest = self.pending[0]
         self._engine.get(self.stream.name, oldest.seq, Contained(partial(self._compare_stored, oldest), self._resolve_failed))
 
-    def _compare_stored(self, pending: Pending, stored: StoredMessage | EngineError) -> None:
+    def _compare_stored(self, pending: UnackedEntry, stored: StoredMessage | EngineError) -> None:
         """Compare the entry stored at this sequence with the append, which was sent more than once."""
         self._resolving = False
         if pending.committed or self.failure is not None:
@@ -245,7 +245,7 @@ class Chain:
         self._resolving = False
         self._resend_after_pause()
 
-    def _commit(self, pending: Pending) -> None:
+    def _commit(self, pending: UnackedEntry) -> None:
         pending.committed = True
         while self.pending and self.pending[0].committed:
             first = self.pending.popleft()

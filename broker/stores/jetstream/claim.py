@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from broker.runtime.contain import Contained
 from broker.stores.jetstream.engine import STREAM_NOT_FOUND, WRONG_SEQUENCE, Engine, EngineError, StoredMessage, StreamState, reply_of
 from broker.stores.jetstream.entry import CLAIM, HEADER, RELEASE, STATE, Entry, parse_entry
-from broker.stores.jetstream.meta import Meta, Owner
+from broker.stores.jetstream.meta import MetaStreamClient, Owner
 from broker.stores.jetstream.reading import damaged
 from broker.stores.jetstream.streams import Stream
 from broker.stores.jetstream.wire import NOT_FOUND, Message
@@ -34,7 +34,7 @@ class Claim:
     def __init__(
         self,
         engine: Engine,
-        meta: Meta,
+        meta: MetaStreamClient,
         stream: Stream,
         last_owner: Owner | None,
         node: int,

@@ -151,7 +151,7 @@ class GroupLogPass:
         self._done(not problem)
 
 
-class GroupCleaning:
+class GroupLogCleaner:
     """Compacts the logs of groups and the registry of one store, one after the other."""
 
     def __init__(

@@ -11,7 +11,7 @@ STARTED_AT: Final = 19  # index of the start time among the fields after the com
 DEAD: Final = ("Z", "X")
 
 
-def mark() -> str:
+def own_process_mark() -> str:
     """Text by which another process can detect that this one has ended; "" where the system has no /proc."""
     started = _started(os.getpid())
     boot_and_namespace = _boot_and_namespace()

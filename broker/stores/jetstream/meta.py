@@ -20,7 +20,7 @@ from broker.logging.logs import log
 from broker.runtime.contain import Contained, run_contained
 from broker.stores.jetstream.connection import REQUEST_SECONDS
 from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, EngineError, StoredMessage, reply_of
-from broker.stores.jetstream.life import has_ended, mark
+from broker.stores.jetstream.life import has_ended, own_process_mark
 from broker.stores.jetstream.streams import ClusterNames, Stream
 from broker.stores.jetstream.wire import Message
 from storage import LogId, NodeInfo
@@ -103,7 +103,7 @@ class View:
         return (node, incarnation) in self.former or (node_state is not None and node_state.incarnation == incarnation)
 
 
-class Meta:
+class MetaStreamClient:
     """This node's lease, and its view of the other nodes' leases and of the owners of logs."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Meta:
         self._waiting_for_read_back: list[tuple[int, Callable[[], None]]] = []  # callbacks that wait until the heartbeat of this number, or a later one, is read back
         self._predecessor: tuple[str, str] | None = None  # incarnation and mark of the process that had this node's id before
         self._ended_predecessor = ""  # incarnation of a predecessor that has certainly ended
-        self._mark = mark()
+        self._mark = own_process_mark()
         self._when_ended: dict[tuple[int, str], list[Callable[[], None]]] = {}
         self._reading = False
         self._waiting: list[Callable[[bool], None]] = []
@@ -155,9 +155,9 @@ class Meta:
         self.closed = False
         self.node_changed: Callable[[int, bool], None] = lambda node, alive: None
         self.owner_published: Callable[[LogId, Owner], None] = lambda id, owner: None  # a node has published that it owns a log
-        self.lost: Callable[[], None] = lambda: None  # the lease has ended
+        self.on_lease_lost: Callable[[], None] = lambda: None  # the lease has ended
         self.regained: Callable[[], None] = lambda: None  # this node has a lease again
-        self.deposed: Callable[[], None] = lambda: None  # called once, when `superseded` becomes true
+        self.on_superseded: Callable[[], None] = lambda: None  # called once, when `superseded` becomes true
 
     @property
     def _now(self) -> float:
@@ -292,7 +292,7 @@ class Meta:
             self._predecessor = None if body.get("gone") else (incarnation, str(body.get("mark", "")))
         elif not body.get("gone") and not self.superseded:  # a "gone" message here is from an earlier process, which leaves late
             self.superseded = True
-            run_contained(self.deposed)
+            run_contained(self.on_superseded)
 
     def _remove_node(self, node: int) -> None:
         del self.view.live[node]
@@ -420,7 +420,7 @@ class Meta:
     def _fence(self) -> None:
         if self.lease_lost and not self._fenced:
             self._fenced = True
-            run_contained(self.lost)
+            run_contained(self.on_lease_lost)
 
     def _body(self) -> dict[str, Any]:
         assert self.me is not None

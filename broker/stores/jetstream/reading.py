@@ -143,7 +143,7 @@ def facts_in(engine: Engine, stream: Stream, first_seq: int, last_seq: int, on_e
                 read = reader.next_entry()
                 size += len(read.payload)
                 on_entry(read.entry)
-                put_facts_of(stream, read, facts, layouts)
+                read_entry_facts(stream, read, facts, layouts)
             if facts:
                 yield facts
             elif reader.problem is not None:
@@ -156,7 +156,7 @@ def facts_in(engine: Engine, stream: Stream, first_seq: int, last_seq: int, on_e
         reader.stop()
 
 
-def put_facts_of(stream: Stream, read: ReadEntry, facts: list[Fact], layouts: FactLayouts) -> None:
+def read_entry_facts(stream: Stream, read: ReadEntry, facts: list[Fact], layouts: FactLayouts) -> None:
     if read.entry.kind != DATA:
         return
     payload = read.payload

@@ -47,14 +47,14 @@ class BatchSource:
 
     descriptor = -1
 
-    def __init__(self, stream: Stream, parts: Sequence[CachedBatch]) -> None:
+    def __init__(self, stream: Stream, cached_batches: Sequence[CachedBatch]) -> None:
         self.log_path = f"stream {stream.name}"
-        self._parts = parts
+        self._cached_batches = cached_batches
         self._joined: bytes | None = None
 
     def bytes_at(self, at: int, size: int) -> bytes:
         if self._joined is None:
-            self._joined = b"".join([part.data for part in self._parts])
+            self._joined = b"".join([part.data for part in self._cached_batches])
         return self._joined[at : at + size]
 
     def pin(self) -> None: ...
@@ -66,30 +66,30 @@ class BatchRun:
     """Consecutive batches in memory."""
 
     def __init__(self, base: int, bytes_max: int = NEVER_FULL) -> None:
-        self.parts: list[CachedBatch] = []
+        self.cached_batches: list[CachedBatch] = []
         self.base = base
         self.end = base
         self.bytes = 0
         self._bytes_max = bytes_max
 
     def add(self, part: CachedBatch) -> None:
-        self.parts.append(part)
+        self.cached_batches.append(part)
         self.base = min(self.base, part.base)
         self.end = part.next
         self.bytes += len(part.data)
-        if self.bytes > self._bytes_max and len(self.parts) > 1:
+        if self.bytes > self._bytes_max and len(self.cached_batches) > 1:
             dropped = 0
             size = self.bytes
-            while size > self._bytes_max * 3 // 4 and dropped < len(self.parts) - 1:
-                size -= len(self.parts[dropped].data)
+            while size > self._bytes_max * 3 // 4 and dropped < len(self.cached_batches) - 1:
+                size -= len(self.cached_batches[dropped].data)
                 dropped += 1
-            self.drop(self.parts[dropped].base)
+            self.drop(self.cached_batches[dropped].base)
 
     def drop(self, offset: int) -> None:
         """Drop the batches before this offset."""
         dropped = self.index(offset)
-        self.bytes -= sum(len(part.data) for part in self.parts[:dropped])
-        del self.parts[:dropped]
+        self.bytes -= sum(len(part.data) for part in self.cached_batches[:dropped])
+        del self.cached_batches[:dropped]
         self.base = max(self.base, min(offset, self.end))
 
     def has(self, offset: int) -> bool:
@@ -97,21 +97,21 @@ class BatchRun:
 
     def index(self, offset: int) -> int:
         """The index of the batch that holds the offset, or of the first batch after it."""
-        return bisect_right(self.parts, offset, key=_next_of)
+        return bisect_right(self.cached_batches, offset, key=_next_of)
 
     def find(self, offset: int, bytes_max: int, end: int, one_at_least: bool) -> tuple[list[CachedBatch], int, int]:
         """The batches from `offset` up to offset `end` that fit, their size, and the bytes that count for fetch.min.bytes."""
-        parts: list[CachedBatch] = []
+        cached_batches: list[CachedBatch] = []
         size = 0
-        for at in range(self.index(offset), len(self.parts)):
-            part = self.parts[at]
+        for at in range(self.index(offset), len(self.cached_batches)):
+            part = self.cached_batches[at]
             if part.next > end:
                 break
-            if size + len(part.data) > bytes_max and (parts or not one_at_least):
-                return parts, size, max(size, bytes_max)
-            parts.append(part)
+            if size + len(part.data) > bytes_max and (cached_batches or not one_at_least):
+                return cached_batches, size, max(size, bytes_max)
+            cached_batches.append(part)
             size += len(part.data)
-        return parts, size, size
+        return cached_batches, size, size
 
 
 def _next_of(part: CachedBatch) -> int:
@@ -201,7 +201,7 @@ class Records:
                 self.load(offset)
                 return None
             parts, size, within = run.find(offset, bytes_max, stop, one_at_least)
-            if parts or run.index(offset) < len(run.parts):
+            if parts or run.index(offset) < len(run.cached_batches):
                 return Extent(BatchSource(self._stream, parts), 0, size, within, run is not self._tail) if parts else None
             offset = run.end  # compaction has removed the records up to there
         return None
@@ -234,7 +234,7 @@ class Records:
             if run is None:
                 self.load(offset)
             else:
-                yield from run.parts[run.index(offset) :]
+                yield from run.cached_batches[run.index(offset) :]
                 offset = run.end
             yield None
 
@@ -279,8 +279,8 @@ class Records:
         low = self._anchors[max(after - 1, 0)][1]
         if after < len(self._anchors):
             high = self._anchors[after][1]
-        elif self._tail.parts:
-            high = self._tail.parts[0].seq + 1  # the entry may hold batches that are no longer in memory
+        elif self._tail.cached_batches:
+            high = self._tail.cached_batches[0].seq + 1  # the entry may hold batches that are no longer in memory
         else:
             high = low
         self._search(offset, low, high)

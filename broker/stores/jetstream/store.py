@@ -25,7 +25,7 @@ from broker.stores.jetstream.connection import Connection, TooOld
 from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, EngineError
 from broker.stores.jetstream.entry import RELEASE
 from broker.stores.jetstream.logs import RELEASED, GroupLog, StreamLog
-from broker.stores.jetstream.meta import IMPORTING, LAYOUT, Meta, Owner, View
+from broker.stores.jetstream.meta import IMPORTING, LAYOUT, MetaStreamClient, Owner, View
 from broker.stores.jetstream.streams import ClusterNames, Stream
 from broker.stores.jetstream.wire import NatsError
 from broker.stores.tokens import RandomBytes, fresh_cluster_id
@@ -63,7 +63,7 @@ class JetStreamStore:
         self.cluster_id = ""
         self.topic_ids: dict[str, str] = {}
         self.finishing = False
-        self.deposed: Callable[[], None] = lambda: None  # another process has taken this node's id
+        self.on_superseded: Callable[[], None] = lambda: None  # another process has taken this node's id
         self.ending_service: Callable[[], None] = lambda: None  # called when the lease has ended, before the logs are fenced
         self._config = config
         self._node = config.node_id
@@ -76,13 +76,13 @@ class JetStreamStore:
         self.connection = Connection(loop, self._servers, f"_INBOX.tenure.{self.incarnation}", self._connected)
         self.engine = Engine(self.connection)
         self._view = View(owning_log)
-        self.meta = Meta(
+        self.meta = MetaStreamClient(
             self.engine, self.names, self._view, self._node, self.incarnation, config.store_lease_ms / 1000, lambda: wall_ns() // 1_000_000, seconds
         )
         self.meta.owner_published = self._owner_published
-        self.meta.lost = self._lease_lost
+        self.meta.on_lease_lost = self._lease_lost
         self.meta.regained = self._lease_regained
-        self.meta.deposed = self._deposed
+        self.meta.on_superseded = self._deposed
         self.quarantined: dict[LogId, str] = {}  # logs that this node found damaged, and why
         self._logs: dict[LogId, StreamLog] = {}
         self._number = 0
@@ -204,7 +204,7 @@ class JetStreamStore:
         """The epoch to expect. Locks nothing: `acquire` reads the owner from the log's stream."""
         return self._view.epoch(id) + 1
 
-    def owned(self, id: LogId) -> ServedLog | None:
+    def owned_log(self, id: LogId) -> ServedLog | None:
         return self._logs.get(id)
 
     @property
@@ -373,11 +373,11 @@ class JetStreamStore:
 
     def _deposed(self) -> None:
         log.error("another process has taken this node's id: this process stops", node=self._node)
-        run_contained(self.deposed)
+        run_contained(self.on_superseded)
 
     # Stop.
 
-    def unchecked(self) -> list[LogId]:
+    def unchecked_logs(self) -> list[LogId]:
         return []
 
     def flush_topics(self) -> None: ...

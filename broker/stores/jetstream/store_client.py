@@ -16,7 +16,7 @@ from broker.settings.servers import parse_servers
 from broker.stores.jetstream.connection import Connection
 from broker.stores.jetstream.engine import STREAM_NOT_FOUND, Engine, EngineError, StoredMessage, StreamState
 from broker.stores.jetstream.entry import DATA, HEADER, STATE, Entry, parse_entry
-from broker.stores.jetstream.meta import IMPORTING, LAYOUT, Meta, Owner, View
+from broker.stores.jetstream.meta import IMPORTING, LAYOUT, MetaStreamClient, Owner, View
 from broker.stores.jetstream.reading import EntryReader, ReadEntry, batches_in, damaged
 from broker.stores.jetstream.store import META
 from broker.stores.jetstream.streams import ClusterNames, Stream
@@ -73,7 +73,7 @@ class StoreClient:
         self.connection = Connection(self._loop, self._servers, f"_INBOX.tenure.{incarnation}", lambda connected: None)
         self.engine = Engine(self.connection)
         self.view = View(owning_log)
-        self.meta = Meta(self.engine, self.names, self.view, NO_NODE, incarnation, config.store_lease_ms / 1000, lambda: 0, seconds)
+        self.meta = MetaStreamClient(self.engine, self.names, self.view, NO_NODE, incarnation, config.store_lease_ms / 1000, lambda: 0, seconds)
         self.replicas = config.store_replicas
         self._lease_seconds = config.store_lease_ms / 1000
         self._seconds = seconds
@@ -368,14 +368,14 @@ class StreamReading:
         else:
             known = await self._newest_state(first_seq)
         state.epochs = known.epochs
-        starts = [(part.seq, part.base) for part in known.parts if not part.cleaned]
+        starts = [(part.seq, part.base) for part in known.segment_states if not part.cleaned]
         begun = False
         base = 0
         async for seq, entry, payload in self._store_client.entries(self._stream, first_seq, end.seq):
             if not begun:
                 begun = True
                 base = entry.base_offset
-                if not (known.parts and known.parts[0].cleaned):
+                if not (known.segment_states and known.segment_states[0].cleaned):
                     self.first_offset = base
                 state.start_offset = max(known.start_offset, self.first_offset)
             while starts and starts[0][0] <= seq:
@@ -422,16 +422,16 @@ class StreamReading:
             known = decode_state(message.payload, producers)
         except ValueError as error:
             raise damaged(self._stream, message.seq, str(error)) from error
-        if not known.parts[0].cleaned:
+        if not known.segment_states[0].cleaned:
             return None
         self._end = newest
         self.state = LogState(0, newest.next_offset, newest.epoch)
         self.state.producers = producers
-        self.first_offset = known.parts[0].base
+        self.first_offset = known.segment_states[0].base
         return known
 
     async def _cleaned_batches(self, known: TopicState) -> AsyncIterator[tuple[int, BatchHeader, bytes]]:
-        for part in known.parts:
+        for part in known.segment_states:
             if not part.cleaned:
                 return
             message = await self._message_at(part.seq)

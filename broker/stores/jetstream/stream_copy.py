@@ -32,7 +32,7 @@ HEADER_BYTES_MAX: Final = 512  # size of an entry's headers
 NO_NODE: Final = 0
 
 
-class _Sent:
+class _UnackedEntry:
     """An entry that the engine has not acknowledged."""
 
     __slots__ = ("entry", "in_flight", "payload", "stored")
@@ -58,7 +58,7 @@ class StreamCopy:
         self._stored_before = 0  # entries that an earlier attempt has stored
         self._next_offset = -1
         self._parts: list[SegmentState] = []
-        self._pending: deque[_Sent] = deque()
+        self._pending: deque[_UnackedEntry] = deque()
         self._bytes = 0
         self._problem = ""
         self._reply_arrived = asyncio.Event()
@@ -128,7 +128,7 @@ class StreamCopy:
         self._next_offset += records
         if self._seq <= self._stored_before:
             return
-        sent = _Sent(entry, payload)
+        sent = _UnackedEntry(entry, payload)
         self._pending.append(sent)
         self._bytes += len(payload)
         self._send(sent)
@@ -136,12 +136,12 @@ class StreamCopy:
 
     # Replies.
 
-    def _send(self, sent: _Sent) -> None:
+    def _send(self, sent: _UnackedEntry) -> None:
         sent.in_flight = True
         handle_reply = Contained(partial(self._handle_reply, sent))
         self._connection.request(self._stream.subject, sent.payload, handle_reply, sent.entry.headers(sent.entry.number - 1), ANSWER_SECONDS)
 
-    def _handle_reply(self, sent: _Sent, message: Message | None) -> None:
+    def _handle_reply(self, sent: _UnackedEntry, message: Message | None) -> None:
         sent.in_flight = False
         reply = reply_of(message)
         if not isinstance(reply, EngineError) and reply.get("seq") == sent.entry.number:

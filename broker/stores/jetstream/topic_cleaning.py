@@ -39,14 +39,14 @@ FIRST_SECONDS_MAX: Final = 15.0
 class Cleanable(NamedTuple):
     """The segments to clean: all before the segment `until`."""
 
-    parts: list[SegmentState]
+    segment_states: list[SegmentState]
     until: SegmentState
     urgency: float
 
 
 def cleanable(owned: StreamTopicLog, settings: Settings, now: int) -> Cleanable | None:
     """The segments of the log that Kafka's rules allow to clean now; None: no cleaning is due."""
-    parts = owned.parts
+    parts = owned.segment_states
     count = len(parts) - 1  # without the active segment
     if settings.min_compaction_lag_ms > 0:
         newest_allowed = now - settings.min_compaction_lag_ms
@@ -77,7 +77,7 @@ class TopicLogPass:
         self._engine = engine
         self._owned = owned
         self._chain = owned.chain
-        self._parts = chosen.parts
+        self._parts = chosen.segment_states
         self._until = chosen.until
         self._newest = newest
         self._monotonic = monotonic
@@ -85,7 +85,7 @@ class TopicLogPass:
         self._loop = engine.connection.loop
         self._steps: Generator[bool, None, None] = self._steps_of_pass()
         self._entry_bytes = bytearray()  # retained batches that are not appended yet
-        self._entry_part = SegmentState(0, chosen.parts[0].base, cleaned=True)  # describes the entry that will hold them
+        self._entry_part = SegmentState(0, chosen.segment_states[0].base, cleaned=True)  # describes the entry that will hold them
         self._cleaned: list[SegmentState] = []
         self._message: StoredMessage | EngineError | None = None
         self._waiting = False
@@ -241,7 +241,7 @@ class TopicLogPass:
         self._waiting = False
 
 
-class TopicCleaning:
+class TopicLogCleaner:
     """Compacts the logs of one node's topics, one after the other."""
 
     def __init__(

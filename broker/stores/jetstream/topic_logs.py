@@ -86,7 +86,7 @@ class StreamTopicLog(StreamLog):
         state = self._state
         first = state.first_segment
         records = Records(self._engine, self.stream, self.epoch, state.start_offset, first.seq, state.next_offset, state.seq + 1)
-        for part in state.parts:
+        for part in state.segment_states:
             if not part.cleaned:
                 records.anchor(part.base, part.seq)
         records.clean(cleaned_in(state), first.base)
@@ -106,7 +106,7 @@ class StreamTopicLog(StreamLog):
             done(damaged(self.stream, claimed.seq, str(error)))
             return
         records.epochs = state.epochs
-        records.size = sum(part.bytes for part in state.parts)
+        records.size = sum(part.bytes for part in state.segment_states)
         self._use(records)
         self._topics.durable_starts[self.id] = state.start_offset
         done(None)
@@ -132,7 +132,7 @@ class StreamTopicLog(StreamLog):
         return -1
 
     def _count_in_segment(self, header: BatchHeader) -> None:
-        part = next(part for part in reversed(self._state.parts) if part.base <= header.base_offset)
+        part = next(part for part in reversed(self._state.segment_states) if part.base <= header.base_offset)
         part.bytes += header.size
         part.max_timestamp = max(part.max_timestamp, header.max_timestamp)
         if part.first_timestamp < 0:
@@ -140,7 +140,7 @@ class StreamTopicLog(StreamLog):
 
     def _add_to_segment(self, seq: int, batch: bytearray) -> None:
         self._count_in_segment(read_header(batch, 0))
-        active = self._state.parts[-1]
+        active = self._state.segment_states[-1]
         old = self._segment_ms > 0 and 0 <= active.first_timestamp < active.max_timestamp - self._segment_ms
         # Roll only after the last batch of an entry, since a `state` entry covers whole entries.
         if (old or active.bytes >= self._segment_bytes) and self.records.high_watermark == self.chain.committed_offset:
@@ -149,7 +149,7 @@ class StreamTopicLog(StreamLog):
     def _roll(self) -> None:
         """Begin a new segment, with a state entry."""
         if not self._state_pending:
-            self._state.parts.append(SegmentState(self.chain.next_seq, self.chain.next_offset))
+            self._state.segment_states.append(SegmentState(self.chain.next_seq, self.chain.next_offset))
             self.write_state(_ignore)
 
     def write_state(self, done: Done) -> None:
@@ -160,9 +160,9 @@ class StreamTopicLog(StreamLog):
         state.start_offset = self.records.start_offset
         state.next_offset = chain.committed_offset
         state.epochs = self.records.epochs = from_offset(self.records.epochs, state.start_offset)
-        while not self.cleaning and len(state.parts) > 1 and state.parts[1].base <= state.start_offset:
-            del state.parts[0]
-        self.records.size = sum(part.bytes for part in state.parts)
+        while not self.cleaning and len(state.segment_states) > 1 and state.segment_states[1].base <= state.start_offset:
+            del state.segment_states[0]
+        self.records.size = sum(part.bytes for part in state.segment_states)
         self._state_pending = True
         first = state.first_segment
         written = partial(self._state_written, state.start_offset, first.seq, first.base, cleaned_in(state), done)
@@ -186,8 +186,8 @@ class StreamTopicLog(StreamLog):
     # Compaction.
 
     @property
-    def parts(self) -> Sequence[SegmentState]:
-        return self._state.parts
+    def segment_states(self) -> Sequence[SegmentState]:
+        return self._state.segment_states
 
     @property
     def clean_to(self) -> int:
@@ -195,7 +195,7 @@ class StreamTopicLog(StreamLog):
 
     def use_cleaned(self, cleaned: list[SegmentState], replaced: int, clean_to: int, done: Done) -> None:
         """Replace the first `replaced` segments by cleaned entries."""
-        self._state.parts[:replaced] = cleaned
+        self._state.segment_states[:replaced] = cleaned
         self._state.clean_to = clean_to
         self.cleaning = False
         self.write_state(done)
@@ -210,7 +210,7 @@ class StreamTopicLog(StreamLog):
 
     def _roll_if_old(self, monotonic: int) -> None:
         """Roll a segment that has been active for segment.ms, regardless of its timestamps: otherwise an idle log would never be compacted."""
-        active = self._state.parts[-1]
+        active = self._state.segment_states[-1]
         if active.base != self._active_base:
             self._active_base, self._active_since = active.base, monotonic
         elif self._segment_ms and active.bytes and monotonic - self._active_since > self._segment_ms and not self.chain.pending:
@@ -218,7 +218,7 @@ class StreamTopicLog(StreamLog):
 
     def apply_retention(self, now: int, monotonic: int, limits: RetentionLimits) -> int:
         """Drop expired segments, as Kafka does; the active segment only after a roll."""
-        parts = self._state.parts
+        parts = self._state.segment_states
         if self._state_pending or self.cleaning or self.chain.failure is not None:
             return 0
         self._roll_if_old(monotonic)
@@ -259,7 +259,7 @@ class StreamTopicStore:
         self._store.open_log(owned, lambda problem: done(owned if problem is None else problem))
 
     def served_log(self, id: LogId) -> ServedLog | None:
-        return self._store.owned(id)
+        return self._store.owned_log(id)
 
     def list_existing_logs(self, delete_delay_ms: int) -> list[LogId]:
         return []
@@ -333,4 +333,4 @@ def _ignore_purge(result: EngineError | None) -> None: ...
 
 
 def cleaned_in(state: TopicState) -> list[CleanedEntry]:
-    return [CleanedEntry(part.seq, part.base) for part in state.parts if part.cleaned]
+    return [CleanedEntry(part.seq, part.base) for part in state.segment_states if part.cleaned]

@@ -35,13 +35,13 @@ class TopicState:
     start_offset: int
     next_offset: int
     epochs: Epochs = field(default_factory=list)
-    parts: list[SegmentState] = field(default_factory=list)  # the last is the active segment
+    segment_states: list[SegmentState] = field(default_factory=list)  # the last is the active segment
     clean_to: int = 0  # before this offset, each key has at most one record
 
     @property
     def first_segment(self) -> SegmentState:
         """The first segment that is not a `cleaned` entry. All stream entries before this segment can be deleted."""
-        return next(part for part in self.parts if not part.cleaned)
+        return next(part for part in self.segment_states if not part.cleaned)
 
 
 def encode_state(state: TopicState, producers: Producers) -> bytes:
@@ -55,7 +55,7 @@ def encode_state(state: TopicState, producers: Producers) -> bytes:
         "start": state.start_offset,
         "next": state.next_offset,
         "epochs": state.epochs,
-        "parts": [[part.seq, part.base, part.max_timestamp, part.bytes, part.first_timestamp, part.cleaned] for part in state.parts],
+        "parts": [[part.seq, part.base, part.max_timestamp, part.bytes, part.first_timestamp, part.cleaned] for part in state.segment_states],
         "clean_to": state.clean_to,
         "producers": known,
     }

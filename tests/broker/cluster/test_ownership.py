@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.ownership import GRACE_MS, LOGS_PER_MS, NEVER, SWEEP_MS, SWEPT_MAX, Ownership, State
+from broker.cluster.ownership import GRACE_MS, LOGS_PER_MS, NEVER, SWEEP_MS, SWEPT_MAX, Ownership, OwnershipState
 from broker.cluster.placement import share_max
 from storage import LogId
 
@@ -50,7 +50,7 @@ class Node:
             world.changes[log] += 1
             world.later(OPENING_MS, self.call, "acquired", log)
 
-    def may_interrupt(self, log: LogId) -> bool:
+    def may_abort_acquire(self, log: LogId) -> bool:
         return False
 
     def hand_over(self, log: LogId, receiver: int) -> None:
@@ -241,7 +241,7 @@ def test_a_log_that_is_lost_is_tried_again(world: ClusterWorld) -> None:
     world.run(100)
     del world.locks[OFFSETS[0]]
     world.nodes[1].ownership.lost(OFFSETS[0], world.now)
-    assert world.nodes[1].ownership.state(OFFSETS[0]) is State.FREE
+    assert world.nodes[1].ownership.state(OFFSETS[0]) is OwnershipState.FREE
     world.run(2 * GRACE_MS + OPENING_MS)
     world.check_even()
 

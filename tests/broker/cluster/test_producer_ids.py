@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.cluster.messages import Kind
-from broker.cluster.producer_ids import RESERVE_SECONDS_MAX, RETRY_SECONDS, ControllerIds
+from broker.cluster.messages import NodeRequestKind
+from broker.cluster.producer_ids import RESERVE_SECONDS_MAX, RETRY_SECONDS, ControllerProducerIds
 from broker.topics.leaders import NO_NODE
 from broker.topics.producer_ids import Reserved
 from protocol.errors import ErrorCode
@@ -34,7 +34,7 @@ class ProducerIdsHarness:
         self.requests: list[NodeCall] = []
         self.reserving: list[Reserved] = []  # requests for a block to this node's own registry
         self.blocks: list[range | None] = []
-        self.ids = ControllerIds(ME, self.loop, self, lambda: self.controller, lambda kind: NodeRequest(kind, ME), self)  # type: ignore[arg-type]
+        self.ids = ControllerProducerIds(ME, self.loop, self, lambda: self.controller, lambda kind: NodeRequest(kind, ME), self)  # type: ignore[arg-type]
 
     def forward(self, node: int, request: NodeRequest, done: Callable[[NodeResponse | None], None]) -> None:
         self.requests.append(NodeCall(node, request, done))
@@ -69,7 +69,7 @@ def answered(play: ProducerIdsHarness) -> NodeResponse | None:
 def test_a_block_comes_from_the_controller(play: ProducerIdsHarness) -> None:
     play.want()
     (query,) = play.requests
-    assert (query.node, query.request.kind) == (OTHER, Kind.PRODUCER_IDS)
+    assert (query.node, query.request.kind) == (OTHER, NodeRequestKind.PRODUCER_IDS)
     query.done(NodeResponse(offset=BLOCK.start, end=BLOCK.stop))
     assert play.blocks == [BLOCK]
 

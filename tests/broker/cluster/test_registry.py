@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.messages import Kind
+from broker.cluster.messages import NodeRequestKind
 from broker.cluster.registry import Changes, Registry
 from broker.groups.journal import Journal
 from broker.topics.registry import Topics
@@ -104,7 +104,7 @@ class Node:
         self.registry.journal.end_turn()
 
     def ask(self, controller: Node) -> bool:
-        request = self.registry.request(1, Kind.FOLLOW)
+        request = self.registry.request(1, NodeRequestKind.FOLLOW)
         return self.registry.apply_records(request, controller.registry.answer(request))
 
     def follow(self, controller: Node) -> int:
@@ -137,9 +137,9 @@ def follower(log: Log) -> Node:
 def test_a_follower_reads_the_controllers_log_in_several_replies(controller: Node, follower: Node) -> None:
     for number in range(20):
         controller.create(f"topic-{number}", number + 1)
-    assert not follower.registry.current
+    assert not follower.registry.is_current
     assert follower.follow(controller) > 2
-    assert follower.registry.current
+    assert follower.registry.is_current
     assert follower.topics.by_name == controller.topics.by_name
     assert len(follower.changes) == 1
     assert len(follower.changes[0].changed) == 20
@@ -149,7 +149,7 @@ def test_a_follower_reads_only_new_records(controller: Node, follower: Node) -> 
     controller.create("one")
     follower.follow(controller)
     controller.create("two")
-    request = follower.registry.request(1, Kind.FOLLOW)
+    request = follower.registry.request(1, NodeRequestKind.FOLLOW)
     reply = controller.registry.answer(request)
     assert reply.body == controller.log.batches[-1][2]
     follower.registry.apply_records(request, reply)
@@ -161,7 +161,7 @@ def test_a_reply_requested_before_the_node_led_removes_no_topic(controller: Node
     controller.create("one")
     if follows_before:
         follower.follow(controller)
-    request = follower.registry.request(1, Kind.FOLLOW)
+    request = follower.registry.request(1, NodeRequestKind.FOLLOW)
     late = controller.registry.answer(request)
     controller.registry.follow()
     follower.lead()
@@ -210,12 +210,12 @@ def test_the_next_controller_has_the_records_of_the_previous_one(controller: Nod
     follower.follow(controller)
     controller.create("two")
     controller.registry.follow()
-    assert controller.registry.answer(follower.registry.request(1, Kind.FOLLOW)).error_code
+    assert controller.registry.answer(follower.registry.request(1, NodeRequestKind.FOLLOW)).error_code
     follower.lead()
     assert set(follower.topics.by_name) == {"one", "two"}
     assert [topic.name for topic in follower.changes[-1].changed] == ["two"]
     follower.create("three")
-    assert not controller.registry.current
+    assert not controller.registry.is_current
     controller.follow(follower)
     assert set(controller.topics.by_name) == {"one", "two", "three"}
 

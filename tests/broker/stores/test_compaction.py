@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from broker.stores import compaction as module
-from broker.stores.compaction import Cleaning, CleaningRules
+from broker.stores.compaction import CleaningRules, LogCleaner
 from broker.stores.compaction_process import CleaningFailed, run_cleaner
 from protocol.batch import build_facts
 from storage import AppendFailed, DataDirectory, Handles, Log, LogId, OsDisk
@@ -39,7 +39,7 @@ class CompactionHarness:
         self.failures: list[AppendFailed] = []
         self.now = 1_000_000
         rules = CleaningRules(SEGMENT_BYTES, dirty_bytes_min=BOUND, time_limit_seconds=time_limit_seconds)
-        self.cleaning = Cleaning(asyncio.get_running_loop(), self.disk, self.directory, rules, lambda: self.now, command)
+        self.cleaning = LogCleaner(asyncio.get_running_loop(), self.disk, self.directory, rules, lambda: self.now, command)
 
     def open(self, id: LogId, watch: bool = True) -> Log:
         log, _ = Log.open(Handles(self.disk), self.directory.log_folder(*id), SEGMENT_BYTES, 0, False)
@@ -349,7 +349,7 @@ async def test_logs_with_time_retention_share_a_size_limit(tmp_path: Path) -> No
         log.segment_bytes = 20_000
         write(log, count)
         log.flush()
-        cleaning.retain_log(LogId("notes", [large, small, smallest].index(log)), log, -1, harness.failures.append)
+        cleaning.watch_retention(LogId("notes", [large, small, smallest].index(log)), log, -1, harness.failures.append)
     small_bytes = sum(log.size for log in (small, smallest))
     harness.now = -1  # size retention applies whatever the clock says
     await wait_until(lambda: large.size + small_bytes <= 60_000)
@@ -371,7 +371,7 @@ async def test_a_log_with_time_retention_loses_older_segments(tmp_path: Path) ->
         log.append(build_facts([(b"day", b"%d" % number)], 100_000 * number), log.epoch)
         log.flush()
         assert log.roll(0)
-    harness.cleaning.retain_log(ORDERS, log, 900_000, harness.failures.append)
+    harness.cleaning.watch_retention(ORDERS, log, 900_000, harness.failures.append)
     await asyncio.sleep(0.1)
     assert log.start_offset == 11
     harness.now += 1

@@ -11,7 +11,7 @@ import pytest
 
 from broker.runtime.contain import DEFECTS
 from broker.stores import compaction as module
-from broker.stores.compaction import Cleaning, CleaningRules
+from broker.stores.compaction import CleaningRules, LogCleaner
 from broker.stores.compaction_order import LOG_COST, STEP_COST, Due, TopicLogs
 from broker.topics.partition import Partition
 from broker.topics.registry import Topic
@@ -206,7 +206,7 @@ async def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch
     partition = logs.add("orders")
     write(partition, 3, producer_id=7)
     write(partition, 40)
-    cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
+    cleaning = LogCleaner(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
     cleaning.clean_topics(logs.topics)
     await wait_until(lambda: cleaning.cleanings)
     await cleaning.stop()
@@ -227,7 +227,7 @@ async def test_due_logs_are_cleaned_without_a_pause_between_them(tmp_path: Path,
     logs = Logs(OsDisk(), str(tmp_path))
     for name in "abcd":
         write(logs.add(name), 20)
-    cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
+    cleaning = LogCleaner(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
     monkeypatch.setattr(module, "CHECK_SECONDS", 3_600)  # no second scan during this test
     cleaning.clean_topics(logs.topics)
     await wait_until(lambda: cleaning.cleanings == 4)
@@ -264,7 +264,7 @@ async def test_the_loop_runs_between_steps_and_a_failed_scan_is_repeated(tmp_pat
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
     logs = Logs(OsDisk(), str(tmp_path))
     defects = DEFECTS.count
-    cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
+    cleaning = LogCleaner(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
     scans = Scans()
     scans.tick()
     cleaning.clean_topics(cast(TopicLogs, scans))

@@ -462,18 +462,18 @@ def test_a_log_not_opened_since_a_crash_keeps_the_shutdown_unclean(disk: SimDisk
     harness.threads.run_all()
     disk.crash()
     harness.start()
-    assert harness.store.unchecked() == [offsets_log.id]
+    assert harness.store.unchecked_logs() == [offsets_log.id]
     assert stop(harness) == ""
     assert not disk.exists("/data/.kafka_cleanshutdown")
     disk.locks.clear()
     harness.start()
     acquire(harness, offsets_log.id)
-    assert harness.store.unchecked() == []
+    assert harness.store.unchecked_logs() == []
     assert stop(harness) == ""
     assert disk.exists("/data/.kafka_cleanshutdown")
     disk.locks.clear()
     harness.start()  # logs that are not opened since a clean stop stay clean
-    assert harness.store.unchecked() == []
+    assert harness.store.unchecked_logs() == []
     assert stop(harness) == ""
     assert disk.exists("/data/.kafka_cleanshutdown")
 

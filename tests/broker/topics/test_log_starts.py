@@ -106,7 +106,7 @@ def test_acknowledged_log_starts_survive_power_failures_at_any_step(monkeypatch:
         write(broker, broker.find(name), 30, 10)
         broker.settle()
         disk_log(broker.find(name)).flush()
-    registry = broker.store.owned(REGISTRY)
+    registry = broker.store.owned_log(REGISTRY)
     assert registry is not None
     registry.log.flush()
     acknowledged = dict.fromkeys(NAMES, 0)

@@ -312,7 +312,7 @@ def test_a_topic_deleted_while_opening_leaves_no_files(broker: TopicBroker) -> N
         broker.settle()
         broker.loop.jump(1)
     assert broker.folders() == []
-    assert not broker.store.owned(LogId("orders", 0))
+    assert not broker.store.owned_log(LogId("orders", 0))
 
 
 def test_many_logs_are_flushed_together_by_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +331,7 @@ def test_a_folder_keeps_its_topic_id_in_a_power_failure_after_a_flush(seed: int)
     broker = TopicBroker(SimDisk(Random(seed)))
     broker.written_topic()
     disk_log(broker.find("orders")).flush()
-    registry = broker.store.owned(REGISTRY)
+    registry = broker.store.owned_log(REGISTRY)
     assert registry is not None
     registry.log.flush()
     broker.disk.crash()

@@ -17,7 +17,7 @@ from broker.runtime.turn import Turn
 from broker.settings.config import load_config
 from broker.stores import compaction as module
 from broker.stores import topic_logs
-from broker.stores.compaction import Cleaning, CleaningRules
+from broker.stores.compaction import CleaningRules, LogCleaner
 from broker.stores.compaction_order import TopicLogs
 from broker.stores.compaction_process import run_cleaner
 from broker.stores.local import LocalStore
@@ -61,7 +61,7 @@ class RunningDirectory:
         self.registry.start()
         self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
         rules = CleaningRules(1 << 20, topics_backoff_seconds=0.02)
-        self.cleaning = self.store.cleaning = Cleaning(loop, self.disk, self.store.directory, rules, lambda: 0, checkpoint_worker=self.store.checkpoint_worker)
+        self.cleaning = self.store.cleaning = LogCleaner(loop, self.disk, self.store.directory, rules, lambda: 0, checkpoint_worker=self.store.checkpoint_worker)
         self.partitions.open_all()
 
     def create(self, name: str, **settings: str) -> None:

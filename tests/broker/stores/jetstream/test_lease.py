@@ -11,7 +11,7 @@ from broker.net.guarded_transport import GuardedTransport
 from broker.stores.jetstream.connection import AnswerHandler
 from broker.stores.jetstream.connection import Connection as EngineConnection
 from broker.stores.jetstream.engine import Engine, StoredMessage
-from broker.stores.jetstream.meta import FENCE_FRACTION, Meta, View
+from broker.stores.jetstream.meta import FENCE_FRACTION, MetaStreamClient, View
 from broker.stores.jetstream.streams import ClusterNames
 from broker.stores.jetstream.wire import Message
 from storage import NodeInfo
@@ -50,9 +50,9 @@ class Node:
         self.skew = 0.0  # how far the machine's clock is ahead of the loop's, which stands still during a callback
         view = View(lambda id: id)
         engine = Engine(cast(EngineConnection, self.engine))
-        self.meta = Meta(engine, ClusterNames("c"), view, 1, "mine", LEASE, lambda: 0, lambda: self.loop.time() + self.skew)
+        self.meta = MetaStreamClient(engine, ClusterNames("c"), view, 1, "mine", LEASE, lambda: 0, lambda: self.loop.time() + self.skew)
         self.served: list[str] = []
-        self.meta.lost = lambda: self.served.append("lost")
+        self.meta.on_lease_lost = lambda: self.served.append("lost")
         self.meta.regained = lambda: self.served.append("regained")
         self.meta.start(NodeInfo(1, ()))
         self.meta.first_heartbeat(lambda result: None)
@@ -180,7 +180,7 @@ def test_an_earlier_process_that_leaves_does_not_end_the_node_that_has_its_id_no
     """Processes of older versions send this message even after a newer process has taken their node id."""
     node = Node()
     deposed: list[bool] = []
-    node.meta.deposed = lambda: deposed.append(True)
+    node.meta.on_superseded = lambda: deposed.append(True)
     leave(node, 1, "earlier")
     assert not deposed
     read(node, 2, node.engine.seq + 1)

@@ -10,15 +10,15 @@ import pytest
 
 from broker.stores.jetstream import life
 
-pytestmark = pytest.mark.skipif(not life.mark(), reason="the system does not tell when a process was started")
+pytestmark = pytest.mark.skipif(not life.own_process_mark(), reason="the system does not tell when a process was started")
 
 
 def test_a_process_that_runs_has_not_ended() -> None:
-    assert not life.has_ended(life.mark())
+    assert not life.has_ended(life.own_process_mark())
 
 
 def test_a_process_that_was_killed_has_ended_even_before_its_parent_knows() -> None:
-    with subprocess.Popen([sys.executable, "-c", "from broker.stores.jetstream.life import mark; print(mark(), flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", "from broker.stores.jetstream.life import own_process_mark; print(own_process_mark(), flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         marked = process.stdout.readline().decode().strip()
         assert not life.has_ended(marked)
@@ -28,7 +28,7 @@ def test_a_process_that_was_killed_has_ended_even_before_its_parent_knows() -> N
 
 
 def test_another_process_with_its_number_is_not_the_same_one() -> None:
-    assert life.has_ended(f"{life.mark()}1")
+    assert life.has_ended(f"{life.own_process_mark()}1")
 
 
 @pytest.mark.parametrize("marked", ["", "another-boot pid:[1] 7 8", "nonsense"])
