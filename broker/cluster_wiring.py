@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from broker.api.metadata import ASKED_BY_ID_FROM
+from broker.api.metadata import TOPIC_IDS_FROM
 from broker.api.parts import BrokerParts
 from broker.cluster.cluster import Cluster
 from broker.cluster.deletions import SharedDeletions
@@ -72,7 +72,7 @@ class ClusterBroker(Broker):
         shared = self._cluster_store(store)
         journal = RegistryJournal(REGISTRY_LOG, self.topics, NO_LOG, self.turn, self.config.offsets_commit_timeout_ms)
         journal.writable = False
-        self.registry = journal
+        self.registry_journal = journal
         self.journals.append(journal)
         self.turn.add_deadline_handler(journal)
         incarnation = int.from_bytes(self._machine.random_bytes(7), "big")
@@ -103,13 +103,13 @@ class ClusterBroker(Broker):
 
     def _new_partitions(self, topic_logs: TopicStore) -> Partitions:
         partitions = SharedPartitions(
-            self.topics, self.registry, topic_logs, self._loop, broker_defaults(self.config), self.notes.open, self._machine.monotonic
+            self.topics, self.registry_journal, topic_logs, self._loop, broker_defaults(self.config), self.notes.open, self._machine.monotonic
         )
         partitions.owners = self.cluster
         return partitions
 
     def _new_deletions(self) -> Deletions:
-        deletions = SharedDeletions(self.topics, self.registry, self.shards, self.partitions, self._loop, self._machine.monotonic)
+        deletions = SharedDeletions(self.topics, self.registry_journal, self.shards, self.partitions, self._loop, self._machine.monotonic)
         deletions.report = self.cluster.deletion_reports.report
         self.cluster.deletions = self.cluster.deletion_reports.deletions = deletions
         return deletions
@@ -149,7 +149,7 @@ class ClusterBroker(Broker):
         if not self.config.auto_create_topics_enable or (version >= 4 and not request.allow_auto_topic_creation):
             return False
         by_name = self.topics.by_name
-        return any(topic.name and topic.name not in by_name for topic in request.topics or [] if version < ASKED_BY_ID_FROM or topic.name)
+        return any(topic.name and topic.name not in by_name for topic in request.topics or [] if version < TOPIC_IDS_FROM or topic.name)
 
     def _new_producer_ids(self) -> ProducerIds:
         return self.cluster.producer_ids

@@ -41,20 +41,20 @@ from broker.stores.local import LocalStore
 from broker.stores.port import BrokerStore
 from broker.stores.tokens import fresh_id, id_text
 from broker.stores.topic_logs import LocalTopicStore
-from broker.topics.append import Allowance
+from broker.topics.append import CheckTimeBudget
 from broker.topics.appender import Appender
 from broker.topics.batch_queues import BatchQueues
 from broker.topics.deletions import Deletions
 from broker.topics.end_offset_notes import EndOffsetNotes
 from broker.topics.leaders import Leaders
 from broker.topics.partitions import Partitions
-from broker.topics.producer_ids import ProducerIds, RegistryIds
-from broker.topics.registry import Topics
+from broker.topics.producer_ids import ProducerIds, RegistryProducerIds
+from broker.topics.registry import TopicRegistry
 from broker.topics.retention import Retention
 from broker.topics.setting_sources import SettingSources
 from broker.topics.settings import broker_defaults
-from broker.topics.transactions import Transactions
-from broker.topics.waiting_fetches import Fetches
+from broker.topics.transactions import TransactionRefusals
+from broker.topics.waiting_fetches import ParkedFetches
 from coordinator import GroupConfig
 from coordinator.policies import NO_POLICIES, NONE_TEXT, GroupPolicies, parse
 from storage import HeldBy, NodeInfo, OwnedLog, TopicStore, Unreadable
@@ -72,7 +72,7 @@ class Broker:
         self.clock = Clock(machine.wall_ns, machine.monotonic_ns, machine.boot_ns, config.clock_settle_ms)
         self.turn = Turn(loop, self.clock)
         self.dispatch = Dispatch(config.request_elements_max)
-        self.topics = Topics(partial(fresh_id, machine.random_bytes))
+        self.topics = TopicRegistry(partial(fresh_id, machine.random_bytes))
         self.connections = Connections(self.clock, config.connections_max_idle_ms)
         context = ConnectionContext(
             self.clock,
@@ -131,7 +131,7 @@ class Broker:
         self._open_logs()
         self.retention = Retention(self.config, self.partitions, topic_logs, self._loop, self.clock.wall_for_deletion, self._machine.monotonic)
         self._start_upkeep(store)
-        self.end_offsets = self._note_end_offsets()
+        self.end_offsets = self._new_end_offset_notes()
 
     # These steps need a data directory; another kind of store overrides them.
 
@@ -176,14 +176,14 @@ class Broker:
 
     def _new_partitions(self, topic_logs: TopicStore) -> Partitions:
         return Partitions(
-            self.topics, self.registry, topic_logs, self._loop, broker_defaults(self.config), self.notes.open, self._machine.monotonic
+            self.topics, self.registry_journal, topic_logs, self._loop, broker_defaults(self.config), self.notes.open, self._machine.monotonic
         )
 
     def _new_deletions(self) -> Deletions:
-        return Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop, self._machine.monotonic)
+        return Deletions(self.topics, self.registry_journal, self.shards, self.partitions, self._loop, self._machine.monotonic)
 
     def _new_producer_ids(self) -> ProducerIds:
-        return RegistryIds(self.topics, self.registry)
+        return RegistryProducerIds(self.topics, self.registry_journal)
 
     def _open_logs(self) -> None:
         """Open the logs of groups and topics in the background."""
@@ -199,7 +199,7 @@ class Broker:
         journal.start()
         self.journals.append(journal)
         self.turn.add_deadline_handler(journal)
-        self.registry = journal
+        self.registry_journal = journal
         if CONSUMER_OFFSETS not in self.topics.by_name:
             # Created at the first start; its id and number of partitions never change.
             self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
@@ -209,7 +209,7 @@ class Broker:
         config = self.config
         topic = self.topics.by_name[CONSUMER_OFFSETS]
         store.topic_ids[topic.name] = id_text(topic.id)
-        partitions = topic.partitions
+        partitions = topic.partition_count
         if partitions != config.offsets_topic_num_partitions:
             log.warning(
                 "offsets.topic.num.partitions is ignored: the data directory was created with another number, which places its groups",
@@ -243,9 +243,9 @@ class Broker:
     def _serve(self, node: Node, store: BrokerStore, topic_logs: TopicStore) -> None:
         config = self.config
         deletions = self.deletions = self._new_deletions()
-        fetches = Fetches(self.turn, self.clock)
+        fetches = ParkedFetches(self.turn, self.clock)
         self.turn.add_deadline_handler(fetches)
-        allowance = Allowance(self.turn, self.clock.monotonic_ns)
+        allowance = CheckTimeBudget(self.turn, self.clock.monotonic_ns)
         appender = Appender(self.clock, allowance)
         self.checker = self._machine.batch_checker(self._loop)
         self.batch_queues = BatchQueues(self.checker, appender, self.turn, self.clock)
@@ -262,12 +262,12 @@ class Broker:
             groups=self.groups,
             shards=self.shards,
             topics=self.topics,
-            registry=self.registry,
+            registry_journal=self.registry_journal,
             producer_ids=self._new_producer_ids(),
             setting_sources=SettingSources(config, node.id, store.data_path),
             partitions=self.partitions,
             deletions=deletions,
-            transactions=Transactions(),
+            transaction_refusals=TransactionRefusals(),
             topic_store=topic_logs,
             data_path=store.data_path,
             allowance=allowance,
@@ -285,7 +285,7 @@ class Broker:
         """Additional entries of this node in DescribeConfigs."""
         return {}
 
-    def _note_end_offsets(self) -> EndOffsetNotes:
+    def _new_end_offset_notes(self) -> EndOffsetNotes:
         config = self.config
         return EndOffsetNotes(
             config.notes_end_offsets_interval_ms,

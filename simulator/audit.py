@@ -245,11 +245,11 @@ class Audit:
         elif not in_flight:
             self._first_offsets[journal.partition] = hold, end - hold.durable
         waited_ms = self._node.broker.clock.tick() - journal._append_began
-        if not in_flight or waited_ms < journal._late_ms + LATE_NS // MS or self._world.now - self._node.frozen_until < LATE_NS:
+        if not in_flight or waited_ms < journal._append_timeout_ms + LATE_NS // MS or self._world.now - self._node.frozen_until < LATE_NS:
             return
         # The journal fails late replies and then sets `_late_fact_number`: replies held since then have at least that number, and more time.
         if any(fact_number <= in_flight and fact_number < journal._late_fact_number for fact_number, held in hold.held if not isinstance(held, UntilDurable)):
-            raise Broken("answers", f"replies have waited {waited_ms} ms for the log of partition {journal.partition}, although an append is late after {journal._late_ms} ms")
+            raise Broken("answers", f"replies have waited {waited_ms} ms for the log of partition {journal.partition}, although an append is late after {journal._append_timeout_ms} ms")
 
     def _check_parked(self, consumer: Any) -> None:
         """Raise Broken if an unanswered JoinGroup or SyncGroup is not parked in its group, although no reply waits for the log."""

@@ -143,12 +143,12 @@ def uses(node: ClusterNode, id: LogId) -> bool:
     if not hasattr(broker, "partitions"):
         return False
     if id == REGISTRY_LOG_ID:
-        return bool(broker.cluster.registry.is_controller and broker.registry.writable)
+        return bool(broker.cluster.registry.is_controller and broker.registry_journal.writable)
     if id.name == CONSUMER_OFFSETS:
         journals = broker.shards.journals
         return id.partition < len(journals) and not journals[id.partition].refusal
     topic = broker.topics.by_name.get(id.name)
-    if topic is None or id.partition >= topic.partitions:
+    if topic is None or id.partition >= topic.partition_count:
         return False
     partition = broker.partitions.of_topic(topic)[id.partition]
     return bool(partition.opened and not partition.error)

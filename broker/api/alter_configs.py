@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api.config_changes import ConfigChanges, Edit, Resource, Result
-from broker.api.config_resources import Kind
+from broker.api.config_changes import ConfigChanges, ConfigResource, Edit, Result
+from broker.api.config_resources import ConfigResourceType
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
-KINDS: Final = (Kind.TOPIC, Kind.BROKER, Kind.CLIENT_METRICS, Kind.GROUP)
+KINDS: Final = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP)
 
 
 def route(parts: BrokerParts) -> Route:
@@ -26,7 +26,7 @@ class AlterConfigs:
         self._changes.answer(call, request.resources, KINDS, request.validate_only, Edit(_replace, _replace), _reply)
 
 
-def _replace(before: object, resource: Resource) -> dict[str, str]:
+def _replace(before: object, resource: ConfigResource) -> dict[str, str]:
     return {setting.name: setting.value for setting in resource.configs if setting.value is not None}
 
 

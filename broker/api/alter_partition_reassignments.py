@@ -51,7 +51,7 @@ class AlterPartitionReassignments:
         try:
             if topic is None:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
-            if not 0 <= partition.partition_index < topic.partitions:
+            if not 0 <= partition.partition_index < topic.partition_count:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{partition.partition_index}.")
             if partition.replicas is None:
                 raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)

@@ -45,7 +45,7 @@ class AlterReplicaLogDirs:
         topic = self._topics.by_name.get(name)
         if path != self._directory:
             return ErrorCode.LOG_DIR_NOT_FOUND
-        if topic is None or not 0 <= index < topic.partitions:
+        if topic is None or not 0 <= index < topic.partition_count:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 

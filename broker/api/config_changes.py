@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
-from broker.api.config_resources import Kind, authorization_error, check_broker, find_topic
+from broker.api.config_resources import ConfigResourceType, authorization_error, check_broker, find_topic
 from broker.api.group_policies import GroupSettings, check_names
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
@@ -23,13 +23,13 @@ from protocol.errors import ErrorCode
 
 # Why settings of other resources cannot be changed.
 FIXED = {
-    Kind.BROKER: "The broker reads its settings at its start, and none can be changed while it runs.",
-    Kind.BROKER_LOGGER: "Log levels cannot be changed while the broker runs: start it with another log.level.",
-    Kind.CLIENT_METRICS: "This broker collects no client metrics, so it has no subscriptions to them.",
+    ConfigResourceType.BROKER: "The broker reads its settings at its start, and none can be changed while it runs.",
+    ConfigResourceType.BROKER_LOGGER: "Log levels cannot be changed while the broker runs: start it with another log.level.",
+    ConfigResourceType.CLIENT_METRICS: "This broker collects no client metrics, so it has no subscriptions to them.",
 }
 
 
-class Change(IntEnum):
+class AlterOperation(IntEnum):
     """Operation codes of IncrementalAlterConfigs."""
 
     SET = 0
@@ -43,7 +43,7 @@ class Setting(Protocol):
     value: str | None
 
 
-class Resource(Protocol):
+class ConfigResource(Protocol):
     resource_type: int
     resource_name: str
 
@@ -57,15 +57,15 @@ Result = tuple[ErrorCode, str | None, int, str]  # error, message, kind and name
 class Edit(NamedTuple):
     """Compute the new settings of a topic or group from the present ones and the resource in the request."""
 
-    of_topic: Callable[[Topic, Resource], dict[str, str]]
-    of_group: Callable[[Mapping[str, str], Resource], dict[str, str]]
+    of_topic: Callable[[Topic, ConfigResource], dict[str, str]]
+    of_group: Callable[[Mapping[str, str], ConfigResource], dict[str, str]]
 
 
 class ConfigChanges:
     def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._topics = parts.topics
-        self._registry = parts.registry
+        self._registry = parts.registry_journal
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
         self._groups = GroupSettings(parts.shards, parts.clock, parts.config.given)
@@ -73,7 +73,7 @@ class ConfigChanges:
     def answer(
         self,
         call: Call,
-        resources: Sequence[Resource],
+        resources: Sequence[ConfigResource],
         kinds: Container[int],
         validate_only: bool,
         edit: Edit,
@@ -100,7 +100,7 @@ class ConfigChanges:
     def _apply(
         self,
         call: Call,
-        resources: Sequence[Resource],
+        resources: Sequence[ConfigResource],
         kinds: Container[int],
         validate_only: bool,
         edit: Edit,
@@ -117,25 +117,25 @@ class ConfigChanges:
                 _check_names_and_values(resource)
                 if kind not in kinds:
                     raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
-                if kind == Kind.BROKER_LOGGER or (kind == Kind.BROKER and name):
+                if kind == ConfigResourceType.BROKER_LOGGER or (kind == ConfigResourceType.BROKER and name):
                     check_broker(name, self._node.id)
                 unauthorized = authorization_error(self._authorizer, call, Operation.ALTER_CONFIGS, kind, name)
                 if unauthorized:
                     raise Refused(unauthorized)
-                if kind == Kind.TOPIC:
+                if kind == ConfigResourceType.TOPIC:
                     self._alter_topic(resource, validate_only, edit)
-                elif kind == Kind.GROUP:
+                elif kind == ConfigResourceType.GROUP:
                     journal = self._alter_group(resource, validate_only, edit)
                     if journal is not None:
                         changed[number] = journal
                 elif resource.configs:  # an empty change is accepted
-                    raise Refused(ErrorCode.INVALID_REQUEST, FIXED[Kind(kind)])
+                    raise Refused(ErrorCode.INVALID_REQUEST, FIXED[ConfigResourceType(kind)])
             except Refused as refused:
                 error, message = refused.error, refused.message
             results.append((error, message, kind, name))
         return results
 
-    def _alter_topic(self, resource: Resource, validate_only: bool, edit: Edit) -> None:
+    def _alter_topic(self, resource: ConfigResource, validate_only: bool, edit: Edit) -> None:
         name = resource.resource_name
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
@@ -151,7 +151,7 @@ class ConfigChanges:
         check_writable(self._registry)
         self._partitions.altered(self._topics.alter(name, settings))
 
-    def _alter_group(self, resource: Resource, validate_only: bool, edit: Edit) -> GroupJournal | None:
+    def _alter_group(self, resource: ConfigResource, validate_only: bool, edit: Edit) -> GroupJournal | None:
         """Change the policies of a group; returns the journal that stores the change, or None if nothing changed."""
         name = resource.resource_name
         if not name:
@@ -162,13 +162,13 @@ class ConfigChanges:
         return self._groups.replace(name, settings, requested[0] if requested else None, validate_only)
 
 
-def _check_names_and_values(resource: Resource) -> None:
+def _check_names_and_values(resource: ConfigResource) -> None:
     if repeated(setting.name for setting in resource.configs):
         raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     nulls = [
         setting.name
         for setting in resource.configs
-        if setting.value is None and getattr(setting, "config_operation", Change.SET) != Change.DELETE
+        if setting.value is None and getattr(setting, "config_operation", AlterOperation.SET) != AlterOperation.DELETE
     ]
     if nulls:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")

@@ -7,11 +7,11 @@ from enum import IntEnum
 from broker.api.refused import Refused
 from broker.net.dispatch import Call
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed, group_allowed, topic_allowed
-from broker.topics.registry import Topic, Topics, name_problem
+from broker.topics.registry import Topic, TopicRegistry, name_problem
 from protocol.errors import ErrorCode
 
 
-class Kind(IntEnum):
+class ConfigResourceType(IntEnum):
     """Resource type codes of these APIs."""
 
     TOPIC = 2
@@ -23,11 +23,11 @@ class Kind(IntEnum):
 
 def authorization_error(authorizer: Authorizer, call: Call, operation: Operation, kind: int, name: str) -> ErrorCode:
     match kind:
-        case Kind.TOPIC:
+        case ConfigResourceType.TOPIC:
             return ErrorCode.NONE if topic_allowed(authorizer, call, operation, name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        case Kind.GROUP:
+        case ConfigResourceType.GROUP:
             return ErrorCode.NONE if group_allowed(authorizer, call, operation, name) else ErrorCode.GROUP_AUTHORIZATION_FAILED
-        case Kind.BROKER | Kind.BROKER_LOGGER | Kind.CLIENT_METRICS:
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER | ConfigResourceType.CLIENT_METRICS:
             return ErrorCode.NONE if cluster_allowed(authorizer, call, operation) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return ErrorCode.NONE
 
@@ -43,7 +43,7 @@ def check_broker(name: str, node_id: int) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
 
 
-def find_topic(topics: Topics, name: str, missing: str) -> Topic:
+def find_topic(topics: TopicRegistry, name: str, missing: str) -> Topic:
     """Find a topic; raises Refused, with the message `missing` for an unknown one."""
     topic = topics.by_name.get(name)
     if topic is None:

@@ -33,7 +33,7 @@ class CreatePartitions:
         self._node = parts.node
         self._leaders = parts.leaders
         self._topics = parts.topics
-        self._registry = parts.registry
+        self._registry = parts.registry_journal
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
         self._partitions_max = parts.config.partitions_max
@@ -66,13 +66,13 @@ class CreatePartitions:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic.internal:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The number of partitions of '{name}' decides where groups are stored, so it cannot be changed.")
-        more = requested.count - topic.partitions
+        more = requested.count - topic.partition_count
         if more == 0:
-            raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partition_count} partition(s).")
         if more < 0:
             raise Refused(
                 ErrorCode.INVALID_PARTITIONS,
-                f"The topic {name} currently has {topic.partitions} partition(s); {requested.count} would not be an increase.",
+                f"The topic {name} currently has {topic.partition_count} partition(s); {requested.count} would not be an increase.",
             )
         if requested.assignments is not None:
             if len(requested.assignments) != more:

@@ -44,7 +44,7 @@ class CreateTopics:
         self._node = parts.node
         self._leaders = parts.leaders
         self._topics = parts.topics
-        self._registry = parts.registry
+        self._registry = parts.registry_journal
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
         self._num_partitions = parts.config.num_partitions
@@ -57,7 +57,7 @@ class CreateTopics:
 
     def handle(self, call: Call, request: CreateTopicsRequest) -> Response | None:
         if request.timeout_ms <= 0:
-            return CreateTopicsResponse(topics=[_refusal(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) for topic in request.topics])
+            return CreateTopicsResponse(topics=[_error_result(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) for topic in request.topics])
         duplicates = repeated(topic.name for topic in request.topics)
         single = [topic for topic in request.topics if topic.name not in duplicates]
         authorizer = self._authorizer
@@ -72,11 +72,11 @@ class CreateTopics:
                 created = self._create(topic, request.validate_only)
                 results.append(self._result(created, topic_allowed(authorizer, call, Operation.DESCRIBE_CONFIGS, created.name)))
             except Refused as refused:
-                results.append(_refusal(topic.name, refused.error, refused.message))
-        results += [_refusal(name, ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC) for name in duplicates]
+                results.append(_error_result(topic.name, refused.error, refused.message))
+        results += [_error_result(name, ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC) for name in duplicates]
         if len(allowed) < len(single):
             names = {topic.name for topic in allowed}
-            results += [_refusal(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for topic in single if topic.name not in names]
+            results += [_error_result(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for topic in single if topic.name not in names]
         call.reply = CreateTopicsResponse(topics=results)
         self._registry.hold_reply(call)
         return None
@@ -151,13 +151,13 @@ class CreateTopics:
         if topic.settings:
             own = {name: CreatableTopicConfigs(name, value, False, TOPIC, False) for name, value in topic.settings.items()}
             settings = [own.get(setting.name, setting) for setting in settings]
-        return CreatableTopicResult(topic.name, topic.id, ErrorCode.NONE, None, 0, topic.partitions, 1, settings)
+        return CreatableTopicResult(topic.name, topic.id, ErrorCode.NONE, None, 0, topic.partition_count, 1, settings)
 
 
-def _refusal(name: str, error: int, message: str | None) -> CreatableTopicResult:
+def _error_result(name: str, error: int, message: str | None) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error, error_message=message, num_partitions=-1, replication_factor=-1, configs=[])
 
 
 def error_response(request: CreateTopicsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
-    return CreateTopicsResponse(topics=[_refusal(topic.name, error, message) for topic in request.topics])
+    return CreateTopicsResponse(topics=[_error_result(topic.name, error, message) for topic in request.topics])

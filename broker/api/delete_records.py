@@ -63,7 +63,7 @@ class DeleteRecords:
         self, name: str, offset: int, result: DeleteRecordsPartitionResult, unwritten: list[tuple[Partition, DeleteRecordsPartitionResult]]
     ) -> None:
         partition = self._partitions.find(name, result.partition_index)
-        result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition is None else _refusal(partition, offset)
+        result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition is None else _offset_error(partition, offset)
         if partition is None or result.error_code:
             return
         before = partition.start_offset
@@ -76,7 +76,7 @@ class DeleteRecords:
             partition.wake()
 
 
-def _refusal(partition: Partition, offset: int) -> int:
+def _offset_error(partition: Partition, offset: int) -> int:
     if partition.topic.internal:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if partition.error:

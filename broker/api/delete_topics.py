@@ -11,7 +11,7 @@ from broker.topics.registry import NO_ID, Topic
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
-BY_ID_FROM = 6
+TOPIC_IDS_FROM = 6
 
 
 def route(parts: BrokerParts) -> Route:
@@ -21,7 +21,7 @@ def route(parts: BrokerParts) -> Route:
 class DeleteTopics:
     def __init__(self, parts: BrokerParts) -> None:
         self._topics = parts.topics
-        self._registry = parts.registry
+        self._registry = parts.registry_journal
         self._deletions = parts.deletions
         self._authorizer = parts.authorizer
 
@@ -94,7 +94,7 @@ def _refused(error: ErrorCode) -> Refused:
 
 
 def requested_topics(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:
-    if version >= BY_ID_FROM:
+    if version >= TOPIC_IDS_FROM:
         return request.topics
     return [DeleteTopicState(name, NO_ID) for name in request.topic_names]
 

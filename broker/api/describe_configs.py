@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from broker.api.config_resources import Kind, authorization_error, check_broker, find_topic
+from broker.api.config_resources import ConfigResourceType, authorization_error, check_broker, find_topic
 from broker.api.encoded_arrays import put_array
 from broker.api.group_policies import GroupSettings
 from broker.api.parts import BrokerParts
@@ -17,7 +17,7 @@ from broker.security.authorizer import Operation
 from broker.settings.kafka_names import KNOWN
 from broker.settings.table import SUPPORTED
 from broker.topics.setting_docs import GROUP_SETTINGS, METRICS_SETTINGS, NO_EFFECT, TOPIC_DOCS
-from broker.topics.setting_sources import DEFAULT, Source
+from broker.topics.setting_sources import DEFAULT, Synonym
 from broker.topics.settings import TOPIC_SETTINGS
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.describe_configs import (
@@ -30,7 +30,7 @@ from protocol.messages.describe_configs import (
 )
 from protocol.wire import UNWRITABLE, unwritable
 
-KINDS = tuple(Kind)
+KINDS = tuple(ConfigResourceType)
 BROKER_LOGGER_SOURCE = 6
 ROOT_LOGGER = "root"
 STATUS_DOC = "A state of this node, not a setting."
@@ -47,13 +47,13 @@ class DescribeConfigs:
     def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._topics = parts.topics
-        self._registry = parts.registry
+        self._registry = parts.registry_journal
         self._authorizer = parts.authorizer
         self._sources = parts.setting_sources
         self._log_level = parts.config.log_level
         self._status = parts.status
         self._groups = GroupSettings(parts.shards, parts.clock, parts.config.given)
-        self._long_requests = LongRequests(parts.registry.turn, self._hold)
+        self._long_requests = LongRequests(parts.registry_journal.turn, self._hold)
 
     def handle(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
         if any(resource.resource_type not in KINDS for resource in request.resources):
@@ -95,7 +95,7 @@ class DescribeConfigs:
                 else:
                     try:
                         result.configs = self._settings(resource, request.include_synonyms, request.include_documentation)
-                        if resource.resource_type == Kind.GROUP:
+                        if resource.resource_type == ConfigResourceType.GROUP:
                             result.configs += self._policies(resource, request, reply)
                     except Refused as problem:
                         result.error_code, result.error_message = problem.error, problem.message
@@ -132,56 +132,56 @@ class DescribeConfigs:
         """The settings named in `names`, or all if it is empty."""
         name = resource.resource_name
         match resource.resource_type:
-            case Kind.TOPIC:
-                return self._of_topic(name, names)
-            case Kind.BROKER:
+            case ConfigResourceType.TOPIC:
+                return self._topic_settings(name, names)
+            case ConfigResourceType.BROKER:
                 if not name:
                     return iter(())  # there are no cluster-wide dynamic settings
                 check_broker(name, self._node.id)
-                return self._of_broker(names)
-            case Kind.BROKER_LOGGER:
+                return self._broker_settings(names)
+            case ConfigResourceType.BROKER_LOGGER:
                 if not name:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
                 check_broker(name, self._node.id)
-                return self._of_loggers(names)
-            case Kind.CLIENT_METRICS:
+                return self._logger_settings(names)
+            case ConfigResourceType.CLIENT_METRICS:
                 if not name:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty.")
                 return without_effect(METRICS_SETTINGS, names, lambda key: ())
-            case Kind.GROUP:
+            case ConfigResourceType.GROUP:
                 if not name:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty.")
                 return without_effect(GROUP_SETTINGS, names, group_synonyms)
         raise AssertionError(f"unknown resource type: {resource.resource_type}")
 
-    def _of_topic(self, name: str, names: set[str]) -> Iterator[DescribeConfigsResourceResult]:
+    def _topic_settings(self, name: str, names: set[str]) -> Iterator[DescribeConfigsResourceResult]:
         topic = find_topic(self._topics, name, "")
         sources = self._sources
         return (
-            config_result(name, *sources.in_topic(topic, name), sources.of_topic(topic, name), setting.kind, TOPIC_DOCS[name], False)
+            config_result(name, *sources.topic_value(topic, name), sources.topic_sources(topic, name), setting.kind, TOPIC_DOCS[name], False)
             for name, setting in TOPIC_SETTINGS.items()
             if not names or name in names
         )
 
-    def _of_broker(self, names: set[str]) -> Iterator[DescribeConfigsResourceResult]:
+    def _broker_settings(self, names: set[str]) -> Iterator[DescribeConfigsResourceResult]:
         """The broker's settings, all of them read-only."""
         for name in dict.fromkeys([*KNOWN, *SUPPORTED, *self._sources.given]):
             if names and name not in names:
                 continue
             honoured = SUPPORTED.get(name)
             kind = honoured.kind if honoured is not None else KNOWN[name][0].lower() if name in KNOWN else "password"
-            sources = self._sources.of_broker(name)
+            sources = self._sources.broker_sources(name)
             yield config_result(name, sources[0].value, sources[0].source, sources, kind, honoured.doc if honoured is not None else NO_EFFECT)
 
         for name, value in self._status().items():
             if not names or name in names:
-                yield config_result(name, value, DEFAULT, (Source(name, value, DEFAULT),), "string", STATUS_DOC)
+                yield config_result(name, value, DEFAULT, (Synonym(name, value, DEFAULT),), "string", STATUS_DOC)
 
-    def _of_loggers(self, names: set[str]) -> Iterator[DescribeConfigsResourceResult]:
+    def _logger_settings(self, names: set[str]) -> Iterator[DescribeConfigsResourceResult]:
         """The root logger, which has the level of all logging."""
         for name in [ROOT_LOGGER] if not names or ROOT_LOGGER in names else []:
             level = self._log_level.upper()
-            source = Source(name, level, BROKER_LOGGER_SOURCE)
+            source = Synonym(name, level, BROKER_LOGGER_SOURCE)
             yield config_result(name, level, BROKER_LOGGER_SOURCE, (source,), "string", SUPPORTED["log.level"].doc)
 
 
@@ -225,7 +225,7 @@ class EncodedConfigs:
 
 
 def without_effect(
-    settings: dict[str, tuple[str, str]], names: set[str], synonyms_of: Callable[[str], tuple[Source, ...]]
+    settings: dict[str, tuple[str, str]], names: set[str], synonyms_of: Callable[[str], tuple[Synonym, ...]]
 ) -> Iterator[DescribeConfigsResourceResult]:
     """The settings of Kafka resource types that do not exist here, at their defaults."""
     for name, (kind, default) in settings.items():
@@ -233,13 +233,13 @@ def without_effect(
             yield config_result(name, default, DEFAULT, synonyms_of(name), kind, NO_EFFECT)
 
 
-def group_synonyms(name: str) -> tuple[Source, ...]:
+def group_synonyms(name: str) -> tuple[Synonym, ...]:
     broker_name = f"group.{name}" if f"group.{name}" in KNOWN else name
-    return (Source(broker_name, GROUP_SETTINGS[name][1], DEFAULT),)
+    return (Synonym(broker_name, GROUP_SETTINGS[name][1], DEFAULT),)
 
 
 def config_result(
-    name: str, value: str | None, source: int, sources: Iterable[Source], kind: str, documentation: str | None, read_only: bool = True
+    name: str, value: str | None, source: int, sources: Iterable[Synonym], kind: str, documentation: str | None, read_only: bool = True
 ) -> DescribeConfigsResourceResult:
     type = TYPES[kind]
     secret = type == PASSWORD

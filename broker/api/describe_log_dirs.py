@@ -34,7 +34,7 @@ class DescribeLogDirs:
             return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         indexes_by_topic: dict[str, dict[int, None]] = {}
         if request.topics is None:
-            indexes_by_topic = {listed.name: dict.fromkeys(range(listed.partitions)) for listed in self._topics.listed()}
+            indexes_by_topic = {listed.name: dict.fromkeys(range(listed.partition_count)) for listed in self._topics.listed()}
         else:
             for topic in request.topics:
                 indexes_by_topic.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))

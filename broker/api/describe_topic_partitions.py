@@ -30,7 +30,7 @@ class DescribeTopicPartitions:
         self._node = parts.node
         self._leaders = parts.leaders
         self._topics = parts.topics
-        self._registry = parts.registry
+        self._registry = parts.registry_journal
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
 
@@ -62,11 +62,11 @@ class DescribeTopicPartitions:
                 described.append(DescribeTopicPartitionsResponseTopic(error, name, topic_authorized_operations=operations))
                 continue
             begin = cursor.partition_index if cursor is not None and name == first else 0
-            end = min(begin + partitions_left, topic.partitions)
+            end = min(begin + partitions_left, topic.partition_count)
             partitions = self._describe(topic, begin, end)
             described.append(DescribeTopicPartitionsResponseTopic(0, name, topic.id, topic.internal, partitions, operations))
             partitions_left -= len(partitions)
-            if end < topic.partitions:
+            if end < topic.partition_count:
                 next_cursor = DescribeTopicPartitionsResponseCursor(name, end)
         if not all_topics:
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -40,7 +40,7 @@ class ElectLeaders:
         topic = self._topics.by_name.get(name)
         if topic is None:
             return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
-        if not 0 <= index < topic.partitions:
+        if not 0 <= index < topic.partition_count:
             return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
         return PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.ELECTION_NOT_NEEDED.message)
 

@@ -39,7 +39,7 @@ def route(parts: BrokerParts) -> Route:
 class PendingFetch:
     """One fetch: its limits, and the result of each requested partition."""
 
-    __slots__ = ("_bytes_max", "_bytes_min", "_call", "_from_follower", "_handler", "_isolation_level", "_refused", "_results", "_sizes", "answer_now")
+    __slots__ = ("_bytes_max", "_bytes_min", "_call", "_from_follower", "_handler", "_isolation_level", "_refused", "_results", "_sizes", "must_answer_now")
 
     def __init__(self, handler: Fetch, call: Call, request: FetchRequest, results: list[PartitionResult], refused: list[PartitionResult]) -> None:
         self._handler = handler
@@ -51,14 +51,14 @@ class PendingFetch:
         self._bytes_max = min(request.max_bytes, handler.bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._sizes: dict[Partition, tuple[PartitionResult, int]] = {}  # while it waits: result and available bytes
-        self.answer_now = False  # whether a result, mostly an error, must be sent without waiting for more bytes
+        self.must_answer_now = False  # whether a result, mostly an error, must be sent without waiting for more bytes
 
     def find_records(self) -> bool:
         """Find the records of all partitions; returns whether the fetch can be answered now."""
         bytes_left = self._bytes_max
         first = True
         available = 0
-        self.answer_now = False
+        self.must_answer_now = False
         for result in self._results:
             if not self._is_at_end(result):
                 self._find_in(result, bytes_left, first)
@@ -68,7 +68,7 @@ class PendingFetch:
                     bytes_left -= result.extent.size
             if bytes_left < 0:
                 bytes_left = 0
-        return self.answer_now or available >= self._bytes_min
+        return self.must_answer_now or available >= self._bytes_min
 
     def _is_at_end(self, result: PartitionResult) -> bool:
         """Whether the consumer has read the partition to its end; a shortcut for the most frequent case."""
@@ -99,7 +99,7 @@ class PendingFetch:
             error = self._handler.read_error_code(partition, problem)
         if error:
             result.refuse(error)
-            self.answer_now = True
+            self.must_answer_now = True
 
     def _find_extent(self, result: PartitionResult, partition: Partition, bytes_left: int, one_at_least: bool) -> int:
         if partition.error:
@@ -122,7 +122,7 @@ class PendingFetch:
             if epoch < fetched or epoch_end < offset:
                 result.diverging = epoch, epoch_end
                 result.error = ErrorCode.NONE
-                self.answer_now = True
+                self.must_answer_now = True
                 return ErrorCode.NONE
         if offset < start or offset > partition.log.next_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -135,7 +135,7 @@ class PendingFetch:
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             extent = result.extent = partition.log.extent(offset, limit, end, one_at_least)
             if extent is not None and extent.closed:
-                self.answer_now = True  # the records are in a closed segment, which does not grow
+                self.must_answer_now = True  # the records are in a closed segment, which does not grow
         return ErrorCode.NONE
 
     # Called while the fetch waits (`topics/waiting_fetches.py`).
@@ -148,7 +148,7 @@ class PendingFetch:
             result.extent = None
         return self._sizes
 
-    def enough(self, grown: Collection[Partition]) -> bool:
+    def has_enough(self, grown: Collection[Partition]) -> bool:
         try:
             for partition in grown:
                 result, _ = self._sizes[partition]
@@ -158,7 +158,7 @@ class PendingFetch:
         except Exception as error:
             report_defect("a fetch failed inside the broker while it waited", error)
             return True  # `complete` will fail again and answer with an error
-        return self.answer_now or sum([size for _, size in self._sizes.values()]) >= self._bytes_min
+        return self.must_answer_now or sum([size for _, size in self._sizes.values()]) >= self._bytes_min
 
     def complete(self) -> None:
         call = self._call
@@ -233,7 +233,7 @@ class Fetch:
         for wanted in request.topics:
             key: str | bytes = wanted.topic_id if by_id else wanted.topic
             topic = self._topics.by_id.get(wanted.topic_id) if by_id else self._topics.by_name.get(wanted.topic)
-            error = self._refusal(call, wanted, topic, by_id, from_follower)
+            error = self._topic_error(call, wanted, topic, by_id, from_follower)
             partitions = self._partitions.of_topic(topic) if topic is not None and not error else []
             for requested in wanted.partitions:
                 index = requested.partition
@@ -252,7 +252,7 @@ class Fetch:
             refused.sort(key=lambda result: result.error != ErrorCode.UNKNOWN_TOPIC_ID)
         return [result for result in results.values() if result.partition is not None], refused
 
-    def _refusal(self, call: Call, requested: FetchTopic, topic: Topic | None, by_id: bool, from_follower: bool) -> int:
+    def _topic_error(self, call: Call, requested: FetchTopic, topic: Topic | None, by_id: bool, from_follower: bool) -> int:
         """The error for all partitions of the topic, or 0."""
         if from_follower and not cluster_allowed(self._authorizer, call, Operation.CLUSTER_ACTION):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -25,7 +25,7 @@ class FindCoordinator:
         self._node = parts.node
         self._topics = parts.topics
         self._view = parts.cluster_view
-        self._transactions = parts.transactions
+        self._transactions = parts.transaction_refusals
         self._authorizer = parts.authorizer
         self._health = parts.health
 
@@ -61,7 +61,7 @@ class FindCoordinator:
         offsets = self._topics.by_name.get(CONSUMER_OFFSETS)  # None while the registry cannot be read
         owner = None
         if offsets is not None:
-            owner = self._view.owner(LogId(CONSUMER_OFFSETS, partition_of(group_id, offsets.partitions)))
+            owner = self._view.owner(LogId(CONSUMER_OFFSETS, partition_of(group_id, offsets.partition_count)))
         address: Address = call.connection.listener
         if owner is not None:
             if owner.id == self._node.id:

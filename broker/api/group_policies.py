@@ -11,7 +11,7 @@ from broker.groups.shards import Shards
 from broker.runtime.clock import Clock
 from broker.settings.table import POLICY_PREFIX
 from broker.topics.setting_docs import GROUP_SETTINGS
-from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, Source
+from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, Synonym
 from coordinator.name_ranges import join_names
 from coordinator.policies import NONE_TEXT, POLICY_NAMES, REBALANCE_REQUEST, expand_names, repeated_names
 from protocol.errors import ErrorCode
@@ -43,7 +43,7 @@ class GroupSetting(NamedTuple):
     """One setting of a group, as DescribeConfigs shows it. `sources` begins with the effective one."""
 
     name: str
-    sources: tuple[Source, ...]
+    sources: tuple[Synonym, ...]
     kind: str
     documentation: str
     read_only: bool = False
@@ -75,15 +75,15 @@ class GroupSettings:
                 continue
             sources = []
             if name in settings:
-                sources.append(Source(name, settings[name], GROUP))
+                sources.append(Synonym(name, settings[name], GROUP))
             if default not in (None, NONE_TEXT):
-                sources.append(Source(POLICY_PREFIX + name, default, STATIC_BROKER))
+                sources.append(Synonym(POLICY_PREFIX + name, default, STATIC_BROKER))
             if sources:
                 kind, documentation = POLICY_DOCS.get(name, ("string", "A policy that this version does not know; it has no effect."))
                 yield GroupSetting(name, tuple(sources), kind, documentation)
         for name, value in journal.shard.policy_status(group_id).items():
             if not names or name in names:
-                yield GroupSetting(name, (Source(name, truncated(value), DEFAULT),), "string", "The present state of the group's policies.", True)
+                yield GroupSetting(name, (Synonym(name, truncated(value), DEFAULT),), "string", "The present state of the group's policies.", True)
 
     def replace(self, group_id: str, settings: Mapping[str, str], request: str | None, validate_only: bool) -> GroupJournal | None:
         """Replace the policies of a group, and request a rebalance if `request` is given; returns the journal that stores them.

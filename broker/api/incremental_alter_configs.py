@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.api.config_changes import Change, ConfigChanges, Edit, Resource, Result
-from broker.api.config_resources import Kind
+from broker.api.config_changes import AlterOperation, ConfigChanges, ConfigResource, Edit, Result
+from broker.api.config_resources import ConfigResourceType
 from broker.api.group_policies import INSTANCE_IDS, changed_names
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
@@ -30,14 +30,14 @@ class IncrementalAlterConfigs:
         self._changes = changes
 
     def handle(self, call: Call, request: IncrementalAlterConfigsRequest) -> None:
-        self._changes.answer(call, request.resources, tuple(Kind), request.validate_only, Edit(_edit_topic, _edit_group), _reply)
+        self._changes.answer(call, request.resources, tuple(ConfigResourceType), request.validate_only, Edit(_edit_topic, _edit_group), _reply)
 
 
 def _reply(results: list[Result]) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
 
 
-def _edit_topic(topic: Topic, resource: Resource) -> dict[str, str]:
+def _edit_topic(topic: Topic, resource: ConfigResource) -> dict[str, str]:
     settings = dict(topic.settings)
     for config in resource.configs:
         assert isinstance(config, AlterableConfig)
@@ -48,17 +48,17 @@ def _edit_topic(topic: Topic, resource: Resource) -> dict[str, str]:
 def _edit_setting(settings: dict[str, str], config: AlterableConfig) -> None:
     name, value = config.name, config.value or ""
     match config.config_operation:
-        case Change.SET:
+        case AlterOperation.SET:
             settings[name] = value
-        case Change.DELETE:
+        case AlterOperation.DELETE:
             settings.pop(name, None)
-        case Change.APPEND | Change.SUBTRACT as change:
+        case AlterOperation.APPEND | AlterOperation.SUBTRACT as change:
             setting = TOPIC_SETTINGS.get(name)
             if setting is None or setting.kind not in ("list", "replicas"):
                 raise Refused(ErrorCode.INVALID_CONFIG, not_a_list(change, name))
             items = [item for item in items_of(settings.get(name, setting.default)) if item]
             for operand in value.split(","):
-                if change == Change.SUBTRACT:
+                if change == AlterOperation.SUBTRACT:
                     items = [item for item in items if item != operand]
                 elif operand not in items:
                     items.append(operand)
@@ -67,21 +67,21 @@ def _edit_setting(settings: dict[str, str], config: AlterableConfig) -> None:
             raise Refused(ErrorCode.INVALID_REQUEST, f"There is no operation {unknown}")
 
 
-def _edit_group(present: Mapping[str, str], resource: Resource) -> dict[str, str]:
+def _edit_group(present: Mapping[str, str], resource: ConfigResource) -> dict[str, str]:
     settings = dict(present)
     for config in resource.configs:
         assert isinstance(config, AlterableConfig)
         name, value = config.name, config.value or ""
         match config.config_operation:
-            case Change.SET:
+            case AlterOperation.SET:
                 settings[name] = value.strip()
-            case Change.DELETE:
+            case AlterOperation.DELETE:
                 settings.pop(name, None)
-            case Change.APPEND | Change.SUBTRACT as change:
+            case AlterOperation.APPEND | AlterOperation.SUBTRACT as change:
                 if name != INSTANCE_IDS:
                     raise Refused(ErrorCode.INVALID_CONFIG, not_a_list(change, name))
                 try:
-                    names = changed_names(settings.pop(name, None), value, change == Change.SUBTRACT)
+                    names = changed_names(settings.pop(name, None), value, change == AlterOperation.SUBTRACT)
                 except ValueError as error:
                     raise Refused(ErrorCode.INVALID_CONFIG, f"{error}.") from None
                 if names:
@@ -92,7 +92,7 @@ def _edit_group(present: Mapping[str, str], resource: Resource) -> dict[str, str
 
 
 def not_a_list(change: int, name: str) -> str:
-    return f"Can't {Change(change).name} to key {name} because its type is not LIST."
+    return f"Can't {AlterOperation(change).name} to key {name} because its type is not LIST."
 
 
 def error_response(request: IncrementalAlterConfigsRequest, version: int, error: int) -> Response:

@@ -23,7 +23,7 @@ class InitProducerId:
     def __init__(self, parts: BrokerParts) -> None:
         self._topics = parts.topics
         self._producer_ids = parts.producer_ids
-        self._transactions = parts.transactions
+        self._transactions = parts.transaction_refusals
         self._authorizer = parts.authorizer
         self._ids: Iterator[int] = iter(())  # the unused ids of the block
         self._waiting: list[Call] = []  # calls that wait for the next block

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from broker.api.config_resources import Kind
+from broker.api.config_resources import ConfigResourceType
 from broker.api.parts import BrokerParts
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_when_all_durable
@@ -28,18 +28,18 @@ class ListConfigResources:
     def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._topics = parts.topics
-        self._registry = parts.registry
+        self._registry = parts.registry_journal
         self._authorizer = parts.authorizer
         self._shards = parts.shards
 
     def handle(self, call: Call, request: ListConfigResourcesRequest) -> Response | None:
         if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE_CONFIGS):
             return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        kinds: Collection[int] = dict.fromkeys(request.resource_types or Kind) if call.version >= BY_TYPE_FROM else (Kind.CLIENT_METRICS,)
-        if any(kind not in tuple(Kind) for kind in kinds):
+        kinds: Collection[int] = dict.fromkeys(request.resource_types or ConfigResourceType) if call.version >= BY_TYPE_FROM else (ConfigResourceType.CLIENT_METRICS,)
+        if any(kind not in tuple(ConfigResourceType) for kind in kinds):
             return error_response(request, call.version, ErrorCode.UNSUPPORTED_VERSION)
         serving: list[GroupJournal] = []
-        if Kind.GROUP in kinds:
+        if ConfigResourceType.GROUP in kinds:
             for journal in self._shards.journals:
                 if not journal.refusal:
                     serving.append(journal)
@@ -56,11 +56,11 @@ class ListConfigResources:
 
     def _names(self, kind: int, serving: Iterable[GroupJournal]) -> Iterable[str]:
         match kind:
-            case Kind.TOPIC:
+            case ConfigResourceType.TOPIC:
                 return (topic.name for topic in self._topics.listed())
-            case Kind.BROKER | Kind.BROKER_LOGGER:
+            case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
                 return (str(self._node.id),)
-            case Kind.GROUP:
+            case ConfigResourceType.GROUP:
                 return (name for journal in serving for name in journal.shard.groups_with_policies())
         return ()
 

@@ -23,7 +23,7 @@ from broker.topics.registry import NO_ID, Topic, name_problem
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
-ASKED_BY_ID_FROM = 12  # versions 10 and 11 have topic ids, but Kafka refuses them in requests
+TOPIC_IDS_FROM = 12  # versions 10 and 11 have topic ids, but Kafka refuses them in requests
 
 
 def route(parts: BrokerParts) -> Route:
@@ -35,7 +35,7 @@ class Metadata:
         self._node = parts.node
         self._leaders = parts.leaders
         self._topics = parts.topics
-        self._registry = parts.registry
+        self._registry = parts.registry_journal
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
         self._auto_create = parts.config.auto_create_topics_enable
@@ -49,7 +49,7 @@ class Metadata:
     def handle(self, call: Call, request: MetadataRequest) -> Response | None:
         requested = request.topics
         version = call.version
-        if version < ASKED_BY_ID_FROM and any(topic.name is None or topic.topic_id != NO_ID for topic in requested or []):
+        if version < TOPIC_IDS_FROM and any(topic.name is None or topic.topic_id != NO_ID for topic in requested or []):
             return error_response(request, version, ErrorCode.INVALID_REQUEST)
         # Version 0 has no null list: an empty list requests all topics.
         if requested is None or (version == 0 and not requested):
@@ -60,8 +60,8 @@ class Metadata:
             ids = {topic.topic_id: None for topic in requested if topic.topic_id != NO_ID}
             names = {} if ids else {topic.name: None for topic in requested}
             try:
-                parts = [self._find_id(call, id, request) for id in ids]
-                parts += [self._find(call, name, may_create, request) for name in names]
+                parts = [self._entry_of_id(call, id, request) for id in ids]
+                parts += [self._entry_of_name(call, name, may_create, request) for name in names]
             except ProtocolError as error:  # a name may be longer than a reply can hold
                 call.connection.close(str(error))
                 return None
@@ -91,7 +91,7 @@ class Metadata:
         allowed = [topic for topic in self._topics.listed() if self._may_describe(call, topic.name)]
         return len(allowed), b"".join([self._describe(call, topic, request) for topic in allowed])
 
-    def _find_id(self, call: Call, id: bytes, request: MetadataRequest) -> bytes:
+    def _entry_of_id(self, call: Call, id: bytes, request: MetadataRequest) -> bytes:
         topic = self._topics.by_id.get(id)
         if topic is None:
             return self._error_entry(call, request, None, ErrorCode.UNKNOWN_TOPIC_ID, id)
@@ -99,9 +99,9 @@ class Metadata:
             return self._error_entry(call, request, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, id)
         return self._describe(call, topic, request)
 
-    def _find(self, call: Call, name: str | None, may_create: bool, request: MetadataRequest) -> bytes:
+    def _entry_of_name(self, call: Call, name: str | None, may_create: bool, request: MetadataRequest) -> bytes:
         if name is None:
-            return self._find_id(call, NO_ID, request)
+            return self._entry_of_id(call, NO_ID, request)
         if not self._may_describe(call, name):
             return self._error_entry(call, request, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = self._topics.by_name.get(name)
@@ -115,7 +115,7 @@ class Metadata:
             not may_create
             or self._topics.colliding(name)
             or not self._registry.writable
-            or self._topics.partitions + self._num_partitions > self._partitions_max
+            or self._topics.partition_count + self._num_partitions > self._partitions_max
         ):
             return self._error_entry(call, request, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, described=True)
         topic = self._topics.create(name, self._num_partitions, {}, self._registry.wall)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from broker.api.partition_counts import readable_partitions
+from broker.api.partition_counts import readable_partition_count
 from broker.api.parts import BrokerParts
 from broker.fastpath.commit import COMMIT_BYTES_MAX, CommitFastPath, commit_layout
 from broker.fastpath.learning import learn, may_learn_repeated
@@ -38,7 +38,7 @@ class OffsetCommit:
     def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
         self._topics = parts.topics
-        self._registry = parts.registry
+        self._registry = parts.registry_journal
         self._metadata_max = parts.groups.offset_metadata_max_bytes
         self._clock = parts.clock
         self._authorizer = parts.authorizer
@@ -50,7 +50,7 @@ class OffsetCommit:
         valid: list[CommitTopic] = []
         for topic in request.topics:
             name, partitions = topic.name, topic.partitions
-            count = readable_partitions(self._topics, self._authorizer, call, name)
+            count = readable_partition_count(self._topics, self._authorizer, call, name)
             if count > 0:
                 for partition in partitions:
                     if not 0 <= partition.partition_index < count:
@@ -68,7 +68,7 @@ class OffsetCommit:
             return OffsetCommitResponse(0, list(refused.values()))
         journal = self._shards.journal_of(request.group_id)
         if journal.refusal:
-            return committed(refused, valid, journal.refusal)
+            return commit_response(refused, valid, journal.refusal)
         commit = Commit(
             request.group_id,
             request.generation_id_or_member_epoch,
@@ -84,12 +84,12 @@ class OffsetCommit:
         # A topic may have been created just now: the reply also waits for its record, without which the offsets would be lost.
         topics_in_flight = topics.durable != topics.emitted
         if refused or topics_in_flight:
-            reply = committed(refused, valid, code, metadata_max)
+            reply = commit_response(refused, valid, code, metadata_max)
             journals = [journal, self._registry] if topics_in_flight else [journal]
             answer_when_all_durable(call, reply, journals, partial(_refuse_part, reply, refused, valid))
             return None
         if code or metadata_max is not None:
-            call.reply = committed(refused, valid, code, metadata_max)
+            call.reply = commit_response(refused, valid, code, metadata_max)
         else:
             call.reply = AllCommittedReply(valid)
             self._learn(call, request, commit, journal)
@@ -108,7 +108,7 @@ class OffsetCommit:
             learn(call, CommitFastPath(call, layout, commit, reply, journal, self._topics, self._authorizer, self._clock), now)
 
 
-def committed(
+def commit_response(
     refused: dict[str, OffsetCommitResponseTopic], valid: list[CommitTopic], error: int, metadata_max: int | None = None
 ) -> OffsetCommitResponse:
     """Partitions that were refused before the group was asked come first. `metadata_max` is given if some metadata is too long."""
@@ -132,7 +132,7 @@ def _refuse_part(
     reply: OffsetCommitResponse, refused: dict[str, OffsetCommitResponseTopic], valid: list[CommitTopic], part: int, error: int
 ) -> None:
     """The append of the offsets (part 0) or of the topics has failed: partitions that were refused before keep their codes."""
-    reply.topics = committed(refused, valid, error if part == 0 else ErrorCode.COORDINATOR_NOT_AVAILABLE).topics
+    reply.topics = commit_response(refused, valid, error if part == 0 else ErrorCode.COORDINATOR_NOT_AVAILABLE).topics
 
 
 def _metadata_error(partition: OffsetCommitRequestPartition, metadata_max: int | None) -> int:
@@ -152,4 +152,4 @@ def _put_codes(
 
 
 def error_response(request: OffsetCommitRequest, version: int, error: int) -> Response:
-    return committed({}, [(topic.name, topic.partitions) for topic in request.topics], error)
+    return commit_response({}, [(topic.name, topic.partitions) for topic in request.topics], error)

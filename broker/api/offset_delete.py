@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.api.partition_counts import readable_partitions
+from broker.api.partition_counts import readable_partition_count
 from broker.api.parts import BrokerParts
 from broker.groups.held_replies import answer_when_durable
 from broker.net.dispatch import Call, Response, Route
@@ -33,7 +33,7 @@ class OffsetDelete:
         refused: dict[str, OffsetDeleteResponseTopic] = {}
         valid: list[tuple[str, list[int]]] = []
         for topic in request.topics:
-            count = readable_partitions(self._topics, self._authorizer, call, topic.name)
+            count = readable_partition_count(self._topics, self._authorizer, call, topic.name)
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if count < 0 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             missing = [partition.partition_index for partition in topic.partitions if not 0 <= partition.partition_index < count]
             if count <= 0 or missing:

@@ -26,7 +26,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 # Replaced by NOT_COORDINATOR: Java's consumers before 3.9 fail on these errors in an OffsetFetch, instead of looking up the coordinator.
 _FATAL_TO_OLD_CONSUMERS: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 
-Topics = list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None  # None: all topics of the group
+RequestedTopics = list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None  # None: all topics of the group
 
 
 def route(parts: BrokerParts) -> Route:
@@ -47,7 +47,7 @@ class OffsetFetch:
         self._fetch_several(call, request.groups)
         return None
 
-    def _fetch_one(self, call: Call, group_id: str, topics: Topics) -> Response | None:
+    def _fetch_one(self, call: Call, group_id: str, topics: RequestedTopics) -> Response | None:
         journal, group = self._fetch(call, group_id, topics)
         if journal is None:
             return OffsetFetchReply([group])
@@ -67,7 +67,7 @@ class OffsetFetch:
 
         answer_when_all_durable(call, reply, [journal for _, journal in served], refuse_part)
 
-    def _fetch(self, call: Call, group_id: str, topics: Topics) -> tuple[GroupJournal | None, FetchedGroup]:
+    def _fetch(self, call: Call, group_id: str, topics: RequestedTopics) -> tuple[GroupJournal | None, FetchedGroup]:
         """The offsets of one group, and the journal whose facts they depend on; None if the group was refused."""
         open_to_all = self._authorizer.allows_all
         if not open_to_all and not group_allowed(self._authorizer, call, Operation.DESCRIBE, group_id):
@@ -96,7 +96,7 @@ def _without_offsets(topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics, 
     return topic.name, topic.partition_indexes, [None] * len(topic.partition_indexes), error
 
 
-def _refused(group_id: str, topics: Topics, version: int, error: int) -> FetchedGroup:
+def _refused(group_id: str, topics: RequestedTopics, version: int, error: int) -> FetchedGroup:
     """Version 1 has no field for the group's error, so each partition gets it: an empty success would mean that there are no offsets."""
     if error in _FATAL_TO_OLD_CONSUMERS:
         error = ErrorCode.NOT_COORDINATOR

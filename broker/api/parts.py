@@ -13,17 +13,17 @@ from broker.runtime.clock import Clock
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer
 from broker.settings.config import Config
-from broker.topics.append import Allowance
+from broker.topics.append import CheckTimeBudget
 from broker.topics.appender import Appender
 from broker.topics.batch_queues import BatchQueues
 from broker.topics.deletions import Deletions
 from broker.topics.leaders import Leaders
 from broker.topics.partitions import Partitions
 from broker.topics.producer_ids import ProducerIds
-from broker.topics.registry import Topics
+from broker.topics.registry import TopicRegistry
 from broker.topics.setting_sources import SettingSources
-from broker.topics.transactions import Transactions
-from broker.topics.waiting_fetches import Fetches
+from broker.topics.transactions import TransactionRefusals
+from broker.topics.waiting_fetches import ParkedFetches
 from coordinator import GroupConfig
 from storage import ClusterView, TopicStore
 
@@ -43,18 +43,18 @@ class BrokerParts:
     groups: GroupConfig
     shards: Shards
 
-    topics: Topics
-    registry: Journal  # of the topics
+    topics: TopicRegistry
+    registry_journal: Journal  # of the topics
     producer_ids: ProducerIds
     setting_sources: SettingSources
     partitions: Partitions
     deletions: Deletions
-    transactions: Transactions
+    transaction_refusals: TransactionRefusals
     topic_store: TopicStore
     data_path: str
 
-    allowance: Allowance
+    allowance: CheckTimeBudget
     appender: Appender
     batch_queues: BatchQueues
-    fetches: Fetches
+    fetches: ParkedFetches
     long_requests: LongRequests  # searches in logs, which take long

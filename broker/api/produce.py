@@ -12,7 +12,7 @@ from broker.fastpath.produce import ProduceTemplate
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, topic_allowed
 from broker.topics.appender import failed_reply
-from broker.topics.batch_checks import InvalidBatch, Refusal, TooMuchWork, batch_size, check_single_batch, is_transactional
+from broker.topics.batch_checks import BatchRefused, InvalidBatch, TooMuchWork, batch_size, check_single_batch, is_transactional
 from broker.topics.batch_queues import QueuedBatch
 from broker.topics.leaders import NO_NODE, Leaders
 from broker.topics.partitions import Partition
@@ -71,7 +71,7 @@ class Produce:
     def __init__(self, parts: BrokerParts) -> None:
         self._leaders = parts.leaders
         self._partitions = parts.partitions
-        self._transactions = parts.transactions
+        self._transactions = parts.transaction_refusals
         self._clock = parts.clock
         self._authorizer = parts.authorizer
         self._allowance = parts.allowance
@@ -114,7 +114,7 @@ class Produce:
                 records = data.records or b""
                 try:
                     check_single_batch(records, size, call.version)
-                except Refusal as refusal:
+                except BatchRefused as refusal:
                     answers[key] = failed_reply(data.index, refusal.error)
                 else:
                     batches[key] = (partition, records, size)

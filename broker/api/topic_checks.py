@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from broker.api.refused import Refused
 from broker.groups.journal import Journal
-from broker.topics.registry import Topics
+from broker.topics.registry import TopicRegistry
 from protocol.errors import ErrorCode
 
 PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's limit
@@ -21,14 +21,14 @@ def repeated(names: Iterable[str]) -> dict[str, None]:
     return {name: None for name, times in Counter(names).items() if times > 1}
 
 
-def check_writable(registry: Journal) -> None:
-    if not registry.writable:
+def check_writable(registry_journal: Journal) -> None:
+    if not registry_journal.writable:
         raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, REGISTRY_SUSPENDED)
 
 
-def check_partition_limit(topics: Topics, more: int, partitions_max: int) -> None:
-    if topics.partitions + more > partitions_max:
+def check_partition_limit(topics: TopicRegistry, more: int, partitions_max: int) -> None:
+    if topics.partition_count + more > partitions_max:
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
-            f"{topics.partitions} partitions exist, and {more} more would exceed {partitions_max} (partitions.max)",
+            f"{topics.partition_count} partitions exist, and {more} more would exceed {partitions_max} (partitions.max)",
         )

@@ -32,8 +32,8 @@ from broker.runtime.contain import Contained
 from broker.runtime.start import ExitCode, StartError, StoppedEarly
 from broker.runtime.turn import Turn
 from broker.topics.leaders import NO_NODE
-from broker.topics.producer_ids import RegistryIds
-from broker.topics.registry import Topic, Topics
+from broker.topics.producer_ids import RegistryProducerIds
+from broker.topics.registry import Topic, TopicRegistry
 from protocol.errors import ErrorCode
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 from storage import HeldBy, LogId, OwnedLog, ServedLog, TopicStore, Unreadable
@@ -64,8 +64,8 @@ class Cluster:
         store: ClusterStore,
         loop: asyncio.AbstractEventLoop,
         turn: Turn,
-        topics: Topics,
-        registry: Journal,
+        topics: TopicRegistry,
+        registry_journal: Journal,
         frame_bytes_max: int,
         nodes: int,
     ) -> None:
@@ -85,11 +85,11 @@ class Cluster:
         self.ownership = Ownership(node_id, self._owner_of, self, turn.wake_by, lambda: self._view.version)
         self._topic_placement = TopicPlacement(node_id, loop, topics, self.ownership, turn.clock.tick)
         self.routing.expected_owner = self._topic_placement.expected_owner
-        self.registry = Registry(topics, registry, self._topics_changed)
+        self.registry = Registry(topics, registry_journal, self._topics_changed)
         self._following = RegistryFollower(node_id, loop, self.peers, self.registry, lambda: self.controller)
         self.follow = self._following.follow
         self.propagation = Propagation(node_id, loop, self.peers, self._nodes_to_notify, partial(self._request, NodeRequestKind.REGISTRY_GREW), self._topic_placement.when_opened)
-        self.producer_ids = ControllerProducerIds(node_id, loop, self.peers, lambda: self.controller, self._request, RegistryIds(topics, registry))
+        self.producer_ids = ControllerProducerIds(node_id, loop, self.peers, lambda: self.controller, self._request, RegistryProducerIds(topics, registry_journal))
         self.deletion_reports = DeletionReports(loop, turn, topics, self.registry, self._report_removed)
         self._started = False
         self.started_ms = 0
@@ -155,7 +155,7 @@ class Cluster:
         """Acquire logs of groups and topics from now on: all nodes have started, or `GATHER_SECONDS` have passed."""
         if self._gathering and not self._stopped:
             self._gathering = False
-            partitions = self._topics.by_name[CONSUMER_OFFSETS].partitions
+            partitions = self._topics.by_name[CONSUMER_OFFSETS].partition_count
             self.ownership.set_logs("offsets", [LogId(CONSUMER_OFFSETS, number) for number in range(partitions)], self._now)
             self._topic_placement.begin()
 

@@ -15,7 +15,7 @@ from broker.internal_topics import CONSUMER_OFFSETS
 from broker.runtime.contain import Contained
 from broker.runtime.turn import Turn
 from broker.topics.deletions import Deletion, Deletions
-from broker.topics.registry import Topics
+from broker.topics.registry import TopicRegistry
 
 Report = Callable[[list[bytes], int], None]
 
@@ -43,7 +43,7 @@ class SharedDeletions(Deletions):
         self._open = [deletion for deletion in self._open if not completed.issuperset(topic.id for topic in deletion.topics)]
 
     def failed(self, deletion: Deletion, error: int) -> None:
-        if not self._registry.owns_log:  # another node is the controller now, and knows whether the topics are deleted
+        if not self._registry_journal.owns_log:  # another node is the controller now, and knows whether the topics are deleted
             deletion.done(error)
         else:
             super().failed(deletion, error)
@@ -52,7 +52,7 @@ class SharedDeletions(Deletions):
 class DeletionReports:
     """Reports to the controller which partitions have deleted the offsets of deleted topics; on the controller, collects the reports."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, turn: Turn, topics: Topics, registry: Registry, send: Callable[[list[bytes], list[int]], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, turn: Turn, topics: TopicRegistry, registry: Registry, send: Callable[[list[bytes], list[int]], None]) -> None:
         """`send` reports topic ids and partitions to the controller, if there is one."""
         self._loop = loop
         self._turn = turn
@@ -87,7 +87,7 @@ class DeletionReports:
         for id in ids:
             if not (self._registry.is_controller and journal.writable and id in self._topics.deleted):
                 continue
-            remaining = self._remaining.setdefault(id, set(range(self._topics.by_name[CONSUMER_OFFSETS].partitions)))
+            remaining = self._remaining.setdefault(id, set(range(self._topics.by_name[CONSUMER_OFFSETS].partition_count)))
             remaining.difference_update(partitions)
             if not remaining:
                 del self._remaining[id]

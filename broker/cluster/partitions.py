@@ -104,7 +104,7 @@ class SharedPartitions(Partitions):
     def refuse_internal(self, id: LogId) -> None:
         """This node no longer owns the log of an internal partition: refuse requests."""
         topic = self._topics.by_name.get(id.name)
-        if topic is None or id.partition >= topic.partitions:
+        if topic is None or id.partition >= topic.partition_count:
             return
         partition = self.of_topic(topic)[id.partition]
         if partition.opened:
@@ -148,7 +148,7 @@ class SharedPartitions(Partitions):
 
     def deleted(self, topic: Topic) -> None:
         super().deleted(topic)
-        self.owners.deleted([LogId(topic.name, index) for index in range(topic.partitions)])
+        self.owners.deleted([LogId(topic.name, index) for index in range(topic.partition_count)])
 
     def _request(self, partition: Partition) -> None:
         id = partition.id

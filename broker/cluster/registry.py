@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from broker.groups.journal import UNREADABLE, Journal
 from broker.logging.logs import log
-from broker.topics.registry import DeletedTopic, Topic, Topics
+from broker.topics.registry import DeletedTopic, Topic, TopicRegistry
 from protocol.batch import facts_of, iterate_headers
 from protocol.errors import ErrorCode
 from protocol.messages.node_requests import NodeRequest, NodeResponse
@@ -35,7 +35,7 @@ class Changes(NamedTuple):
 class Registry:
     """The registry on one node, leading or following."""
 
-    def __init__(self, topics: Topics, journal: Journal, changed: Callable[[Changes], None]) -> None:
+    def __init__(self, topics: TopicRegistry, journal: Journal, changed: Callable[[Changes], None]) -> None:
         self.topics = topics
         self.journal = journal
         self.is_controller = False

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from broker.cluster.ownership import Ownership
 from broker.runtime.contain import Contained, run_contained
 from broker.topics.leaders import NO_NODE
-from broker.topics.registry import Topic, Topics
+from broker.topics.registry import Topic, TopicRegistry
 from storage import LogId
 
 
 class TopicPlacement:
-    def __init__(self, node_id: int, loop: asyncio.AbstractEventLoop, topics: Topics, ownership: Ownership, now: Callable[[], int]) -> None:
+    def __init__(self, node_id: int, loop: asyncio.AbstractEventLoop, topics: TopicRegistry, ownership: Ownership, now: Callable[[], int]) -> None:
         self._node_id = node_id
         self._loop = loop
         self._topics = topics
@@ -47,7 +47,7 @@ class TopicPlacement:
 
     def _logs(self) -> list[LogId]:
         topics = [topic for topic in self._topics.by_name.values() if not topic.internal]
-        return [LogId(topic.name, index) for topic in topics for index in range(topic.partitions)]
+        return [LogId(topic.name, index) for topic in topics for index in range(topic.partition_count)]
 
     def nodes_changed(self) -> None:
         self._planned.clear()
@@ -68,7 +68,7 @@ class TopicPlacement:
     def added(self, topic: Topic) -> None:
         """A topic was created, or has more partitions."""
         if not topic.internal:
-            self._unopened.update(LogId(topic.name, index) for index in range(topic.partitions))
+            self._unopened.update(LogId(topic.name, index) for index in range(topic.partition_count))
 
     def opened(self, id: LogId) -> None:
         """The log was opened or deleted, or could not be opened."""

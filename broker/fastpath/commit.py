@@ -19,7 +19,7 @@ from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
 from broker.runtime.contain import report_defect
 from broker.security.authorizer import Authorizer
-from broker.topics.registry import Topics
+from broker.topics.registry import TopicRegistry
 from coordinator import Commit
 from coordinator.repeats import FALLBACK, RepeatedCommit
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
@@ -108,7 +108,7 @@ class CommitFastPath(LearnedFastPath):
         commit: Commit,
         reply: bytes,
         journal: GroupJournal,
-        registry: Topics,
+        registry: TopicRegistry,
         authorizer: Authorizer,
         clock: Clock,
     ) -> None:

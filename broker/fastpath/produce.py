@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer
-from broker.topics.append import Allowance, Writable, append
-from broker.topics.batch_checks import Refusal, TooMuchWork
+from broker.topics.append import CheckTimeBudget, Writable, append
+from broker.topics.batch_checks import BatchRefused, TooMuchWork
 from broker.topics.registry import Topic
 from protocol.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_FROM, MAGIC, TRANSACTIONAL
 from protocol.compression import Compression
@@ -60,7 +60,7 @@ class ProduceTemplate:
     __slots__ = ("_allowance", "_authorizer", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
                  "_topic", "_version", "_wants_reply", "key", "learned")  # fmt: skip
 
-    def __init__(self, key: tuple[object, ...], partitions: PartitionTable, clock: Clock, authorizer: Authorizer, allowance: Allowance) -> None:
+    def __init__(self, key: tuple[object, ...], partitions: PartitionTable, clock: Clock, authorizer: Authorizer, allowance: CheckTimeBudget) -> None:
         self.key = key
         self.learned = False
         self._partitions = partitions
@@ -123,7 +123,7 @@ class ProduceTemplate:
             return None
         try:
             offset, time = append(partition, data, records_at, size, self._clock.wall, self._allowance)
-        except (Refusal, TooMuchWork, AppendFailed):
+        except (BatchRefused, TooMuchWork, AppendFailed):
             return None
         if not self._wants_reply:
             return b""

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker.runtime.turn import EndTurnScheduler
-from broker.topics.batch_checks import INLINE_LIMITS, Checked, Refusal, TooMuchWork, finish, prepare
+from broker.topics.batch_checks import INLINE_LIMITS, BatchRefused, Checked, TooMuchWork, finish, prepare
 from broker.topics.settings import PRODUCER, LogSettings
 from protocol.batch import ATTRIBUTES_AT, COMPRESSION_MASK, BatchHeader
 from storage import AppendFailed, Producers
 
 NO_TIME: Final = -1
 
-Written = tuple[int, int] | AppendFailed  # offset and time, or the failure
+AppendResult = tuple[int, int] | AppendFailed  # offset and time, or the failure
 
 # The time for checks in one pass of the event loop; the last check may exceed it by some milliseconds.
 PASS_NS: Final = 5_000_000
@@ -28,10 +28,10 @@ class Writable(Protocol):
 
     def append(self, batch: bytearray, header: BatchHeader) -> int: ...
 
-    def append_late(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None: ...
+    def append_async(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None: ...
 
 
-class Allowance:
+class CheckTimeBudget:
     """The time for checking batches in one pass of the event loop, over all connections.
 
     A batch that is too much work for the loop uses up the allowance of its pass.
@@ -46,7 +46,7 @@ class Allowance:
         self._scheduled = False
 
     def prepare(self, data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object) -> tuple[bytearray, BatchHeader]:
-        """Check the batch within the allowance. Raises Refusal, or TooMuchWork for a batch that a child process must check."""
+        """Check the batch within the allowance. Raises BatchRefused, or TooMuchWork for a batch that a child process must check."""
         if self._remaining_ns <= 0:
             raise TooMuchWork
         if not self._scheduled:
@@ -67,40 +67,40 @@ class Allowance:
         self._scheduled = False
 
 
-def append(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: Allowance) -> tuple[int, int]:
+def append(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: CheckTimeBudget) -> tuple[int, int]:
     """Append the batch of `size` bytes at `at` to a log that assigns offsets at once; returns offset, and time if LogAppendTime is set.
 
-    If it raises (Refusal, TooMuchWork or AppendFailed), nothing was written.
+    If it raises (BatchRefused, TooMuchWork or AppendFailed), nothing was written.
     """
     batch, header = _prepare(partition, data, at, size, now, allowance)
-    stored = _stored_before(partition, header)
+    stored = _find_duplicate(partition, header)
     if stored is not None:
         return stored
     offset = partition.append(batch, header)
     return offset, now if partition.settings.log_append_time else NO_TIME
 
 
-def append_late(
-    partition: Writable, data: bytes, size: int, now: int, allowance: Allowance, checked: Checked | None, done: Callable[[Written], None]
+def append_async(
+    partition: Writable, data: bytes, size: int, now: int, allowance: CheckTimeBudget, checked: Checked | None, done: Callable[[AppendResult], None]
 ) -> None:
     """Append all of `data`, also to a log that assigns offsets later; `done` is called at once or later.
 
-    `checked`: the result of an earlier check, if there was one. Raises Refusal and, without `checked`, TooMuchWork.
+    `checked`: the result of an earlier check, if there was one. Raises BatchRefused and, without `checked`, TooMuchWork.
     """
     settings = partition.settings
     if checked is not None:
         batch, header = finish(data, 0, size, settings, now, checked)
     else:
         batch, header = _prepare(partition, data, 0, size, now, allowance)
-    stored = _stored_before(partition, header)
+    stored = _find_duplicate(partition, header)
     if stored is not None:
         done(stored)
         return
     time = now if settings.log_append_time else NO_TIME
-    partition.append_late(batch, header, lambda result: done(result if isinstance(result, AppendFailed) else (result, time)))
+    partition.append_async(batch, header, lambda result: done(result if isinstance(result, AppendFailed) else (result, time)))
 
 
-def _prepare(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: Allowance) -> tuple[bytearray, BatchHeader]:
+def _prepare(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: CheckTimeBudget) -> tuple[bytearray, BatchHeader]:
     settings = partition.settings
     if size <= SMALL_BYTES and settings.compression == PRODUCER and not _is_compressed(data, at, size):
         return prepare(data, at, size, settings, now, partition)
@@ -111,11 +111,11 @@ def _is_compressed(data: bytes, at: int, size: int) -> bool:
     return size > ATTRIBUTES_AT + 1 and data[at + ATTRIBUTES_AT + 1] & COMPRESSION_MASK != 0
 
 
-def _stored_before(partition: Writable, header: BatchHeader) -> tuple[int, int] | None:
-    """If an idempotent producer repeats a stored batch, its stored offset and time, else None. Raises Refusal if the sequence is wrong."""
+def _find_duplicate(partition: Writable, header: BatchHeader) -> tuple[int, int] | None:
+    """If an idempotent producer repeats a stored batch, its stored offset and time, else None. Raises BatchRefused if the sequence is wrong."""
     if header.producer_id < 0:
         return None
     verdict = partition.producers.check(header)
     if verdict.error:
-        raise Refusal(verdict.error)
+        raise BatchRefused(verdict.error)
     return (verdict.offset, verdict.timestamp) if verdict.offset >= 0 else None

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.runtime.clock import Clock
-from broker.topics.append import NO_TIME, Allowance, Written, append, append_late
-from broker.topics.batch_checks import Checked, Refusal
+from broker.topics.append import NO_TIME, AppendResult, CheckTimeBudget, append, append_async
+from broker.topics.batch_checks import BatchRefused, Checked
 from broker.topics.partitions import Partition
 from protocol.errors import ErrorCode
 from protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
@@ -20,7 +20,7 @@ def failed_reply(index: int, error: int, message: str | None = None) -> Partitio
     return PartitionProduceResponse(index, error, NO_OFFSET, NO_TIME, NO_OFFSET, [], message)
 
 
-def refused_reply(partition: Partition, refusal: Refusal) -> PartitionProduceResponse:
+def refused_reply(partition: Partition, refusal: BatchRefused) -> PartitionProduceResponse:
     start = partition.start_offset if refusal.with_start else NO_OFFSET
     errors = [BatchIndexAndErrorMessage(record.record, record.message) for record in refusal.records]
     return PartitionProduceResponse(partition.index, refusal.error, NO_OFFSET, NO_TIME, start, errors, refusal.message)
@@ -29,7 +29,7 @@ def refused_reply(partition: Partition, refusal: Refusal) -> PartitionProduceRes
 class Appender:
     """Appends batches to partitions whose `error` is 0."""
 
-    def __init__(self, clock: Clock, allowance: Allowance) -> None:
+    def __init__(self, clock: Clock, allowance: CheckTimeBudget) -> None:
         self._clock = clock
         self._allowance = allowance
 
@@ -37,16 +37,16 @@ class Appender:
         """Append to a log that assigns offsets at once. If TooMuchWork is raised, nothing was written."""
         try:
             offset, time = append(partition, data, at, size, self._clock.wall, self._allowance)
-        except Refusal as refusal:
+        except BatchRefused as refusal:
             return refused_reply(partition, refusal)
         except AppendFailed:
             return failed_reply(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
         return PartitionProduceResponse(partition.index, ErrorCode.NONE, offset, time, partition.start_offset)
 
-    def append_late(self, partition: Partition, data: bytes, size: int, checked: Checked | None, done: Callable[[PartitionProduceResponse], None]) -> None:
+    def append_async(self, partition: Partition, data: bytes, size: int, checked: Checked | None, done: Callable[[PartitionProduceResponse], None]) -> None:
         """Append, also to a log that assigns offsets later. `checked`: the result of a check by a child process, if there was one."""
 
-        def written(result: Written) -> None:
+        def written(result: AppendResult) -> None:
             if isinstance(result, AppendFailed):
                 done(failed_reply(partition.index, ErrorCode.KAFKA_STORAGE_ERROR))
             else:
@@ -55,6 +55,6 @@ class Appender:
         if checked is not None:  # the check took a while
             self._clock.tick()
         try:
-            append_late(partition, data, size, self._clock.wall, self._allowance, checked, written)
-        except Refusal as refusal:
+            append_async(partition, data, size, self._clock.wall, self._allowance, checked, written)
+        except BatchRefused as refusal:
             done(refused_reply(partition, refusal))

@@ -16,13 +16,13 @@ from dataclasses import astuple
 from broker.logging.logs import log
 from broker.runtime.children import child_command, child_environment, end_child, set_niceness, write_input
 from broker.runtime.contain import contained_task, report_defect, run_contained
-from broker.topics.batch_checker_process import SIZE, CheckFailed, Outcome, job_bytes, outcome_of
-from broker.topics.batch_checks import UNLIMITED, Limits, TooMuchWork
+from broker.topics.batch_checker_process import SIZE, CheckFailed, CheckResult, job_bytes, outcome_of
+from broker.topics.batch_checks import UNLIMITED, CheckLimits, TooMuchWork
 from broker.topics.settings import LogSettings
 
 COMMAND = child_command("broker.topics.batch_checker_process")
 # The work limits of the short lane: at worst some tenths of a second per batch in plain Python.
-SHORT = Limits(100 << 20, 1 << 20, 100_000, 16 << 20, 200_000, 20_000, 4 << 20)
+SHORT_LIMITS = CheckLimits(100 << 20, 1 << 20, 100_000, 16 << 20, 200_000, 20_000, 4 << 20)
 NICENESS_SHORT = 0  # it also checks ordinary batches
 NICENESS_LONG = 10
 JOB_SECONDS = 20.0  # a producer waits for 30 s (request.timeout.ms)
@@ -43,7 +43,7 @@ class Job:
         settings: LogSettings,
         now: int,
         name: str,
-        done: Callable[[Outcome], None],
+        done: Callable[[CheckResult], None],
         is_needed: Callable[[], bool],
     ) -> None:
         self.connection = connection
@@ -60,7 +60,7 @@ class Checker:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, command: tuple[str, ...] = COMMAND) -> None:
         self._long = Lane(loop, command, UNLIMITED, NICENESS_LONG, None)
-        self._short = Lane(loop, command, SHORT, NICENESS_SHORT, self._long)
+        self._short = Lane(loop, command, SHORT_LIMITS, NICENESS_SHORT, self._long)
 
     def submit(self, job: Job) -> None:
         self._short.submit(job)
@@ -79,7 +79,7 @@ class Lane:
     """One child process and the jobs that wait for it."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, command: tuple[str, ...], limits: Limits, niceness: int, next_lane: Lane | None
+        self, loop: asyncio.AbstractEventLoop, command: tuple[str, ...], limits: CheckLimits, niceness: int, next_lane: Lane | None
     ) -> None:
         self.process: asyncio.subprocess.Process | None = None
         self._loop = loop
@@ -135,7 +135,7 @@ class Lane:
             await self._end_process()
 
     async def _run_job(self, job: Job) -> None:
-        outcome: Outcome = CheckFailed("the connection is closed")
+        outcome: CheckResult = CheckFailed("the connection is closed")
         if job.is_needed():
             try:
                 outcome = await self._check(job)
@@ -148,7 +148,7 @@ class Lane:
             return
         run_contained(job.done, outcome)
 
-    async def _check(self, job: Job) -> Outcome:
+    async def _check(self, job: Job) -> CheckResult:
         request = job_bytes(job.data, astuple(job.settings), job.now, job.name, self._limits, JOB_SECONDS)
         reason = ""
         for _ in range(TRIES):

@@ -12,7 +12,7 @@ import sys
 from struct import Struct
 from typing import Any, BinaryIO, Final
 
-from broker.topics.batch_checks import Checked, Limits, RecordError, Refusal, TooMuchWork, check
+from broker.topics.batch_checks import BatchRefused, Checked, CheckLimits, RecordError, TooMuchWork, check
 from broker.topics.settings import LogSettings
 from protocol.errors import ErrorCode
 
@@ -25,7 +25,7 @@ class CheckFailed(Exception):
     """The batch could not be checked, for a reason in the broker."""
 
 
-Outcome = Checked | Refusal | TooMuchWork | CheckFailed
+CheckResult = Checked | BatchRefused | TooMuchWork | CheckFailed
 
 
 def packed(*fields: Any) -> bytes:
@@ -33,35 +33,35 @@ def packed(*fields: Any) -> bytes:
     return SIZE.pack(len(data)) + data
 
 
-def job_bytes(data: bytes, settings: tuple[Any, ...], now: int, name: str, limits: Limits, seconds: float) -> bytes:
+def job_bytes(data: bytes, settings: tuple[Any, ...], now: int, name: str, limits: CheckLimits, seconds: float) -> bytes:
     return packed(data, settings, now, name, tuple(limits), seconds)
 
 
-def result_bytes(outcome: Outcome) -> bytes:
+def result_bytes(outcome: CheckResult) -> bytes:
     if isinstance(outcome, Checked):
         return packed(CHECKED, *outcome)
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, BatchRefused):
         records = [tuple(record) for record in outcome.records]
         return packed(REFUSED, int(outcome.error), outcome.message, records, outcome.with_start)
     return packed(TOO_MUCH) if isinstance(outcome, TooMuchWork) else packed(FAILED, str(outcome))
 
 
-def outcome_of(data: bytes) -> Outcome:
+def outcome_of(data: bytes) -> CheckResult:
     """Decode the bytes after the size of a result."""
     kind, *fields = marshal.loads(data)
     if kind == CHECKED:
         return Checked(*fields)
     if kind == REFUSED:
         error, message, records, with_start = fields
-        return Refusal(ErrorCode(error), message, [RecordError(*record) for record in records], with_start)
+        return BatchRefused(ErrorCode(error), message, [RecordError(*record) for record in records], with_start)
     return TooMuchWork() if kind == TOO_MUCH else CheckFailed(*fields)
 
 
-def check_job(fields: tuple[Any, ...]) -> Outcome:
+def check_job(fields: tuple[Any, ...]) -> CheckResult:
     data, settings, now, name, limits, _ = fields
     try:
-        return check(data, 0, len(data), LogSettings(*settings), now, name, Limits(*limits))
-    except (Refusal, TooMuchWork) as outcome:
+        return check(data, 0, len(data), LogSettings(*settings), now, name, CheckLimits(*limits))
+    except (BatchRefused, TooMuchWork) as outcome:
         return outcome
     except Exception as error:  # also MemoryError: the next batch may be smaller
         return CheckFailed(repr(error))

@@ -64,7 +64,7 @@ class RecordError(NamedTuple):
     message: str
 
 
-class Refusal(Exception):
+class BatchRefused(Exception):
     """The batch is refused. `with_start`: the reply has the log start offset, as Kafka's for a batch that reached the log."""
 
     def __init__(
@@ -81,7 +81,7 @@ class TooMuchWork(Exception):
     """Checking the batch exceeds the work limits; it is neither accepted nor refused."""
 
 
-class Limits(NamedTuple):
+class CheckLimits(NamedTuple):
     """The work limits of a check, in figures that are known before the work."""
 
     batch_bytes: int  # the size as received
@@ -94,8 +94,8 @@ class Limits(NamedTuple):
 
 
 # For the event loop: at worst some milliseconds in plain Python.
-INLINE_LIMITS: Final = Limits(8 << 20, 32 << 10, 1_024, 2 << 20, 3_000, 400, 64 << 10)
-UNLIMITED: Final = Limits(1 << 31, 1 << 31, BLOCKS_MAX, DECOMPRESSED_BYTES_MAX, UNLIMITED_STEPS, 1 << 31, 1 << 31)
+INLINE_LIMITS: Final = CheckLimits(8 << 20, 32 << 10, 1_024, 2 << 20, 3_000, 400, 64 << 10)
+UNLIMITED: Final = CheckLimits(1 << 31, 1 << 31, BLOCKS_MAX, DECOMPRESSED_BYTES_MAX, UNLIMITED_STEPS, 1 << 31, 1 << 31)
 SLOW_LEVEL_FROM: Final = 10  # from this level on, zstd and lz4 take SLOW_LEVEL_FACTOR times longer
 SLOW_LEVEL_FACTOR: Final = 32
 
@@ -142,32 +142,32 @@ def producer_id_of(data: bytes) -> int:
 
 
 def check_single_batch(data: bytes, size: int, version: int) -> None:
-    """Require one batch, of the current format, in a compression that the request version allows. Raises Refusal."""
+    """Require one batch, of the current format, in a compression that the request version allows. Raises BatchRefused."""
     if not size or data[MAGIC_BYTES - 1] != MAGIC:
-        raise Refusal(ErrorCode.INVALID_RECORD, with_start=False)
+        raise BatchRefused(ErrorCode.INVALID_RECORD, with_start=False)
     if version < ZSTD_FROM:
         codec = data[ATTRIBUTES_AT + 1] & COMPRESSION_MASK
         if codec == Compression.ZSTD:
-            raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, with_start=False)
+            raise BatchRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, with_start=False)
         if codec > Compression.ZSTD:
-            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, with_start=False)
+            raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR, with_start=False)
     if size == len(data):
         return
     try:
         second = batch_size(data, size)
     except InvalidBatch:
-        raise Refusal(ErrorCode.CORRUPT_MESSAGE, with_start=False) from None
+        raise BatchRefused(ErrorCode.CORRUPT_MESSAGE, with_start=False) from None
     if second:
-        raise Refusal(ErrorCode.INVALID_RECORD, with_start=False)
+        raise BatchRefused(ErrorCode.INVALID_RECORD, with_start=False)
 
 
 # Checks against the settings of the log.
 
 
 def prepare(
-    data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object, limits: Limits = UNLIMITED
+    data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object, limits: CheckLimits = UNLIMITED
 ) -> tuple[bytearray, BatchHeader]:
-    """Check the batch of `size` bytes at `at` and prepare it for partition `name`. Raises Refusal and TooMuchWork."""
+    """Check the batch of `size` bytes at `at` and prepare it for partition `name`. Raises BatchRefused and TooMuchWork."""
     if size > limits.batch_bytes:
         raise TooMuchWork
     header = _header(data, at, at + size, settings)
@@ -175,8 +175,8 @@ def prepare(
     return _finish(header, data, at, size, settings, now, newest, rebuilt)
 
 
-def check(data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object, limits: Limits) -> Checked:
-    """Run the checks that may take long; `finish` then prepares the batch for the log. Raises Refusal and TooMuchWork."""
+def check(data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object, limits: CheckLimits) -> Checked:
+    """Run the checks that may take long; `finish` then prepares the batch for the log. Raises BatchRefused and TooMuchWork."""
     if size > limits.batch_bytes:
         raise TooMuchWork
     header = _header(data, at, at + size, settings)
@@ -185,7 +185,7 @@ def check(data: bytes, at: int, size: int, settings: LogSettings, now: int, name
 
 
 def _check(
-    header: BatchHeader, data: bytes, at: int, end: int, settings: LogSettings, now: int, name: object, limits: Limits
+    header: BatchHeader, data: bytes, at: int, end: int, settings: LogSettings, now: int, name: object, limits: CheckLimits
 ) -> tuple[int, bytes | None]:
     """Check the records, and recompress them if necessary; returns the fields of `Checked`."""
     codec = header.attributes & COMPRESSION_MASK
@@ -201,7 +201,7 @@ def _check(
     try:
         record_survey = survey(body, body_at, body_end, header.record_count, limits.survey_steps)
     except CorruptBatch:
-        raise Refusal(ErrorCode.INVALID_RECORD) from None
+        raise BatchRefused(ErrorCode.INVALID_RECORD) from None
     except TooManyRecords:
         raise TooMuchWork from None
     oldest, newest = header.base_timestamp + record_survey.oldest, header.base_timestamp + record_survey.newest
@@ -225,12 +225,12 @@ def _check(
         raise TooMuchWork
     batch = _rebuilt(body, body_at, body_end, header, Compression(target), level)
     if len(batch) > settings.max_message_bytes:
-        raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, with_start=False)
+        raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, with_start=False)
     return read_header(batch, 0).max_timestamp, batch
 
 
 def finish(data: bytes, at: int, size: int, settings: LogSettings, now: int, checked: Checked) -> tuple[bytearray, BatchHeader]:
-    """Prepare a checked batch for the log. Raises Refusal."""
+    """Prepare a checked batch for the log. Raises BatchRefused."""
     header = BatchHeader(*HEADER.unpack_from(data, at))
     return _finish(header, data, at, size, settings, now, checked.newest, checked.rebuilt)
 
@@ -245,7 +245,7 @@ def _finish(
         header = BatchHeader(*HEADER.unpack_from(batch, 0))
     _set_time(batch, header, settings.log_append_time, now if settings.log_append_time else max(newest, NO_TIMESTAMP))
     if len(batch) > settings.segment_bytes:
-        raise Refusal(ErrorCode.RECORD_LIST_TOO_LARGE, with_start=False)
+        raise BatchRefused(ErrorCode.RECORD_LIST_TOO_LARGE, with_start=False)
     return batch, header
 
 
@@ -261,40 +261,40 @@ _CODECS: Final = {
 def _header(data: bytes, at: int, end: int, settings: LogSettings) -> BatchHeader:
     """Read and check the header: base offset, size, checksum, attributes and counts."""
     if _TIMESTAMP.unpack_from(data, at)[0]:  # the base offset must be 0; the broker assigns it
-        raise Refusal(ErrorCode.INVALID_RECORD)
+        raise BatchRefused(ErrorCode.INVALID_RECORD)
     if end - at > settings.max_message_bytes:
-        raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, with_start=False)
+        raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, with_start=False)
     if end - at < HEADER_BYTES:
-        raise Refusal(ErrorCode.CORRUPT_MESSAGE, with_start=False)
+        raise BatchRefused(ErrorCode.CORRUPT_MESSAGE, with_start=False)
     header = BatchHeader(*HEADER.unpack_from(data, at))
     if _crc32c(data[at + CRC_FROM : end]) != header.crc:
-        raise Refusal(ErrorCode.CORRUPT_MESSAGE, with_start=False)
+        raise BatchRefused(ErrorCode.CORRUPT_MESSAGE, with_start=False)
     attributes = header.attributes
     if attributes & COMPRESSION_MASK > Compression.ZSTD:
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR)
     if (
         header.record_count <= 0
         or header.last_offset_delta != header.record_count - 1
         or attributes & CONTROL
         or (header.producer_id >= 0 and header.base_sequence < 0)
     ):
-        raise Refusal(ErrorCode.INVALID_RECORD)
+        raise BatchRefused(ErrorCode.INVALID_RECORD)
     return header
 
 
-def _decompressed(body: bytes, codec: int, limits: Limits) -> bytes:
+def _decompressed(body: bytes, codec: int, limits: CheckLimits) -> bytes:
     if not body and codec == Compression.ZSTD:  # no frames: no records
         return body
     if codec == Compression.LZ4 and (len(body) <= _LZ4_FLAGS_AT or body[_LZ4_FLAGS_AT] & _LZ4_FLAGS_OF_INTEREST != _LZ4_FLAGS_READABLE):
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR)
     try:
         return decompress(body, codec, limits.unpacked_bytes, limits.snappy_blocks)
     except TooLarge:
         if limits.unpacked_bytes < DECOMPRESSED_BYTES_MAX:
             raise TooMuchWork from None
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+        raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR) from None
     except ProtocolError:
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+        raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR) from None
 
 
 def _set_time(batch: bytearray, header: BatchHeader, log_append_time: bool, newest: int) -> None:
@@ -323,7 +323,7 @@ def _record(body: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record
 
 
 def _refuse_records(body: bytes, at: int, end: int, header: BatchHeader, settings: LogSettings, now: int, name: object) -> None:
-    """Raise Refusal with the invalid records. Returns if there are none: the caller takes a missing timestamp (-1), too, for too early."""
+    """Raise BatchRefused with the invalid records. Returns if there are none: the caller takes a missing timestamp (-1), too, for too early."""
     errors: list[RecordError] = []
     count = 0
     error = ErrorCode.INVALID_RECORD
@@ -341,11 +341,11 @@ def _refuse_records(body: bytes, at: int, end: int, header: BatchHeader, setting
         if count <= RECORD_ERRORS_MAX:
             errors.append(RecordError(index, problem))
     if error == ErrorCode.INVALID_TIMESTAMP:
-        raise Refusal(error, "One or more records have been rejected due to invalid timestamp", errors)
+        raise BatchRefused(error, "One or more records have been rejected due to invalid timestamp", errors)
     if errors:
         first = ", ".join(f"RecordError(batchIndex={invalid.record}, message='{invalid.message}')" for invalid in errors[:ERRORS_IN_MESSAGE_MAX])
         counted = f"{count} record errors in total, and only showing the first three errors at most"
-        raise Refusal(error, f"One or more records have been rejected due to {counted}: [{first}]", errors)
+        raise BatchRefused(error, f"One or more records have been rejected due to {counted}: [{first}]", errors)
 
 
 def _time_problem(record: Record, header: BatchHeader, settings: LogSettings, now: int) -> str | None:
@@ -376,7 +376,7 @@ def _rebuilt(body: bytes, at: int, end: int, header: BatchHeader, codec: Compres
     for index in range(count):
         record, at = _record(body, at, end, header)
         if record.timestamp < NO_TIMESTAMP:
-            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)  # not encodable, as in Kafka
+            raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR)  # not encodable, as in Kafka
         if not index:
             first = record.timestamp
         newest = max(newest, record.timestamp)

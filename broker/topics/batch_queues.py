@@ -17,8 +17,8 @@ from broker.runtime.contain import report_defect
 from broker.runtime.turn import EndTurnScheduler
 from broker.topics.appender import Appender, failed_reply, refused_reply
 from broker.topics.batch_checker import Job
-from broker.topics.batch_checker_process import Outcome
-from broker.topics.batch_checks import Checked, Refusal, TooMuchWork, producer_id_of
+from broker.topics.batch_checker_process import CheckResult
+from broker.topics.batch_checks import BatchRefused, Checked, TooMuchWork, producer_id_of
 from broker.topics.partitions import Partition
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceResponse
@@ -126,7 +126,7 @@ class BatchQueues:
     def _append_first(self, partition: Partition, batch: QueuedBatch, checked: Checked | None) -> None:
         """Append the first batch of the queue. Raises TooMuchWork, only if `checked` is None."""
         try:
-            self._appender.append_late(partition, batch.data, batch.size, checked, partial(self._settle, partition, batch))
+            self._appender.append_async(partition, batch.data, batch.size, checked, partial(self._settle, partition, batch))
         except TooMuchWork:
             raise
         except Exception as error:
@@ -153,14 +153,14 @@ class BatchQueues:
         job = Job(batch.connection, batch.data, partition.settings, self._clock.wall, str(partition), done, batch.is_needed)
         self._checker.submit(job)
 
-    def _checked(self, partition: Partition, batch: QueuedBatch, outcome: Outcome) -> None:
+    def _checked(self, partition: Partition, batch: QueuedBatch, outcome: CheckResult) -> None:
         if batch.answered:
             return  # the broker stops, and has replied
         if partition.error:  # its topic was deleted, or its log failed
             self._settle(partition, batch, failed_reply(partition.index, partition.error))
         elif isinstance(outcome, Checked):
             self._append_first(partition, batch, outcome)
-        elif isinstance(outcome, Refusal):
+        elif isinstance(outcome, BatchRefused):
             self._settle(partition, batch, refused_reply(partition, outcome))
         else:
             self._settle(partition, batch, failed_reply(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome)))

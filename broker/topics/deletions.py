@@ -17,7 +17,7 @@ from broker.groups.journal import Journal
 from broker.groups.shards import Shards
 from broker.runtime.contain import Contained, report_defect
 from broker.topics.partitions import Partitions
-from broker.topics.registry import DeletedTopic, Topic, Topics
+from broker.topics.registry import DeletedTopic, Topic, TopicRegistry
 from protocol.errors import ErrorCode
 
 SLICE_SECONDS = 0.005  # offsets are removed for so long before the loop runs
@@ -74,15 +74,15 @@ class Deletions:
 
     def __init__(
         self,
-        topics: Topics,
-        registry: Journal,
+        topics: TopicRegistry,
+        registry_journal: Journal,
         shards: Shards,
         partitions: Partitions,
         loop: asyncio.AbstractEventLoop,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._topics = topics
-        self._registry = registry
+        self._registry_journal = registry_journal
         self._shards = shards
         self._partitions = partitions
         self._loop = loop
@@ -94,11 +94,11 @@ class Deletions:
 
     def delete(self, names: Iterable[str], done: Callable[[int], None]) -> None:
         """Delete topics; `done` gets 0 when that is durable and the offsets of all serving groups are removed, else the error."""
-        now = self._registry.wall
+        now = self._registry_journal.wall
         topics = [self._topics.delete(name, now) for name in names]
         for topic in topics:
             self._partitions.deleted(topic)
-        self._registry.hold_reply(Deletion(self, topics, {topic.name: now for topic in topics}, done))
+        self._registry_journal.hold_reply(Deletion(self, topics, {topic.name: now for topic in topics}, done))
 
     def resume(self, deleted: Iterable[DeletedTopic]) -> None:
         """After a start, remove the offsets of topics that were deleted before, in each partition when it is loaded."""
@@ -106,7 +106,7 @@ class Deletions:
         topics = []
         for topic in deleted:
             deleted_ms[topic.name] = max(topic.deleted_ms, deleted_ms.get(topic.name, 0))
-            topics.append(Topic(topic.name, topic.id, topic.partitions, 0))
+            topics.append(Topic(topic.name, topic.id, topic.partition_count, 0))
         if topics:
             self.begin(Deletion(self, topics, deleted_ms, no_waiter))
 
@@ -117,12 +117,12 @@ class Deletions:
 
     def _check_deleted(self, deletion: Deletion) -> None:
         """Continue with the topics that were deleted: a late append may have succeeded, or an earlier batch has their facts."""
-        if not self._registry.readable:
+        if not self._registry_journal.readable:
             self._loop.call_later(REGISTRY_RETRY_SECONDS, Contained(self._check_deleted), deletion)
             return
         topics = [topic for topic in deletion.topics if topic.id in self._topics.deleted]
         if topics:
-            self._registry.hold_reply(Deletion(self, topics, deletion.deleted_ms, no_waiter))
+            self._registry_journal.hold_reply(Deletion(self, topics, deletion.deleted_ms, no_waiter))
 
     def begin(self, deletion: Deletion) -> None:
         """Remove the offsets committed for the deleted topics, in all partitions of __consumer_offsets: the deletion is durable now."""
@@ -191,7 +191,7 @@ class Deletions:
         if deletion.waiting or deletion not in self._open:
             return
         self._open.remove(deletion)
-        if self._registry.writable and self._registry.readable:  # otherwise the next start completes the deletion
+        if self._registry_journal.writable and self._registry_journal.readable:  # otherwise the next start completes the deletion
             for topic in deletion.topics:
                 self._topics.offsets_gone(topic.id)
-            self._registry.turn.call_first_at_turn_end(self._registry)
+            self._registry_journal.turn.call_first_at_turn_end(self._registry_journal)

@@ -14,7 +14,7 @@ from broker.groups.group_journal import GroupJournal
 from broker.runtime.clock import Clock
 from broker.runtime.contain import Contained
 from broker.topics.partitions import Partitions
-from broker.topics.registry import Topic, Topics
+from broker.topics.registry import Topic, TopicRegistry
 from coordinator.hold import BATCH_OVERHEAD_BYTES
 from protocol.messages.coordinator_notes import EndOffsets, PartitionEnds
 
@@ -49,7 +49,7 @@ class EndOffsetNotes:
         self,
         interval_ms: int,
         notes_retention_bytes: int,
-        topics: Topics,
+        topics: TopicRegistry,
         partitions: Partitions,
         journal_of: Callable[[str], GroupJournal],
         write_ends: WriteEnds,

@@ -14,7 +14,7 @@ from functools import partial
 from broker.groups.journal import Journal
 from broker.logging.logs import log
 from broker.runtime.contain import Contained
-from broker.topics.registry import DeletedTopic, Topics
+from broker.topics.registry import DeletedTopic, TopicRegistry
 from storage import LogId, TopicLog, TopicStore
 
 RETRY_SECONDS = 15.0
@@ -24,9 +24,9 @@ NAMES_SHOWN_MAX = 5
 class TopicFolders:
     """The folders of deleted topics in one store."""
 
-    def __init__(self, topics: Topics, registry: Journal, store: TopicStore, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, topics: TopicRegistry, registry_journal: Journal, store: TopicStore, loop: asyncio.AbstractEventLoop) -> None:
         self._topics = topics
-        self._registry = registry
+        self._registry_journal = registry_journal
         self._store = store
         self._loop = loop
 
@@ -36,7 +36,7 @@ class TopicFolders:
         unknown = []
         for id in self._store.list_existing_logs(delete_delay_ms):
             topic = self._topics.by_name.get(id.name)
-            if topic is not None and id.partition < topic.partitions:
+            if topic is not None and id.partition < topic.partition_count:
                 existing.add(id)
             else:
                 unknown.append(str(id))
@@ -50,7 +50,7 @@ class TopicFolders:
         A name is not free if a newer topic of that name has a log: the checkpoint entries under that name are the newer topic's.
         """
         free = []
-        for index in range(deleted.partitions):
+        for index in range(deleted.partition_count):
             id = LogId(deleted.name, index)
             self.set_aside(id, deleted.id, None, delete_delay_ms)
             if not self._store.exists(id):
@@ -70,7 +70,7 @@ class TopicFolders:
             log.warning("checkpoints of a deleted topic stay", reason=str(failure))
             self._loop.call_later(RETRY_SECONDS, Contained(self.forget), topic_id, ids, done)
             return
-        if self._registry.writable and self._registry.readable:
+        if self._registry_journal.writable and self._registry_journal.readable:
             self._topics.folders_gone(topic_id)
-            self._registry.turn.call_first_at_turn_end(self._registry)
+            self._registry_journal.turn.call_first_at_turn_end(self._registry_journal)
         done()

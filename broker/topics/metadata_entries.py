@@ -15,7 +15,7 @@ from typing import Final
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.topics.leaders import NO_NODE, Leaders
 from broker.topics.partition import Partition
-from broker.topics.registry import Topic, Topics
+from broker.topics.registry import Topic, TopicRegistry
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from protocol.wire import UNWRITABLE, put_compact_count, put_legacy_count, unwritable
@@ -68,7 +68,7 @@ class MetadataEntries:
         self,
         node_id: int,
         leaders: Leaders | None,
-        topics: Topics,
+        topics: TopicRegistry,
         partitions_of: Callable[[Topic], list[Partition]],
         leader_epoch: Callable[[Partition], int],
     ) -> None:
@@ -169,7 +169,7 @@ class MetadataEntries:
         put_count(count, 0)
         data = no_partitions[: len(no_partitions) - len(count[0])]
         count.clear()
-        put_count(count, topic.partitions)
+        put_count(count, topic.partition_count)
         data += count[0]
         partition = self._partitions.get(encoding)
         if partition is None:
@@ -179,7 +179,7 @@ class MetadataEntries:
         begin, size = len(data), len(partition)
         if self._leaders is not None:
             return data + self._led_partitions(self._leaders, entry, encoding), begin, size
-        data += partition * topic.partitions
+        data += partition * topic.partition_count
         at = begin
         for index, epoch in enumerate(entry.epochs):
             pack_into(">i", data, at + 2, index)

@@ -106,7 +106,7 @@ class Partition:
             self.wake()
         return offset
 
-    def append_late(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None:
+    def append_async(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None:
         """Append to a log of either kind; `done` is called at once or later."""
         if self.owned_log.assigns_offsets_at_once:
             result: int | AppendFailed
@@ -135,7 +135,7 @@ class Partition:
         """
         return self.log.read(offset, bytes_max)
 
-    def use(self, owned: TopicLog) -> None:
+    def use_log(self, owned: TopicLog) -> None:
         self.owned_log = owned
         if not owned.assigns_offsets_at_once and self.batch_queue is None:
             self.batch_queue = deque()

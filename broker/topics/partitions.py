@@ -19,7 +19,7 @@ from broker.logging.logs import log
 from broker.runtime.contain import Contained, run_contained
 from broker.topics.folders import TopicFolders
 from broker.topics.partition import FAILED, GONE, NOT_SERVED, InternalPartition, Partition, Waiter
-from broker.topics.registry import DeletedTopic, Topic, Topics
+from broker.topics.registry import DeletedTopic, Topic, TopicRegistry
 from broker.topics.settings import LogSettings, log_settings
 from storage import AppendFailed, HeldBy, LogId, TopicInfo, TopicLog, TopicStore, Unreadable
 
@@ -58,8 +58,8 @@ class Partitions:
 
     def __init__(
         self,
-        topics: Topics,
-        registry: Journal,
+        topics: TopicRegistry,
+        registry_journal: Journal,
         store: TopicStore,
         loop: asyncio.AbstractEventLoop,
         defaults: Mapping[str, str],
@@ -67,13 +67,13 @@ class Partitions:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._topics = topics
-        self._registry = registry
+        self._registry_journal = registry_journal
         self._store = store
         self._loop = loop
         self._monotonic = monotonic
         self._defaults = defaults  # the broker's defaults of topic settings
         self._open_notes = open_notes  # opens a partition of __coordinator_notes that a consumer reads
-        self._folders = TopicFolders(topics, registry, store, loop)
+        self._folders = TopicFolders(topics, registry_journal, store, loop)
         self._of_topic: dict[bytes, _TopicPartitions] = {}
         self._requested: dict[Partition, None] = {}  # requested by clients, to be opened first
         self._queue: dict[Partition, None] = {}  # to be opened
@@ -99,7 +99,7 @@ class Partitions:
         topic_partitions = self._of_topic.get(topic.id)
         if topic_partitions is None or topic_partitions.topic is not topic:
             topic_partitions = self._update(topic)
-        if not 0 <= index < topic.partitions:
+        if not 0 <= index < topic.partition_count:
             return None
         partition = topic_partitions.partitions[index]
         if partition.error:
@@ -111,7 +111,7 @@ class Partitions:
         topic_partitions = self._of_topic.get(topic.id)
         if topic_partitions is None or topic_partitions.topic is not topic:
             topic_partitions = self._update(topic)
-        return topic_partitions.partitions[: topic.partitions]
+        return topic_partitions.partitions[: topic.partition_count]
 
     def was_never_written(self, partition: Partition) -> bool:
         """Whether the partition has no log because nothing was ever written: a start queues all existing logs for opening."""
@@ -137,7 +137,7 @@ class Partitions:
             if partition.opened and not isinstance(partition, InternalPartition):
                 set_limits(partition.owned_log, settings)
         kind = InternalPartition if topic.internal else Partition
-        for index in range(len(topic_partitions.partitions), topic.partitions):
+        for index in range(len(topic_partitions.partitions), topic.partition_count):
             topic_partitions.partitions.append(kind(topic, index, settings, self))
         return topic_partitions
 
@@ -162,7 +162,7 @@ class Partitions:
                 del self._blocked[partition.id]
             self._unreleased_names[partition.id] = self._unreleased_names.get(partition.id, 0) + 1
             partition.refuse(GONE, "its topic was deleted")
-        self._registry.hold_reply(_AwaitedDeletion(self, topic_partitions))
+        self._registry_journal.hold_reply(_AwaitedDeletion(self, topic_partitions))
 
     def deletion_decided(self, topic_partitions: _TopicPartitions) -> None:
         """Remove the folders of a durable deletion; restore the partitions after a failed one."""
@@ -170,7 +170,7 @@ class Partitions:
             return
         if topic_partitions.topic.id in self._topics.by_id:
             self._restore(topic_partitions)
-        elif self._registry.readable:
+        elif self._registry_journal.readable:
             self._set_aside(topic_partitions, list(topic_partitions.partitions))
         else:
             self._loop.call_later(UNDECIDED_RETRY_SECONDS, Contained(self.check_deletion), topic_partitions)
@@ -178,7 +178,7 @@ class Partitions:
     def check_deletion(self, topic_partitions: _TopicPartitions) -> None:
         """Wait for the registry again: after a failed append, its replay decides whether the topic is deleted."""
         if not self._stopped:
-            self._loop.call_soon(Contained(self._registry.hold_reply), _AwaitedDeletion(self, topic_partitions))
+            self._loop.call_soon(Contained(self._registry_journal.hold_reply), _AwaitedDeletion(self, topic_partitions))
 
     def _restore(self, topic_partitions: _TopicPartitions) -> None:
         """Restore the partitions: the registry could not store the deletion."""
@@ -187,7 +187,7 @@ class Partitions:
             if not partition.opened:
                 partition.refuse(NOT_SERVED, "")
             elif partition.owned_log.usable():
-                partition.use(partition.owned_log)
+                partition.use_log(partition.owned_log)
             else:
                 partition.error = FAILED
                 self._try_later(partition)
@@ -269,7 +269,7 @@ class Partitions:
         """Open all existing logs in the background. Logs with the name of a deleted topic wait until its folders are renamed."""
         delay_ms = log_settings({}, self._defaults).file_delete_delay_ms
         for deleted in list(self._topics.deleted.values()):
-            ids = [LogId(deleted.name, index) for index in range(deleted.partitions)]
+            ids = [LogId(deleted.name, index) for index in range(deleted.partition_count)]
             for id in ids:
                 self._unreleased_names[id] = self._unreleased_names.get(id, 0) + 1
             self._finish_deletion(deleted, ids, delay_ms)
@@ -379,7 +379,7 @@ class Partitions:
         else:
             set_limits(result, partition.settings)  # which may have changed meanwhile
             result.watch(partial(self.append_failed, partition))
-            partition.use(result)
+            partition.use_log(result)
             partition.wake()
         self.epoch_changed(partition)
         self._open_next()
@@ -437,7 +437,7 @@ class Partitions:
             return
         self._retry_seconds.pop(partition, None)
         self._next_failure_log.pop(partition, None)
-        partition.use(partition.owned_log)
+        partition.use_log(partition.owned_log)
         log.info("partition serves again", log=str(partition))
         partition.wake()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.groups.journal import Journal
-from broker.topics.registry import Topics
+from broker.topics.registry import TopicRegistry
 
 Reserved = Callable[[range | None], None]
 
@@ -22,16 +22,16 @@ class ProducerIds(Protocol):
         ...
 
 
-class RegistryIds:
+class RegistryProducerIds:
     """Blocks from the registry that this broker writes."""
 
-    def __init__(self, topics: Topics, registry: Journal) -> None:
+    def __init__(self, topics: TopicRegistry, registry_journal: Journal) -> None:
         self._topics = topics
-        self._registry = registry
+        self._registry_journal = registry_journal
 
     def reserve(self, done: Reserved) -> None:
-        if self._registry.writable:
-            self._registry.hold_reply(_Block(self._topics.reserve_producer_ids(), done))
+        if self._registry_journal.writable:
+            self._registry_journal.hold_reply(_Block(self._topics.reserve_producer_ids(), done))
         else:
             done(None)
 

@@ -40,7 +40,7 @@ _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 class Topic:
     name: str
     id: bytes
-    partitions: int
+    partition_count: int
     created_ms: int
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class DeletedTopic:
 
     name: str
     id: bytes
-    partitions: int
+    partition_count: int
     deleted_ms: int
 
 
@@ -74,7 +74,7 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-class Topics:
+class TopicRegistry:
     """All topics by name and by id; `hold` has the facts and replies that wait for the log."""
 
     def __init__(self, new_id: Callable[[], bytes]) -> None:
@@ -84,7 +84,7 @@ class Topics:
         self.deleted: dict[bytes, DeletedTopic] = {}
         self._remaining_parts: dict[bytes, int] = {}  # by topic id, once one part is removed: the other part
         self.next_producer_id = 0
-        self.partitions = 0
+        self.partition_count = 0
         # Kafka's metric names do not distinguish '.' and '_', so Kafka refuses a topic whose name differs from another only in these.
         self._folded: dict[str, str] = {}
         self.version = object()  # replaced on every change of a topic
@@ -105,16 +105,16 @@ class Topics:
         self._folded.clear()
         self.version = object()
         self.next_producer_id = 0
-        self.partitions = 0
+        self.partition_count = 0
 
     def colliding(self, name: str) -> str | None:
         """The existing topic whose name differs from `name` only in '.' and '_', or None."""
         existing = self._folded.get(name.replace(".", "_"))
         return existing if existing is not None and existing != name else None
 
-    def create(self, name: str, partitions: int, settings: dict[str, str], now: int) -> Topic:
+    def create(self, name: str, partition_count: int, settings: dict[str, str], now: int) -> Topic:
         """Create a topic; its name must be valid and free."""
-        topic = Topic(name, self._new_id(), partitions, now, settings)
+        topic = Topic(name, self._new_id(), partition_count, now, settings)
         self._put(topic)
         self.hold.emit([_fact(topic)])
         self.partitions_changed(name)
@@ -124,7 +124,7 @@ class Topics:
         """Delete a topic. The deletion is kept until folders and offsets are removed (`folders_gone`, `offsets_gone`)."""
         topic = self.by_name[name]
         self._drop(name)
-        deleted = self.deleted[topic.id] = DeletedTopic(name, topic.id, topic.partitions, now)
+        deleted = self.deleted[topic.id] = DeletedTopic(name, topic.id, topic.partition_count, now)
         self.hold.emit([(_key(name), None), _deletion(deleted)])
         self.partitions_changed(name)
         return topic
@@ -150,8 +150,8 @@ class Topics:
     def add_partitions(self, name: str, count: int) -> Topic:
         """Raise the topic's number of partitions to `count`."""
         topic = self.by_name[name]
-        assert count > topic.partitions
-        topic = self._change(replace(topic, partitions=count))
+        assert count > topic.partition_count
+        topic = self._change(replace(topic, partition_count=count))
         self.partitions_changed(name)
         return topic
 
@@ -202,7 +202,7 @@ class Topics:
         self.by_name[topic.name] = topic
         self.by_id[topic.id] = topic
         self._folded[topic.name.replace(".", "_")] = topic.name
-        self.partitions += topic.partitions
+        self.partition_count += topic.partition_count
         if topic.name == CONSUMER_OFFSETS:
             notes = _notes_topic(topic)
             self.by_name[NOTES_LOG] = self.by_id[notes.id] = notes
@@ -213,14 +213,14 @@ class Topics:
         if topic is not None:
             del self.by_id[topic.id]
             self._folded.pop(name.replace(".", "_"), None)
-            self.partitions -= topic.partitions
+            self.partition_count -= topic.partition_count
 
 
 def _notes_topic(offsets: Topic) -> Topic:
     """The notes topic, derived from the offsets topic: a group's notes and offsets have the same partition number. It is not stored in
     the registry, where older versions would take it for a user's topic."""
     id = hashlib.sha256(b"notes beside " + offsets.id).digest()[:16]
-    return Topic(NOTES_LOG, id, offsets.partitions, offsets.created_ms)
+    return Topic(NOTES_LOG, id, offsets.partition_count, offsets.created_ms)
 
 
 def _key(name: str) -> bytes:
@@ -229,9 +229,9 @@ def _key(name: str) -> bytes:
 
 def _fact(topic: Topic) -> Fact:
     settings = [TopicSetting(name, value) for name, value in topic.settings.items()]
-    return _key(topic.name), with_version(TopicValue(topic.id, topic.partitions, topic.created_ms, settings), 0)
+    return _key(topic.name), with_version(TopicValue(topic.id, topic.partition_count, topic.created_ms, settings), 0)
 
 
 def _deletion(deleted: DeletedTopic) -> Fact:
-    value = DeletedTopicValue(deleted.name, deleted.partitions, deleted.deleted_ms)
+    value = DeletedTopicValue(deleted.name, deleted.partition_count, deleted.deleted_ms)
     return with_version(DeletedTopicKey(deleted.id), 2), with_version(value, 0)

@@ -24,7 +24,7 @@ Job = Callable[[Partition], None]
 Logs = dict[LogId, TopicLog]
 
 
-class Rounds:
+class PartitionJobLoop:
     """Runs one job for every partition periodically."""
 
     def __init__(
@@ -90,10 +90,10 @@ class Retention:
         self._start_offset_logs: Logs = {}
         points_ms, starts_ms = config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
         self._rounds = [
-            Rounds(loop, partitions, config.log_retention_check_interval_ms, self._retain, monotonic),
-            Rounds(loop, partitions, config.producer_id_expiration_check_interval_ms, self._expire, monotonic),
-            Rounds(loop, partitions, points_ms, self._add_recovery_point, monotonic, self._write_recovery_points),
-            Rounds(loop, partitions, starts_ms, self._add_start_offset, monotonic, self._write_start_offsets),
+            PartitionJobLoop(loop, partitions, config.log_retention_check_interval_ms, self._apply_retention, monotonic),
+            PartitionJobLoop(loop, partitions, config.producer_id_expiration_check_interval_ms, self._expire, monotonic),
+            PartitionJobLoop(loop, partitions, points_ms, self._add_recovery_point, monotonic, self._write_recovery_points),
+            PartitionJobLoop(loop, partitions, starts_ms, self._add_start_offset, monotonic, self._write_start_offsets),
         ]
 
     def stop(self) -> None:
@@ -104,7 +104,7 @@ class Retention:
     def _monotonic_ms(self) -> int:
         return round(self._loop.time() * 1000)
 
-    def _retain(self, partition: Partition) -> None:
+    def _apply_retention(self, partition: Partition) -> None:
         settings = partition.settings
         ages = (settings.retention_ms, settings.retention_bytes) if settings.delete else (-1, -1)
         limits = RetentionLimits(*ages, settings.file_delete_delay_ms)

@@ -32,7 +32,7 @@ _SHOWN_ONLY = {
 }
 
 
-class Source(NamedTuple):
+class Synonym(NamedTuple):
     name: str
     value: str | None
     source: int  # its code in DescribeConfigs
@@ -59,7 +59,7 @@ class SettingSources:
             },
         }
         self._own = {"node.id": str(node_id), "broker.id": str(node_id), "log.dirs": data_directory, "log.dir": data_directory}
-        self._fallbacks: dict[str, tuple[Source, ...]] = {}
+        self._fallbacks: dict[str, tuple[Synonym, ...]] = {}
         self._defaults: dict[str, tuple[str, int]] = {}
         for name, setting in TOPIC_SETTINGS.items():
             field = BROKER_FIELDS.get(name)
@@ -68,21 +68,21 @@ class SettingSources:
             effective = setting.default if field is None else format_setting(getattr(config, field))
             self._defaults[name] = (effective, fallbacks[0].source if fallbacks else DEFAULT)
 
-    def _fallbacks_of(self, broker_name: str | None) -> tuple[Source, ...]:
+    def _fallbacks_of(self, broker_name: str | None) -> tuple[Synonym, ...]:
         """The values configured in any unit, the finest unit first, then the default of the finest unit."""
         if broker_name is None:
             return ()
         names = _UNITS.get(broker_name, (broker_name,))
-        configured = [source for name in names for source in self.of_broker(name) if source.source != DEFAULT]
-        return (*configured, *[source for source in self.of_broker(broker_name) if source.source == DEFAULT and source.value is not None])
+        configured = [source for name in names for source in self.broker_sources(name) if source.source != DEFAULT]
+        return (*configured, *[source for source in self.broker_sources(broker_name) if source.source == DEFAULT and source.value is not None])
 
-    def of_topic(self, topic: Topic, name: str) -> tuple[Source, ...]:
+    def topic_sources(self, topic: Topic, name: str) -> tuple[Synonym, ...]:
         """The sources, the effective one first, each under the topic's or the broker's name of the setting."""
         fallbacks = self._fallbacks[name]
         own = self._own_of(topic, name)
-        return (Source(name, own, TOPIC), *fallbacks) if own is not None else fallbacks
+        return (Synonym(name, own, TOPIC), *fallbacks) if own is not None else fallbacks
 
-    def in_topic(self, topic: Topic, name: str) -> tuple[str, int]:
+    def topic_value(self, topic: Topic, name: str) -> tuple[str, int]:
         """The effective value, in the topic's unit, and its source."""
         own = self._own_of(topic, name)
         return (own, TOPIC) if own is not None else self._defaults[name]
@@ -97,15 +97,15 @@ class SettingSources:
         own = topic.settings.get(name)
         return None if own is None else TOPIC_SETTINGS[name].normal(own)
 
-    def of_broker(self, name: str) -> tuple[Source, ...]:
+    def broker_sources(self, name: str) -> tuple[Synonym, ...]:
         """The configured value, if any, and the default."""
         value = self._own.get(name)
         if value is None:
             value = self.given.get(ALIASES.get(name, name))
-        default = Source(name, _default(name), DEFAULT)
+        default = Synonym(name, _default(name), DEFAULT)
         if value is None:
             return (default,)
-        return (Source(name, value, STATIC_BROKER),) if default.value is None else (Source(name, value, STATIC_BROKER), default)
+        return (Synonym(name, value, STATIC_BROKER),) if default.value is None else (Synonym(name, value, STATIC_BROKER), default)
 
 
 def _default(name: str) -> str | None:

@@ -10,7 +10,7 @@ IDS_LOGGED_MAX: Final = 1_000
 ID_CHARACTERS_MAX: Final = 200
 
 
-class Transactions:
+class TransactionRefusals:
     """Logs refused transactional ids."""
 
     def __init__(self) -> None:

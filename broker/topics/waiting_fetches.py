@@ -20,10 +20,10 @@ ANSWERED_PER_TURN = 256
 ENDED_ENTRIES_MIN = 1_000  # before the heap is compacted
 
 
-class Fetch(Protocol):
+class ParkableFetch(Protocol):
     """A fetch that can be parked."""
 
-    def enough(self, grown: Collection[Partition]) -> bool:
+    def has_enough(self, grown: Collection[Partition]) -> bool:
         """Whether there are enough bytes for an answer, after these partitions have grown."""
         ...
 
@@ -38,12 +38,12 @@ class Scheduler(Protocol):
     def wake_by(self, at: int) -> None: ...
 
 
-class Waiting:
+class ParkedFetch:
     """One parked fetch, notified by its partitions when they grow, and by its connection when the connection ends."""
 
     __slots__ = ("_connection", "_fetches", "ended", "fetch", "grown_partitions", "partitions")
 
-    def __init__(self, fetches: Fetches, fetch: Fetch, partitions: Collection[Partition], connection: Connection) -> None:
+    def __init__(self, fetches: ParkedFetches, fetch: ParkableFetch, partitions: Collection[Partition], connection: Connection) -> None:
         self.fetch = fetch
         self.partitions = partitions
         self.grown_partitions: dict[Partition, None] = {}
@@ -78,29 +78,29 @@ class Waiting:
         report_broken(self._connection, "a fetch failed inside the broker while it waited", error)
 
 
-class Fetches:
+class ParkedFetches:
     """All parked fetches and their deadlines."""
 
     def __init__(self, turn: Scheduler, clock: Clock) -> None:
         self._turn = turn
         self._clock = clock
-        self._heap: list[tuple[int, int, Waiting]] = []  # deadline, sequence number, fetch
+        self._heap: list[tuple[int, int, ParkedFetch]] = []  # deadline, sequence number, fetch
         self._number = 0
         self._ended_entries = 0
-        self._marked: dict[Waiting, None] = {}
+        self._marked: dict[ParkedFetch, None] = {}
 
     def __len__(self) -> int:
         return len(self._heap) - self._ended_entries
 
-    def park(self, fetch: Fetch, partitions: Collection[Partition], connection: Connection, wait_ms: int) -> None:
+    def park(self, fetch: ParkableFetch, partitions: Collection[Partition], connection: Connection, wait_ms: int) -> None:
         """Park `fetch` until it has enough, `wait_ms` have passed, or its connection ends."""
-        waiting = Waiting(self, fetch, partitions, connection)
+        waiting = ParkedFetch(self, fetch, partitions, connection)
         at = self._clock.now + wait_ms
         self._number += 1
         heappush(self._heap, (at, self._number, waiting))
         self._turn.wake_by(at)
 
-    def mark(self, waiting: Waiting) -> None:
+    def mark(self, waiting: ParkedFetch) -> None:
         if not self._marked:
             self._turn.call_first_at_turn_end(self)
         self._marked[waiting] = None
@@ -123,7 +123,7 @@ class Fetches:
                 self.mark(waiting)
                 continue
             try:
-                if waiting.fetch.enough(waiting.grown_partitions):
+                if waiting.fetch.has_enough(waiting.grown_partitions):
                     answered += 1
                     waiting.end()
                     waiting.fetch.complete()

@@ -17,7 +17,7 @@ from broker.settings.config import Config
 from broker.stores.jetstream.store import notes_stream
 from broker.stores.jetstream.store_client import StoreClient
 from broker.stores.jetstream.stream_copy import HEADER_BYTES_MAX, StreamCopy
-from broker.topics.registry import Topics
+from broker.topics.registry import TopicRegistry
 from cli.failure import Exit, Failure
 from cli.store.directory import DirectorySource
 from cli.store.journal import JOURNAL, BatchTotals, FinishedLog, Journal, done
@@ -62,7 +62,7 @@ class Import:
         finally:
             store_client.close()
 
-    async def prepare(self) -> tuple[Topics, StoreClient]:
+    async def prepare(self) -> tuple[TopicRegistry, StoreClient]:
         """The topics of the directory, and access to the cluster. Raises Failure if a broker uses the directory."""
         if self._source.used_by is not None:
             raise Failure(
@@ -70,7 +70,7 @@ class Import:
                 f"--from {self._source} is in use by {self._source.used_by}: stop it, or import an export of it (tenure store export --from {self._source})",
             )
         topics = await topics_of(self._source)
-        config = self._config_for(topics.by_name[CONSUMER_OFFSETS].partitions)
+        config = self._config_for(topics.by_name[CONSUMER_OFFSETS].partition_count)
         self._notes = notes_stream(config)
         return topics, StoreClient(config)
 

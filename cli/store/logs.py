@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
 from broker.stores.tokens import id_text
-from broker.topics.registry import Topics
+from broker.topics.registry import TopicRegistry
 from cli.failure import Exit, Failure
 from protocol.batch import BatchHeader, facts_of
 from storage import LogId
@@ -76,9 +76,9 @@ def no_id() -> bytes:
     raise AssertionError("a copy makes no topic")
 
 
-async def topics_of(source: Source) -> Topics:
+async def topics_of(source: Source) -> TopicRegistry:
     """Read the current registry."""
-    topics = Topics(no_id)
+    topics = TopicRegistry(no_id)
     end = await source.end_of(REGISTRY)
     if end is not None:
         reading = await source.read(REGISTRY, end)
@@ -92,15 +92,15 @@ async def topics_of(source: Source) -> Topics:
     return topics
 
 
-def logs_of_groups(topics: Topics) -> list[LogToCopy]:
+def logs_of_groups(topics: TopicRegistry) -> list[LogToCopy]:
     """The logs of __consumer_offsets, then those of __coordinator_notes."""
     return [log for name in (CONSUMER_OFFSETS, NOTES_LOG) for log in _partitions(topics, name)]
 
 
-def logs_of_topics(topics: Topics) -> list[LogToCopy]:
+def logs_of_topics(topics: TopicRegistry) -> list[LogToCopy]:
     return [log for name, topic in sorted(topics.by_name.items()) if not topic.internal for log in _partitions(topics, name)]
 
 
-def _partitions(topics: Topics, name: str) -> Iterator[LogToCopy]:
+def _partitions(topics: TopicRegistry, name: str) -> Iterator[LogToCopy]:
     topic = topics.by_name[name]
-    return (LogToCopy(LogId(name, number), topic.id) for number in range(topic.partitions))
+    return (LogToCopy(LogId(name, number), topic.id) for number in range(topic.partition_count))

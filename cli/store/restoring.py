@@ -13,7 +13,7 @@ from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
 from broker.settings.config import Config
 from broker.stores.jetstream.store_client import StoreClient
 from broker.stores.jetstream.stream_copy import StreamCopy
-from broker.topics.registry import Topics
+from broker.topics.registry import TopicRegistry
 from cli.failure import Exit, Failure
 from cli.store.directory import DirectorySource
 from cli.store.importing import Import
@@ -60,7 +60,7 @@ class Restore(Import):
         finally:
             store_client.close()
 
-    def _chosen(self, topics: Topics) -> list[LogToCopy]:
+    def _chosen(self, topics: TopicRegistry) -> list[LogToCopy]:
         known = {str(log): log for log in (*logs_of_groups(topics), *logs_of_topics(topics))}
         for name in self._names:
             if name.rpartition("-")[0] == REGISTRY_LOG:

@@ -46,7 +46,7 @@ AWAITED = {
     ("broker/stores/compaction.py", "self._run_cleaner(self._command, target.folder, request, niceness, limit)"),
 }
 # Methods called by a turn, a log or a transport.
-CALLED = {"end_turn", "advance", "move_deadlines", "write_piece", "release", "fail", "complete", "answer", "enough", "done", "grown"}
+CALLED = {"end_turn", "advance", "move_deadlines", "write_piece", "release", "fail", "complete", "answer", "has_enough", "done", "grown"}
 PROTOCOL_CALLBACKS = ("data_received", "pause_writing", "resume_writing", "connection_lost")
 NOT_PLANTED = {
     "broker.net.connection:Connection.connection_lost",  # these end connections, so an exception in them would leave one open
@@ -139,8 +139,8 @@ ALWAYS_MET = {
     "broker.net.connection:Connection.data_received",
     "broker.net.connection:Connection.end_turn",
     "broker.groups.group_journal:GroupJournal.end_turn",
-    "broker.topics.waiting_fetches:Fetches.advance",
-    "broker.topics.waiting_fetches:Fetches.end_turn",
+    "broker.topics.waiting_fetches:ParkedFetches.advance",
+    "broker.topics.waiting_fetches:ParkedFetches.end_turn",
     "broker.net.long_replies:LongReplies.end_turn",
     "broker.net.connection:Connection.write_piece",
     "broker.net.dispatch:Call.answer",
@@ -150,7 +150,7 @@ ALWAYS_MET = {
     "broker.fastpath.rejoin:JoinFastPath.release",
     "broker.fastpath.rejoin:SyncFastPath.answer",
     "broker.fastpath.produce:ProduceTemplate.__call__",
-    "broker.topics.retention:Rounds._begin",
+    "broker.topics.retention:PartitionJobLoop._begin",
     "broker.net.acceptor:Acceptor._readable",
     "broker.stores.local:LocalStore._flush_scheduled",
 }

@@ -15,9 +15,9 @@ from broker.runtime.node import Address, Node
 from broker.runtime.turn import Turn
 from broker.security.authorizer import Authorizer
 from broker.topics.partition import Partition
-from broker.topics.registry import Topics
+from broker.topics.registry import TopicRegistry
 from broker.topics.settings import log_settings
-from broker.topics.waiting_fetches import Fetches
+from broker.topics.waiting_fetches import ParkedFetches
 from protocol.apis import APIS
 from protocol.batch import Record, build, read_header
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -51,7 +51,7 @@ class ImmediateLog:
 class FakePartitions:
     """The part of `Partitions` that handlers use; `find` opens the logs of a topic without a delay."""
 
-    def __init__(self, topics: Topics, disk: SimDisk, segment_bytes: int) -> None:
+    def __init__(self, topics: TopicRegistry, disk: SimDisk, segment_bytes: int) -> None:
         self.handles = Handles(disk)
         self.opened_sooner: list[str] = []
         self._topics = topics
@@ -60,7 +60,7 @@ class FakePartitions:
 
     def find(self, name: str, index: int) -> Partition | None:
         topic = self._topics.by_name.get(name)
-        if topic is None or not 0 <= index < topic.partitions:
+        if topic is None or not 0 <= index < topic.partition_count:
             return None
         partition = self.of_topic(topic)[index]
         if partition.error:
@@ -71,10 +71,10 @@ class FakePartitions:
         served = self._served.get(topic.id)
         if served is None:
             settings = log_settings({}, {})
-            served = self._served[topic.id] = [Partition(topic, index, settings, cast(Any, self)) for index in range(topic.partitions)]
+            served = self._served[topic.id] = [Partition(topic, index, settings, cast(Any, self)) for index in range(topic.partition_count)]
             for partition in served:
                 log, _ = Log.open(self.handles, f"{FOLDER}/{partition}", self._segment_bytes, 0, False)
-                partition.use(cast(Any, ImmediateLog(log)))
+                partition.use_log(cast(Any, ImmediateLog(log)))
         return served
 
 
@@ -167,9 +167,9 @@ class FetchHarness:
         self.disk = SimDisk()
         self.disk.make_folder(FOLDER)
         self._ids = 0
-        self.topics = Topics(self._new_id)
+        self.topics = TopicRegistry(self._new_id)
         self.finder = FakePartitions(self.topics, self.disk, segment_bytes)
-        self.fetches = Fetches(self.turn, self.clock)
+        self.fetches = ParkedFetches(self.turn, self.clock)
         self.turn.add_deadline_handler(self.fetches)
         self.address = Address("PLAINTEXT", "127.0.0.1", 9092)
         self.node = Node(1, "cluster")

@@ -16,8 +16,8 @@ from broker.net.connection import Connection, ConnectionContext
 from broker.net.dispatch import Dispatch
 from broker.runtime.node import Address, Node
 from broker.security.authorizer import Authorizer
-from broker.topics.registry import Topics
-from broker.topics.transactions import Transactions
+from broker.topics.registry import TopicRegistry
+from broker.topics.transactions import TransactionRefusals
 from coordinator import GroupConfig
 from protocol.apis import APIS
 from protocol.batch import facts_of
@@ -76,7 +76,7 @@ class GroupHarness(GroupWorld):
         super().__init__(PARTITIONS, load, config, immediate=True)
         self.cluster = self.store.cluster
         self.authorizer: Any = authorizer or Authorizer()
-        self.topics = Topics(iter(bytes([number]) * 16 for number in range(1, 255)).__next__)
+        self.topics = TopicRegistry(iter(bytes([number]) * 16 for number in range(1, 255)).__next__)
         self.topics.create(CONSUMER_OFFSETS, PARTITIONS, {}, 0)
         for name, partitions in topics.items():
             self.topics.create(name, partitions, {}, 0)
@@ -96,8 +96,8 @@ class GroupHarness(GroupWorld):
             groups=config,
             shards=self.shards,
             topics=self.topics,
-            registry=self.registry,
-            transactions=Transactions(),
+            registry_journal=self.registry,
+            transaction_refusals=TransactionRefusals(),
         )
         self.dispatch.add_routes(*[module.route(parts) for module in (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS)])
         self.context = ConnectionContext(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 1 << 20, 1 << 20, 1 << 20)

@@ -20,16 +20,16 @@ from broker.runtime.clock import Clock
 from broker.runtime.node import Address
 from broker.runtime.turn import Turn
 from broker.security.authorizer import Authorizer
-from broker.topics.append import Allowance
+from broker.topics.append import CheckTimeBudget
 from broker.topics.appender import Appender
 from broker.topics.batch_checker import Job
-from broker.topics.batch_checker_process import Outcome, check_job
+from broker.topics.batch_checker_process import CheckResult, check_job
 from broker.topics.batch_checks import UNLIMITED
 from broker.topics.batch_queues import BatchQueues
-from broker.topics.producer_ids import RegistryIds
-from broker.topics.registry import Topic, Topics
+from broker.topics.producer_ids import RegistryProducerIds
+from broker.topics.registry import Topic, TopicRegistry
 from broker.topics.settings import LogSettings, log_settings
-from broker.topics.transactions import Transactions
+from broker.topics.transactions import TransactionRefusals
 from protocol.apis import APIS
 from protocol.batch import BatchHeader, stamp
 from protocol.messages.produce import ProduceRequest
@@ -73,7 +73,7 @@ class MemoryPartition:
             self.producers.note(header, offset)
         return offset
 
-    def append_late(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None:
+    def append_async(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None:
         result: int | AppendFailed
         try:
             result = self.append(batch, header)
@@ -87,13 +87,13 @@ class MemoryPartition:
 
 
 class MemoryPartitions:
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: TopicRegistry) -> None:
         self._topics = topics
         self._partitions: dict[tuple[bytes, int], MemoryPartition] = {}
 
     def find(self, name: str, index: int) -> MemoryPartition | None:
         topic = self._topics.by_name.get(name)
-        if topic is None or not 0 <= index < topic.partitions:
+        if topic is None or not 0 <= index < topic.partition_count:
             return None
         partition = self._partitions.get((topic.id, index))
         if partition is None:
@@ -112,7 +112,7 @@ class Registry:
     def end_turn(self) -> None:
         """Do nothing: the test releases held replies."""
 
-    def reply(self, held: Any) -> None:
+    def hold_reply(self, held: Any) -> None:
         self.held.append(held)
 
     def release(self) -> None:
@@ -132,7 +132,7 @@ class MemoryChecker:
     def __init__(self) -> None:
         self.jobs: deque[Job] = deque()
         self.checked = 0
-        self.outcomes: deque[Outcome] = deque()
+        self.outcomes: deque[CheckResult] = deque()
 
     def submit(self, job: Job) -> None:
         self.jobs.append(job)
@@ -167,17 +167,17 @@ class ProduceHarness:
     def __init__(self, topics: dict[str, tuple[int, dict[str, str]]], authorizer: Authorizer | None = None, ms: int | None = None) -> None:
         self.loop = SteppedLoop()
         self.clock = Clock() if ms is None else Clock(lambda: ms * 1_000_000, lambda: ms * 1_000_000)
-        self.topics = Topics(iter(pack(">qq", 7, number) for number in range(1 << 20)).__next__)
+        self.topics = TopicRegistry(iter(pack(">qq", 7, number) for number in range(1 << 20)).__next__)
         self.topics.create(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, 0)
         for name, (partitions, settings) in topics.items():
             self.topics.create(name, partitions, settings, 0)
         self.turn = Turn(cast(AbstractEventLoop, self.loop), self.clock)
         self.registry = Registry(self.turn)
         self.partitions = self.make_partitions()
-        self.transactions = Transactions()
+        self.transactions = TransactionRefusals()
         self.dispatch = Dispatch(1 << 20)
         self.checker = MemoryChecker()
-        allowance = Allowance(self.turn, lambda: 0)  # zero time used: with a real clock, a busy machine would send batches to the checker
+        allowance = CheckTimeBudget(self.turn, lambda: 0)  # zero time used: with a real clock, a busy machine would send batches to the checker
         appender = Appender(self.clock, allowance)
         self.batch_queues = BatchQueues(self.checker, appender, self.turn, self.clock)
         parts: Any = SimpleNamespace(
@@ -186,10 +186,10 @@ class ProduceHarness:
             clock=self.clock,
             authorizer=authorizer or Authorizer(),
             topics=self.topics,
-            registry=self.registry,
-            producer_ids=RegistryIds(self.topics, self.registry),  # type: ignore[arg-type]
+            registry_journal=self.registry,
+            producer_ids=RegistryProducerIds(self.topics, self.registry),  # type: ignore[arg-type]
             partitions=self.partitions,
-            transactions=self.transactions,
+            transaction_refusals=self.transactions,
             allowance=allowance,
             appender=appender,
             batch_queues=self.batch_queues,

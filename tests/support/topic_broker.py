@@ -18,7 +18,7 @@ from broker.stores.local import LocalStore
 from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
-from broker.topics.registry import Topic, Topics
+from broker.topics.registry import Topic, TopicRegistry
 from broker.topics.retention import Retention
 from protocol.batch import Record, build, read_header
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -57,7 +57,7 @@ class TopicBroker:
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(REGISTRY, acquired.append)
         self.threads.run_all()
-        self.topics = Topics(self._new_id)
+        self.topics = TopicRegistry(self._new_id)
         self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), Turn(loop, self.loop.clock()), LATE_MS)
         self.registry.start()
         self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})

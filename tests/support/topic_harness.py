@@ -15,7 +15,7 @@ from broker.security.authorizer import Authorizer
 from broker.settings.config import load_config
 from broker.topics.deletions import Deletions
 from broker.topics.partition import Partition
-from broker.topics.registry import Topic, Topics
+from broker.topics.registry import Topic, TopicRegistry
 from broker.topics.setting_sources import SettingSources
 from broker.topics.settings import log_settings
 from protocol.messages.metadata import MetadataRequest
@@ -27,15 +27,15 @@ from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 class EmptyPartitions:
     """Finds every partition of every topic, open and empty. `calls` records the topic changes that handlers report."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: TopicRegistry) -> None:
         self._topics = topics
         self.calls: list[tuple[str, str]] = []
         self.epoch_changed: Any = None
 
     def of_topic(self, topic: Topic) -> list[Partition]:
-        partitions = [Partition(topic, index, log_settings({}, {}), self) for index in range(topic.partitions)]
+        partitions = [Partition(topic, index, log_settings({}, {}), self) for index in range(topic.partition_count)]
         for partition in partitions:
-            partition.use(MemoryTopicLog(partition.id))
+            partition.use_log(MemoryTopicLog(partition.id))
         return partitions
 
     def append_failed(self, partition: Partition, failure: AppendFailed) -> None:
@@ -43,13 +43,13 @@ class EmptyPartitions:
 
     def find(self, name: str, index: int) -> Any:
         topic = self._topics.by_name.get(name)
-        return self.of_topic(topic)[index] if topic is not None and 0 <= index < topic.partitions else None
+        return self.of_topic(topic)[index] if topic is not None and 0 <= index < topic.partition_count else None
 
     def created(self, topic: Topic) -> None:
         self.calls.append(("created", topic.name))
 
     def grown(self, topic: Topic) -> None:
-        self.calls.append((f"grown to {topic.partitions}", topic.name))
+        self.calls.append((f"grown to {topic.partition_count}", topic.name))
 
     def altered(self, topic: Topic) -> None:
         self.calls.append(("altered", topic.name))
@@ -75,7 +75,7 @@ class TopicHarness(GroupHarness):
             clock=self.clock,
             authorizer=authorizer,
             topics=self.topics,
-            registry=self.registry,
+            registry_journal=self.registry,
             shards=self.shards,
             setting_sources=SettingSources(load_config(), node.id, "data"),
             partitions=self.partitions,

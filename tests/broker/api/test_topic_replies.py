@@ -105,7 +105,7 @@ def test_a_suspended_registry_refuses_changes(harness: TopicHarness, name: str) 
         assert codes(GroupClient(harness).ask(*look)) == [0]
     assert harness.partitions.calls == []
     assert harness.topics.by_name["t"].settings == {}
-    assert harness.topics.by_name["t"].partitions == 3
+    assert harness.topics.by_name["t"].partition_count == 3
 
 
 def test_validate_only_works_while_the_registry_is_suspended(harness: TopicHarness) -> None:

@@ -94,11 +94,11 @@ class Nodes:
     def is_settled(self, id: int) -> bool:
         broker = self.broker(id)
         cluster = broker.cluster
-        partitions_by_topic = {topic.name: topic.partitions for topic in broker.topics.listed()}
+        partitions_by_topic = {topic.name: topic.partition_count for topic in broker.topics.listed()}
         return (
             cluster.settled
             and len(cluster.routing.endpoints("PLAINTEXT")) == len(self.served)
-            and all(partitions_by_topic == {topic.name: topic.partitions for topic in self.broker(peer_id).topics.listed()} for peer_id in self.served)
+            and all(partitions_by_topic == {topic.name: topic.partition_count for topic in self.broker(peer_id).topics.listed()} for peer_id in self.served)
         )
 
     @property

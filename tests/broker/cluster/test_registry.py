@@ -11,7 +11,7 @@ import pytest
 from broker.cluster.messages import NodeRequestKind
 from broker.cluster.registry import Changes, Registry
 from broker.groups.journal import Journal
-from broker.topics.registry import Topics
+from broker.topics.registry import TopicRegistry
 from protocol.batch import build_facts, facts_of
 from storage import AppendFailed
 
@@ -85,7 +85,7 @@ class Turn:
 class Node:
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.topics = Topics(lambda: random.randbytes(16))
+        self.topics = TopicRegistry(lambda: random.randbytes(16))
         journal = Journal("registry", self.topics, NO_OWNER, Turn(), 1_000)  # type: ignore[arg-type]
         journal.writable = False
         self.changes: list[Changes] = []

@@ -103,7 +103,7 @@ def test_a_partition_that_does_not_serve_refuses(harness: GroupHarness, learned:
 
 
 def test_revoked_rights_are_respected(harness: GroupHarness, learned: Repeated) -> None:
-    harness.authorizer.open = False
+    harness.authorizer.allows_all = False
     assert learned.ask() == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 

@@ -14,8 +14,8 @@ from broker.groups.journal import close_failed_reply
 from broker.net.long_replies import LongReplies
 from broker.runtime.contain import DEFECTS, Contained, Defects, contained_task, handle_loop_exception, report_broken, run_contained
 from broker.runtime.turn import NEVER, Turn
-from broker.topics.retention import Rounds
-from broker.topics.waiting_fetches import Fetches
+from broker.topics.retention import PartitionJobLoop
+from broker.topics.waiting_fetches import ParkedFetches
 from coordinator.hold import Hold, ReplyParts
 from tests.support.stepped_loop import SteppedLoop
 
@@ -163,7 +163,7 @@ class Waiter:
         self.on_lost: Any = None
         self.completed = self.ended = False
 
-    def enough(self, grown: Any) -> bool:
+    def has_enough(self, grown: Any) -> bool:
         if self.raising == "enough":
             raise Planted
         return True
@@ -188,7 +188,7 @@ class WaitedPartition:
 @pytest.mark.parametrize("raising", ["enough", "complete"])
 @pytest.mark.parametrize("due", [False, True])
 def test_a_raising_waiting_fetch_ends_only_its_connection(world: TurnWorld, planted: Callable[[], int], raising: str, due: bool) -> None:
-    fetches = Fetches(world.turn, world.clock)
+    fetches = ParkedFetches(world.turn, world.clock)
     world.turn.add_deadline_handler(fetches)
     partition: Any = WaitedPartition()
     waiters = [Waiter(), Waiter(raising), Waiter()]
@@ -309,7 +309,7 @@ def test_a_raising_round_ends_and_the_next_is_scheduled(planted: Callable[[], in
         monkeypatch.setattr("broker.topics.retention.SLICE_SECONDS", -1.0)
     loop, partitions = SteppedLoop(), RaisingPartitions()
     worked: list[Part] = []
-    Rounds(loop, partitions, 1_000, worked.append, loop.time)  # type: ignore[arg-type]
+    PartitionJobLoop(loop, partitions, 1_000, worked.append, loop.time)  # type: ignore[arg-type]
     partitions.raising = True
     while partitions.rounds < 3:
         next_round(loop)
@@ -329,7 +329,7 @@ def test_a_job_raising_for_a_partition_continues_with_the_others(planted: Callab
         if len(worked) == 2:
             raise Planted
 
-    Rounds(loop, partitions, 1_000, job, loop.time)  # type: ignore[arg-type]
+    PartitionJobLoop(loop, partitions, 1_000, job, loop.time)  # type: ignore[arg-type]
     while len(worked) < 3:  # on a busy machine a round is spread over several slices
         next_round(loop)
     assert planted() == 1

@@ -48,7 +48,7 @@ class Logs:
         topic_settings = {"cleanup.policy": "compact"} | {key.replace("_", "."): value for key, value in settings.items()}
         partition = Partition(Topic(name, name.encode().ljust(16), 1, 0, topic_settings), 0, log_settings(topic_settings, {}), self.keeper)
         log, _ = Log.open(Handles(self.disk), self.directory.log_folder(name, 0), 2_000, 0, False, deferred=True, producers=partition.producers)
-        partition.use(cast(Any, ImmediateLog(log)))
+        partition.use_log(cast(Any, ImmediateLog(log)))
         self.partitions.append(partition)
         return partition
 
@@ -182,7 +182,7 @@ def test_due_logs_are_compacted_one_by_one_while_still_due(logs: Logs) -> None:
     disk_log(by_name["broken"]).usable = False
     by_name["kept"].settings = log_settings({"cleanup.policy": "delete"}, {})
     reopened, _ = Log.open(Handles(logs.disk), disk_log(by_name["again"]).folder, 2_000, 0, False, deferred=True)
-    by_name["again"].use(cast(Any, ImmediateLog(reopened)))
+    by_name["again"].use_log(cast(Any, ImmediateLog(reopened)))
     next_logs = []
     while (due := logs.topics.next_due(2 * HOUR)) is not None:
         next_logs.append(due.partition.id.name)

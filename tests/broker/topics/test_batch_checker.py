@@ -14,8 +14,8 @@ import uvloop
 
 from broker.topics import batch_checker as checker
 from broker.topics.batch_checker import Checker, Job
-from broker.topics.batch_checker_process import CheckFailed, Outcome, outcome_of, result_bytes
-from broker.topics.batch_checks import UNLIMITED, Checked, Refusal, TooMuchWork, check
+from broker.topics.batch_checker_process import CheckFailed, CheckResult, outcome_of, result_bytes
+from broker.topics.batch_checks import UNLIMITED, BatchRefused, Checked, TooMuchWork, check
 from broker.topics.settings import LogSettings, log_settings
 from protocol.batch import DECOMPRESSED_BYTES_MAX
 from protocol.compression import compress
@@ -63,16 +63,16 @@ def edge_case_batches() -> dict[str, tuple[bytes, LogSettings]]:
     return batches
 
 
-def fields_of(outcome: Outcome) -> tuple[Any, ...]:
-    if isinstance(outcome, Refusal):
+def fields_of(outcome: CheckResult) -> tuple[Any, ...]:
+    if isinstance(outcome, BatchRefused):
         return outcome.error, outcome.message, outcome.records, outcome.with_start
     return tuple(outcome) if isinstance(outcome, Checked) else (type(outcome), str(outcome))
 
 
-def checked_in_process(data: bytes, log_config: LogSettings, now: int) -> Outcome:
+def checked_in_process(data: bytes, log_config: LogSettings, now: int) -> CheckResult:
     try:
         return check(data, 0, len(data), log_config, now, "t-0", UNLIMITED)
-    except (Refusal, TooMuchWork) as outcome:
+    except (BatchRefused, TooMuchWork) as outcome:
         return outcome
 
 
@@ -81,17 +81,17 @@ class Checks:
 
     def __init__(self, checker: Checker) -> None:
         self.checker = checker
-        self.ended: list[tuple[str, Outcome]] = []
+        self.ended: list[tuple[str, CheckResult]] = []
         self._changed = asyncio.Event()
 
     def submit(self, data: bytes, name: str = "t-0", log_config: LogSettings = PLAIN, asker: object = 0, is_needed: bool = True) -> None:
-        def done(outcome: Outcome) -> None:
+        def done(outcome: CheckResult) -> None:
             self.ended.append((name, outcome))
             self._changed.set()
 
         self.checker.submit(Job(asker, data, log_config, THEN, "t-0", done, lambda: is_needed))
 
-    async def await_ended(self, count: int) -> list[tuple[str, Outcome]]:
+    async def await_ended(self, count: int) -> list[tuple[str, CheckResult]]:
         async with asyncio.timeout(WAIT_SECONDS):
             while len(self.ended) < count:
                 self._changed.clear()

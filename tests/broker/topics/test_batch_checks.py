@@ -11,8 +11,8 @@ import pytest
 from broker.topics.batch_checks import (
     INLINE_LIMITS,
     RECORD_ERRORS_MAX,
+    BatchRefused,
     InvalidBatch,
-    Refusal,
     TooMuchWork,
     batch_size,
     check_single_batch,
@@ -44,7 +44,7 @@ def prepared(data: bytes, now: int = THEN, **settings: Any) -> tuple[bytes, Batc
 
 
 def refused(data: bytes, **settings: Any) -> ErrorCode:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(BatchRefused) as refusal:
         prepared(data, **settings)
     return refusal.value.error
 
@@ -110,7 +110,7 @@ def test_a_batch_exceeding_the_limit_after_recompression_is_refused() -> None:
 
 def test_each_refused_record_is_listed_and_the_first_is_in_the_message() -> None:
     data = batch(*[record(number, key=None if number % 2 else b"k") for number in range(20)])
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(BatchRefused) as refusal:
         prepared(data, cleanup_policy="compact")
     assert [error.record for error in refusal.value.records] == list(range(1, 20, 2))
     assert refusal.value.message is not None
@@ -120,7 +120,7 @@ def test_each_refused_record_is_listed_and_the_first_is_in_the_message() -> None
 
 def test_a_reply_lists_a_limited_number_of_refused_records() -> None:
     data = batch(*[record(number, key=None) for number in range(RECORD_ERRORS_MAX + 5)])
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(BatchRefused) as refusal:
         prepared(data, cleanup_policy="compact")
     assert [error.record for error in refusal.value.records] == list(range(RECORD_ERRORS_MAX))
     assert f"{RECORD_ERRORS_MAX + 5} record errors in total" in (refusal.value.message or "")
@@ -160,7 +160,7 @@ def test_only_batches_of_transactions_are_transactional() -> None:
 def test_zstd_is_refused_in_produce_versions_before_7() -> None:
     data = batch(record(), codec=Compression.ZSTD)
     check_single_batch(data, len(data), 7)
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(BatchRefused) as refusal:
         check_single_batch(data, len(data), 6)
     assert refusal.value.error == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker.api import produce
 from broker.topics import batch_queues
-from broker.topics.append import Allowance
+from broker.topics.append import CheckTimeBudget
 from broker.topics.batch_checker_process import CheckFailed
 from broker.topics.batch_checks import UNLIMITED, Checked, TooMuchWork, prepare
 from protocol.batch import iterate_headers
@@ -251,7 +251,7 @@ class Turns:
 
 def test_checks_of_one_pass_share_a_time_limit(harness: ProduceHarness) -> None:
     turns = Turns()
-    allowance = Allowance(turns, Time(2_000_000))
+    allowance = CheckTimeBudget(turns, Time(2_000_000))
     settings = partition(harness).settings
     data = batch(record(value=bytes(2_000)))
 
@@ -298,14 +298,14 @@ BODIES: dict[str, Callable[[], bytes]] = {
 }
 
 
-class Unlimited(Allowance):
+class Unlimited(CheckTimeBudget):
     def prepare(self, data: bytes, at: int, size: int, settings: Any, now: int, name: object) -> Any:
         return prepare(data, at, size, settings, now, name, UNLIMITED)
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[str, str]]]) -> ProduceHarness:
     """A broker that checks every batch in the loop, on arrival."""
-    monkeypatch.setattr("tests.support.produce_harness.Allowance", Unlimited)
+    monkeypatch.setattr("tests.support.produce_harness.CheckTimeBudget", Unlimited)
     return ProduceHarness(topics, ms=NOW)
 
 

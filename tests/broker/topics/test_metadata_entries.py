@@ -45,7 +45,7 @@ class Folders:
         return self.existing
 
     def finish_deletion(self, deleted: Any, delete_delay_ms: int) -> list[LogId]:
-        return [LogId(deleted.name, index) for index in range(deleted.partitions)]
+        return [LogId(deleted.name, index) for index in range(deleted.partition_count)]
 
     def set_aside(self, *arguments: Any) -> None: ...
 
@@ -143,14 +143,14 @@ class RandomTopicEvents:
         match chance.randrange(13):
             case 0 | 1 if topic is None:
                 harness.partitions.created(harness.topics.create(name, chance.randrange(1, 5), {}, 0))
-            case 2 if topic is not None and topic.partitions < 200:
-                harness.partitions.grown(harness.topics.add_partitions(name, topic.partitions + chance.choice((1, 2, 3, 130))))
+            case 2 if topic is not None and topic.partition_count < 200:
+                harness.partitions.grown(harness.topics.add_partitions(name, topic.partition_count + chance.choice((1, 2, 3, 130))))
             case 3 if topic is not None:
                 harness.partitions.altered(harness.topics.alter(name, {"segment.bytes": str(chance.randrange(1 << 20, 1 << 30))}))
             case 4 if topic is not None:
                 harness.partitions.deleted(harness.topics.delete(name, 0))
             case 5 | 6 if topic is not None:
-                harness.partitions.find(name, chance.randrange(topic.partitions))
+                harness.partitions.find(name, chance.randrange(topic.partition_count))
             case 7 | 8 if harness.logs.opening:
                 done = harness.logs.opening.pop(chance.randrange(len(harness.logs.opening)))
                 done(harness.logs.log(chance.randrange(9)) if chance.random() < 0.8 else Unreadable("a defect", chance.random() < 0.2))
@@ -175,7 +175,7 @@ class RandomTopicEvents:
         if harness.registry_log.pending and chance.random() < 0.3:
             harness.registry_log.succeed()
         if chance.random() < 0.02:
-            harness.folders.existing = {LogId(topic.name, index) for topic in harness.topics.by_name.values() for index in range(topic.partitions)}
+            harness.folders.existing = {LogId(topic.name, index) for topic in harness.topics.by_name.values() for index in range(topic.partition_count)}
             harness.partitions.open_all()
         harness.loop.run()
 

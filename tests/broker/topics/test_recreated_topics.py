@@ -25,7 +25,7 @@ from broker.stores.topic_logs import LocalTopicStore
 from broker.topics import partitions as partitions_module
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
-from broker.topics.registry import Topics
+from broker.topics.registry import TopicRegistry
 from protocol.batch import Record, build, facts_of, read_header
 from storage import HeldBy, OsDisk, OwnedLog, Unreadable
 from storage.checkpoints import CLEANER_POINTS, read_offsets
@@ -46,7 +46,7 @@ class RunningDirectory:
         self.disk = OsDisk()
         self.store = LocalStore(load_config(data=[str(path)], settings=["offsets.flush=never"], environ={}), loop, self.disk)
         self.ids = 0
-        self.topics = Topics(self._new_id)
+        self.topics = TopicRegistry(self._new_id)
 
     def _new_id(self) -> bytes:
         self.ids += 1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from broker.topics.registry import PRODUCER_IDS_PER_BLOCK, Topics
+from broker.topics.registry import PRODUCER_IDS_PER_BLOCK, TopicRegistry
 from coordinator import Fact
 from protocol.batch import facts_of
 
 pytestmark = pytest.mark.plain  # subclasses the registry, to add a method
 
 
-class Registry(Topics):
+class Registry(TopicRegistry):
     """A registry whose facts go to a log in memory."""
 
     def __init__(self) -> None:
@@ -44,11 +44,11 @@ def registry() -> Registry:
     return registry
 
 
-def state(registry: Topics) -> object:
+def state(registry: TopicRegistry) -> object:
     return (
         registry.by_name,
         registry.by_id,
-        registry.partitions,
+        registry.partition_count,
         registry.deleted,
         registry.next_producer_id,
         registry.colliding("pay_ments"),
@@ -66,9 +66,9 @@ def check(registry: Registry) -> None:
 def test_a_topic_grows(registry: Registry) -> None:
     before = registry.by_name["orders"]
     topic = registry.add_partitions("orders", 7)
-    assert (topic.id, topic.partitions, topic.settings, topic.created_ms) == (before.id, 7, before.settings, 5)
+    assert (topic.id, topic.partition_count, topic.settings, topic.created_ms) == (before.id, 7, before.settings, 5)
     assert registry.by_id[topic.id] is topic
-    assert registry.partitions == 8
+    assert registry.partition_count == 8
     check(registry)
 
 
@@ -84,7 +84,7 @@ def test_a_deleted_topic_is_remembered_until_folders_and_offsets_are_removed(reg
     topic = registry.delete("pay.ments", 9)
     assert topic.name not in registry.by_name
     assert topic.id not in registry.by_id
-    assert registry.partitions == 3
+    assert registry.partition_count == 3
     assert registry.colliding("pay_ments") is None
     assert registry.deleted[topic.id].name == "pay.ments"
     check(registry)
@@ -116,7 +116,7 @@ def test_changes_refused_by_the_log_are_reverted(registry: Registry) -> None:
     registry.alter("pay.ments", {"retention.ms": "1"})
     registry.reserve_producer_ids()
     registry.reopen()
-    assert registry.by_name["orders"].partitions == 3
+    assert registry.by_name["orders"].partition_count == 3
     assert registry.by_name["pay.ments"].settings == {}
     assert not registry.deleted
     assert registry.next_producer_id == 0

@@ -16,7 +16,7 @@ from broker.settings.config import load_config
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
 from broker.topics.retention import Retention
-from broker.topics.waiting_fetches import Fetches
+from broker.topics.waiting_fetches import ParkedFetches
 from protocol.batch import Record, build, read_header
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -38,7 +38,7 @@ class SecondHarness(ProduceHarness):
     def __init__(self, store: MemoryTopicStore, **topics: int) -> None:
         self.store = store
         super().__init__({name: (partitions, {}) for name, partitions in topics.items()}, ms=1_000)
-        fetches = Fetches(self.turn, self.clock)
+        fetches = ParkedFetches(self.turn, self.clock)
         self.fetches = fetches
         parts: Any = SimpleNamespace(
             leaders=None,
