@@ -381,7 +381,7 @@ class Cluster:
     def acting_controller(self) -> int:
         """The controller; NO_NODE also while this node owns the registry and cannot write it: it opens or releases it."""
         controller = self.controller
-        return NO_NODE if controller == self.me and not self.registry.leading else controller
+        return NO_NODE if controller == self.node_id and not self.registry.is_controller else controller
 
     def _topics_changed(self, changes: Changes) -> None:
         """Called when topics were replayed, from the registry's log or from records that the controller sent."""

@@ -373,7 +373,7 @@ def cross_check(collected: CollectedSettings, values: Mapping[str, Any]) -> None
     elif "cluster.name" in collected.given and "store" not in collected.faulty:
         origin = collected.given_or_default("cluster.name")
         if origin.flag:
-            collected.problem(origin, "only nodes over JetStream have a cluster name: give --store too, or leave it out")
+            collected.add_problem(origin, "only nodes over JetStream have a cluster name: give --store too, or leave it out")
         else:
             collected.notices.append(f"{origin} has no effect without store")
     cluster_id = values["cluster.id"]
