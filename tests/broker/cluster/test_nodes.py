@@ -222,6 +222,7 @@ async def test_topics_are_created_and_deleted_through_any_node(three: Nodes) -> 
         assert [topic.name for topic in (await client.ask(MetadataRequest(None), 12)).topics] == ["__consumer_offsets"]
 
 
+@pytest.mark.plain  # compiled stores cannot be patched
 @pytest.mark.parametrize("through", ["controller", "follower"])
 async def test_a_topic_is_created_while_the_controller_changes(three: Nodes, monkeypatch: pytest.MonkeyPatch, through: str) -> None:
     """The owner of the registry has not opened it yet, or releases it already: its node cannot write, and does not refuse for that."""
