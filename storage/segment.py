@@ -33,6 +33,16 @@ def segment_bases(disk: Disk, folder: str) -> list[int]:
     return sorted(int(name[:NAME_DIGITS]) for name in names if name.isascii() and name[:NAME_DIGITS].isdigit())
 
 
+def may_have_segments(disk: Disk, folder: str) -> bool:
+    """Whether the folder has segments, also those of an unfinished compaction or deletion. True for a folder that cannot be listed."""
+    try:
+        return any(".log" in name for name in disk.list(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
 class Segment:
     """The sound part of a segment's file: its first `size` bytes, with the batches before `next_offset`."""
 

@@ -47,6 +47,7 @@ from storage import (
     describe_error,
 )
 from storage.directory import OWNERS_FILE, check_place
+from storage.segment import may_have_segments
 from storage.turn_format import LostTurns, NewerTurns, StoredBatch
 from storage.turn_log import PREFIX, LeftoverTurns
 
@@ -55,6 +56,7 @@ TOPIC_THREADS = 2  # for topic logs, of which there may be thousands: offsets lo
 OPENING_HANDLES = 4  # in each thread that opens a log
 LOG_FILES_MAX = 512
 CLOSE_IDLE_SECONDS = 2.0
+NAMES_SHOWN_MAX = 5
 
 # Notes, which explain rebalances to people, are flushed every five seconds: a crash may lose some.
 NOTES_RULES = FlushRules("interval", 5.0)
@@ -358,8 +360,12 @@ class LocalStore:
             starts = {(id.name, id.partition): owned.log.start_offset for id, owned in self._logs.items() if owned.log.start_offset}
             self.directory.checkpoint_starts(starts)
             self.turn_flushes.remove_all()
-            if not self.unchecked_logs():
+            unchecked = self.unchecked_logs()
+            if not unchecked:
                 self.directory.mark_clean()
+            else:  # the marker would also speak for these logs, to a Kafka that is started on this directory
+                names = ", ".join(map(str, unchecked[:NAMES_SHOWN_MAX]))
+                log.warning("the next start checks all logs: some were not opened since a crash", count=len(unchecked), folders=names)
         except OSError as error:
             return describe_error(error, self.directory.path)
         return ""
@@ -368,7 +374,7 @@ class LocalStore:
         if self.directory.clean:
             return []
         ids = map(log_id_of, self.disk.list(self.directory.path))
-        return [id for id in ids if id is not None and id not in self._logs]
+        return [id for id in ids if id is not None and id not in self._logs and may_have_segments(self.disk, self._folder(id))]
 
     def schedule_flush(self, flusher: Flusher, seconds: float) -> None:
         scheduled = self._scheduled.get(seconds)

@@ -8,12 +8,15 @@ import errno
 import os
 import time
 from collections.abc import AsyncIterator
+from shlex import quote
 
+from broker.internal_topics import NOTES_LOG, REGISTRY_LOG
 from broker.settings.descriptors import raise_limit
 from broker.stores.jetstream.store_client import StartMoved
 from cli.failure import Exit, Failure
+from cli.logs.check import Expected, LogCheck
 from cli.logs.directory import meta_problem
-from cli.logs.files import lock_holder
+from cli.logs.files import lock_holder, logs_of
 from cli.store.logs import LogToCopy
 from protocol.batch import BatchHeader
 from storage import DamagedLog, LogId
@@ -25,11 +28,13 @@ from storage.log_copy import LogEnd, LogState
 from storage.log_files import LogFiles
 from storage.node_merge import NODES_FOLDER, SHARED_FORMAT, log_starts
 from storage.owners import OwnerTable
+from storage.segment import may_have_segments
 from storage.snapshots import read_snapshot, snapshot_offsets
 
 SLICE_BYTES = 1 << 20  # bytes read before other tasks run
 SETTLE_SECONDS = 10.0  # how long to wait until a running broker has replaced segments by compacted ones
 PAUSE_SECONDS = 0.02
+NAMES_SHOWN_MAX = 5
 NODE_ID = 1  # node id in the copy of a directory of several nodes, which a single broker may serve
 
 
@@ -102,9 +107,26 @@ class DirectorySource:
             folder = f"{self.path}/{NODES_FOLDER}"
             self.used_by = next((user for name in self.disk.list(folder) if (user := lock_holder(f"{folder}/{name}")) is not None), None)
         if self.used_by is None and (self._shared or not os.path.lexists(f"{self.path}/{CLEAN_SHUTDOWN_FILE}")):
-            reason = "several nodes have used it" if self._shared else "it was not stopped in order"
             self.close()
-            raise Failure(Exit.REFUSED, f"--from {self}: {reason}; start one broker on it (tenure serve --data {self}), and stop it")
+            start = f"start one broker on it (tenure serve --data {quote(str(self))}), and stop it"
+            if self._shared:
+                raise Failure(Exit.REFUSED, f"--from {self}: several nodes have used it; {start}")
+            move = self._move_unknown_away()
+            raise Failure(Exit.REFUSED, f"--from {self}: it was not stopped in order; {move}{start}")
+
+    def _move_unknown_away(self) -> str:
+        """The advice to move logs away that the registry of topics does not have. A broker never checks them after a crash, so it cannot stop in order."""
+        logs = logs_of(self.path)
+        registry = next((log for log in logs if log.name == REGISTRY_LOG), None)
+        if registry is None:
+            return ""
+        topics = LogCheck(registry, Expected(in_use=False, clean=False)).run().topics
+        unknown = [log for log in logs if log.name not in (REGISTRY_LOG, NOTES_LOG) and log.partition >= topics.get(log.name, (0, "", ""))[0]]
+        unknown = [log for log in unknown if may_have_segments(self.disk, log.path)]
+        if not unknown:
+            return ""
+        names = ", ".join(map(str, unknown[:NAMES_SHOWN_MAX])) + (f" and {len(unknown) - NAMES_SHOWN_MAX} more" if len(unknown) > NAMES_SHOWN_MAX else "")
+        return f"move the folders of unknown topics out of it ({names}), which no broker checks after a crash, then "
 
     def _folder(self, id: LogId) -> str:
         return f"{self.path}/{id}"

@@ -178,6 +178,29 @@ def test_a_directory_that_was_not_stopped_in_order_is_refused(cluster: ClusterFo
     assert (result.code, "it was not stopped in order; start one broker on it" in result.err) == (1, True)
 
 
+def test_unchecked_folders_that_keep_the_stop_from_being_in_order_are_named(tenure: Tenure, tmp_path: Path) -> None:
+    data = tmp_path / "da ta"
+    for name in ("photos-2", "orders-0"):
+        (data / name).mkdir(parents=True)
+    (data / "orders-0" / "00000000000000000000.log").touch()
+    serving = ("--data", str(data), "--set", "offsets.topic.num.partitions=2")
+    export = ("store", "export", "--from", str(data), "--to", str(tmp_path / "copy"))
+    with broker(*serving) as started:
+        assert started.stop() == 0
+    warning = next(line for line in started.errors().splitlines() if "the next start checks all logs" in line)
+    assert ("orders-0" in warning, "photos-2" in warning) == (True, False)
+    result = tenure(*export)
+    advice = (
+        "it was not stopped in order; move the folders of unknown topics out of it (orders-0), which no broker checks after a crash, "
+        f"then start one broker on it (tenure serve --data '{data}'), and stop it"
+    )
+    assert (result.code, result.err) == (1, f"tenure: --from {data}: {advice}\n")
+    (data / "orders-0").rename(tmp_path / "orders-0")
+    with broker(*serving) as started:
+        assert started.stop() == 0
+    assert tenure(*export).code == 0
+
+
 def test_a_directory_in_use_is_read_up_to_its_last_whole_batch(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
     source_contents = contents(cluster.path)
     (cluster.path / ".kafka_cleanshutdown").unlink()

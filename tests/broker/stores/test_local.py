@@ -478,6 +478,22 @@ def test_a_log_not_opened_since_a_crash_keeps_the_shutdown_unclean(disk: SimDisk
     assert disk.exists("/data/.kafka_cleanshutdown")
 
 
+@pytest.mark.parametrize(
+    ("name", "is_marked"),
+    [("", True), ("partition.metadata", True), ("00000000000000000000.log", False), ("00000000000000000000.log.swap", False)],
+)
+def test_after_a_crash_folders_that_are_not_opened_keep_the_shutdown_unclean_only_with_segments(disk: SimDisk, name: str, is_marked: bool) -> None:
+    disk.make_folder("/data/photos-2")
+    if name:
+        overwrite(disk, f"/data/photos-2/{name}", b"a batch")
+    overwrite(disk, "/data/report-2024", b"a file named like a log")
+    harness = StoreHarness(disk, "always")
+    harness.put(b"a")
+    harness.threads.run_all()
+    assert stop(harness) == ""
+    assert disk.exists("/data/.kafka_cleanshutdown") == is_marked
+
+
 def test_a_log_opened_during_the_stop_is_closed_again(disk: SimDisk) -> None:
     harness = StoreHarness(disk, "always")
     harness.put(b"a")
