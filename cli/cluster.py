@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from cli.client import Cluster, Exit, Failure, TopicInfo, failure
 from cli.client.api_names import api_name
 from cli.client.releases import SINCE, Release, matching_release, release_text
+from cli.groups.listing import unready_brokers
 from cli.nodes import NodeStatus, node_status, time_if_known
 from cli.shown import Column, Painted, Role, Screen, plain
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -72,6 +73,8 @@ def view_of(cluster: Cluster) -> View:
     tenure = cluster.topics([NOTES_TOPIC])[NOTES_TOPIC].internal
     brokers = broker_views(cluster, controller, tenure, warnings)
     warnings += quarantined(brokers)
+    unready = unready_brokers(cluster) if tenure else []
+    warnings += [f"{line}: groups are not counted" for line in unready]
     return View(
         cluster.id,
         controller,
@@ -80,7 +83,7 @@ def view_of(cluster: Cluster) -> View:
         cluster.served_apis(),
         features(cluster),
         topics,
-        counted_groups(cluster, warnings) if all_groups_served(cluster, brokers) else None,
+        counted_groups(cluster, warnings) if not unready and all_groups_served(cluster, brokers) else None,
         warnings,
     )
 

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         describe_groups(cluster, groups, everything=options.members, states_wanted=bool(states))
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
         troubles = [Failure(Exit.AGAIN, f"{failure.line}: its groups are missing here", kind=failure.kind) for failure in missing.values()]
-        troubles += unreadable_partitions(cluster)
+        troubles += [Failure(Exit.AGAIN, f"{line}: its groups are missing here", kind=NOT_READY) for line in unready_brokers(cluster)]
     if states:
         wanted_states = {state.lower() for state in states}
         groups = [group for group in groups if group.state is not None and group.state.lower() in wanted_states]
@@ -82,16 +82,16 @@ def run(options: argparse.Namespace) -> int:
     return max([screen.fail(trouble) for trouble in troubles], default=Exit.DONE)
 
 
-def unreadable_partitions(cluster: Cluster) -> list[Failure]:
-    """Failures for Tenure brokers that cannot read some partitions, and so list none of their groups: found as `tenure health` does."""
+def unready_brokers(cluster: Cluster) -> list[str]:
+    """A line for each Tenure broker that cannot read or has not loaded some partitions, and so lists none of their groups: found as `tenure health` does."""
     if cluster.topics([NOTES])[NOTES].error:
         return []
-    troubles = []
+    lines = []
     for broker in cluster.brokers.values():
         code, text = health.probe(broker.host, broker.port, cluster.timeout)
         if code == health.NOT_READY:
-            troubles.append(Failure(Exit.AGAIN, f"{broker.host}:{broker.port} {text}: its groups are missing here", kind=NOT_READY))
-    return troubles
+            lines.append(f"{broker.host}:{broker.port} {text}")
+    return lines
 
 
 def protocol_names(requested: list[str], known: tuple[str, ...], kind: str) -> list[str]:

@@ -48,6 +48,16 @@ def test_groups_are_not_counted_while_a_partition_has_no_node(client_command: Te
     assert ("groups      -" in result.out) == bool(missing)
 
 
+def test_groups_that_a_broker_cannot_read_are_not_counted(ask: Tenure, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.health.probe", lambda *_: (2, "is not ready: partition 9 (cannot be read: damaged)"))
+    warning = f"{bootstrap} is not ready: partition 9 (cannot be read: damaged): groups are not counted"
+    result = ask("cluster")
+    assert (result.code, result.err) == (1, f"tenure: {warning}\n")
+    assert "groups      -" in result.out.splitlines()
+    value = json.loads(ask("cluster", "--json").out)
+    assert (value["groups"], value["warnings"], value["error"]["message"]) == (None, [warning], warning)
+
+
 def test_json_has_the_same_values_with_numbers_as_numbers(client_command: Tenure, bootstrap: str) -> None:
     value = json.loads(client_command("cluster", "--json", "--versions").out)
     port = int(bootstrap.rpartition(":")[2])
