@@ -48,13 +48,13 @@ def test_groups_are_not_counted_while_a_partition_has_no_node(client_command: Te
     assert ("groups      -" in result.out) == bool(missing)
 
 
-def test_groups_that_a_broker_cannot_read_are_not_counted(ask: Tenure, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_a_broker_cannot_read_are_not_counted(client_command: Tenure, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.health.probe", lambda *_: (2, "is not ready: partition 9 (cannot be read: damaged)"))
     warning = f"{bootstrap} is not ready: partition 9 (cannot be read: damaged): groups are not counted"
-    result = ask("cluster")
+    result = client_command("cluster")
     assert (result.code, result.err) == (1, f"tenure: {warning}\n")
     assert "groups      -" in result.out.splitlines()
-    value = json.loads(ask("cluster", "--json").out)
+    value = json.loads(client_command("cluster", "--json").out)
     assert (value["groups"], value["warnings"], value["error"]["message"]) == (None, [warning], warning)
 
 
