@@ -73,7 +73,7 @@ def view_of(cluster: Cluster) -> View:
     tenure = cluster.topics([NOTES_TOPIC])[NOTES_TOPIC].internal
     brokers = broker_views(cluster, controller, tenure, warnings)
     warnings += quarantined(brokers)
-    unready = unready_brokers(cluster) if tenure else []
+    unready = unready_brokers(cluster, [broker.id for broker in brokers if broker.versions is not None]) if tenure else []
     warnings += [f"{line}: groups are not counted" for line in unready]
     return View(
         cluster.id,

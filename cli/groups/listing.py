@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cli import health
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         describe_groups(cluster, groups, everything=options.members, states_wanted=bool(states))
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
         troubles = [Failure(Exit.AGAIN, f"{failure.line}: its groups are missing here", kind=failure.kind) for failure in missing.values()]
-        troubles += [Failure(Exit.AGAIN, f"{line}: its groups are missing here", kind=NOT_READY) for line in unready_brokers(cluster)]
+        troubles += [Failure(Exit.AGAIN, f"{line}: its groups are missing here", kind=NOT_READY) for line in unready_brokers(cluster, cluster.brokers)]
     if states:
         wanted_states = {state.lower() for state in states}
         groups = [group for group in groups if group.state is not None and group.state.lower() in wanted_states]
@@ -82,12 +83,12 @@ def run(options: argparse.Namespace) -> int:
     return max([screen.fail(trouble) for trouble in troubles], default=Exit.DONE)
 
 
-def unready_brokers(cluster: Cluster) -> list[str]:
-    """A line for each Tenure broker that cannot read or has not loaded some partitions, and so lists none of their groups: found as `tenure health` does."""
+def unready_brokers(cluster: Cluster, ids: Iterable[int]) -> list[str]:
+    """A line for each of these Tenure brokers that cannot read or has not loaded some partitions, and so lists none of their groups: found as `tenure health` does."""
     if cluster.topics([NOTES])[NOTES].error:
         return []
     lines = []
-    for broker in cluster.brokers.values():
+    for broker in map(cluster.brokers.__getitem__, ids):
         code, text = health.probe(broker.host, broker.port, cluster.timeout)
         if code == health.NOT_READY:
             lines.append(f"{broker.host}:{broker.port} {text}")

@@ -87,15 +87,19 @@ def segments_of(folder: str) -> list[SegmentFile]:
 
 
 def logs_of(directory: str) -> list[LogFolder]:
-    """The logs in a data directory: folders named TOPIC-PARTITION, as brokers find them."""
-    logs = [
-        log_folder(entry.path) for entry in os.scandir(directory) if entry.is_dir(follow_symlinks=True) and LOG_FOLDER.fullmatch(entry.name)
-    ]
-    return sorted(logs, key=lambda log: (log.name, log.partition))
+    """The logs in a data directory: folders named TOPIC-PARTITION, as brokers find them. Elsewhere, as in a copy of some logs, only those with segments."""
+    folders = [entry.path for entry in os.scandir(directory) if entry.is_dir(follow_symlinks=True) and LOG_FOLDER.fullmatch(entry.name)]
+    if not has_directory_files(directory):
+        folders = [folder for folder in folders if any(map(SEGMENT.match, os.listdir(folder)))]
+    return sorted(map(log_folder, folders), key=lambda log: (log.name, log.partition))
 
 
 def is_data_directory(path: str) -> bool:
-    return any(os.path.lexists(os.path.join(path, name)) for name in DIRECTORY_FILES) or bool(logs_of(path))
+    return has_directory_files(path) or bool(logs_of(path))
+
+
+def has_directory_files(path: str) -> bool:
+    return any(os.path.lexists(os.path.join(path, name)) for name in DIRECTORY_FILES)
 
 
 def is_log(path: str) -> bool:
@@ -104,14 +108,14 @@ def is_log(path: str) -> bool:
     if any(SEGMENT.fullmatch(name) for name in names):
         return True
     checkpoints = ("leader-epoch-checkpoint", "partition.metadata")
-    return bool(topic_and_partition(os.path.abspath(path))[0] and any(name in checkpoints or name.endswith(KNOWN_ENDINGS) for name in names))
+    return bool(topic_and_partition(os.path.abspath(path))[0] and any(name in checkpoints or (name[:20].isdecimal() and name.endswith(KNOWN_ENDINGS)) for name in names))
 
 
 def nothing_to_read(path: str) -> InputError:
     """The error for a folder with nothing to read."""
     if not os.listdir(path):
         return InputError(f"{path} is empty")
-    return InputError(f"{path} is neither a data directory nor a log: it contains no folder NAME-PARTITION and no segment")
+    return InputError(f"{path} is neither a data directory nor a log: it contains no segment, and no folder NAME-PARTITION with segments")
 
 
 # Running brokers

@@ -211,6 +211,11 @@ def unrelated_folder(path: Path) -> Path:
     return path / "photos"
 
 
+def unrelated_folders_with_numbers(path: Path) -> Path:
+    (path / "photos/trip-2").mkdir(parents=True)
+    return path / "photos"
+
+
 def no_segment(path: Path) -> Path:
     (path / "letter.txt").write_text("Dear all,\n" * 10)
     return path / "letter.txt"
@@ -236,7 +241,8 @@ def no_logs(path: Path) -> Path:
     [
         (missing_path, "{} does not exist"),
         (empty, "{} is empty"),
-        (unrelated_folder, "{} is neither a data directory nor a log: it contains no folder NAME-PARTITION and no segment"),
+        (unrelated_folder, "{} is neither a data directory nor a log: it contains no segment, and no folder NAME-PARTITION with segments"),
+        (unrelated_folders_with_numbers, "{} is neither a data directory nor a log: it contains no segment, and no folder NAME-PARTITION with segments"),
         (no_segment, "{} is no segment: it does not begin with a record batch"),
         (an_index, "{} is an index: name its .log file, or run tenure log verify on the folder"),
         (a_pipe, "{} is neither a file nor a folder"),

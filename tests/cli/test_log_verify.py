@@ -224,6 +224,14 @@ def test_notes_are_looked_for_in_the_partition_of_their_group(folder: Folder, co
     assert [f"group {folder.group} belongs to partition 0" in problem["what"] for problem in wrong] == [True]
 
 
+def with_log_file(name: str) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        (path / name).parent.mkdir(parents=True)
+        (path / name).write_text("started\n")
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("make", "line"),
     [
@@ -231,6 +239,8 @@ def test_notes_are_looked_for_in_the_partition_of_their_group(folder: Folder, co
         (lambda path: path.mkdir(), "is empty"),
         (lambda path: path.write_text("x"), "is a file; verify accepts a data directory or the folder of one log"),
         (lambda path: (path / "other").mkdir(parents=True), "is neither a data directory nor a log"),
+        (lambda path: (path / "foo-1").mkdir(parents=True), "is neither a data directory nor a log"),
+        (with_log_file("foo-1/app.log"), "is neither a data directory nor a log"),
     ],
 )
 def test_verify_reports_a_path_without_logs(make: Callable[[Path], object], line: str, tmp_path: Path, command: Command) -> None:
@@ -238,3 +248,18 @@ def test_verify_reports_a_path_without_logs(make: Callable[[Path], object], line
     code, lines = command.run("verify", tmp_path / "data")
     assert (code, lines, len(command.errors)) == (66, [], 1)
     assert command.errors[0].startswith(f"tenure: {tmp_path / 'data'} {line}")
+
+
+def test_a_folder_named_like_a_log_but_with_log_files_of_other_programs_is_none(tmp_path: Path, command: Command) -> None:
+    with_log_file("web-1/access.log")(tmp_path)
+    code, lines = command.run("verify", tmp_path / "web-1")
+    assert (code, lines, len(command.errors)) == (66, [], 1)
+
+
+def test_empty_logs_count_only_in_a_data_directory(folder: Folder, tmp_path: Path, command: Command) -> None:
+    (folder.path / "photos-2").mkdir()
+    logs = [path for path in folder.path.iterdir() if path.name.rpartition("-")[2].isdigit()]
+    assert f"{len(logs)} of {len(logs)} logs sound" in command.run("verify", folder.path)[1][-1]
+    (folder.path / "meta.properties").unlink()
+    (folder.path / "tenure.format").unlink()
+    assert f"{len(logs) - 1} of {len(logs) - 1} logs sound" in command.run("verify", folder.path)[1][-1]
