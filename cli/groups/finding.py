@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from cli.client import Exit, Failure
@@ -44,4 +45,4 @@ def nonempty_group(line: str, group: str, members: int) -> Failure:
 def stop_first(group: str, members: int) -> str:
     """A hint to stop or remove the members first."""
     pronoun = "it" if members == 1 else "them"
-    return f"stop {pronoun} first, or remove {pronoun} (tenure group remove-member {group} --all)"
+    return f"stop {pronoun} first, or remove {pronoun} (tenure group remove-member {quote(group)} --all)"

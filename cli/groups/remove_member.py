@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from cli.client import Cluster, Exit, Failure, failure
@@ -85,7 +86,7 @@ def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
             Exit.MISSING,
             f"group {group.id} has no {' and no '.join(missing)}; it has {present or 'no members'}; nothing was changed",
             kind=UNKNOWN_MEMBER,
-            hint=f"tenure group members {group.id} lists the members",
+            hint=f"tenure group members {quote(group.id)} lists the members",
         )
     return list(members.values())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cli.client import Exit, Failure, TopicPartition, failure
@@ -228,7 +229,7 @@ def check_member(code: int, group: str, instance_id: str | None, assignors: Sequ
             raise Failure(
                 Exit.REFUSED,
                 f"group {group}: its members have no assignor in common with this command ({offered}), or are no consumers "
-                f"(tenure group describe {group})",
+                f"(tenure group describe {quote(group)})",
             )
         case E.INVALID_SESSION_TIMEOUT:
             raise Failure(

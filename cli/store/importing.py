@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from shlex import quote
 from typing import Any, Final
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
@@ -67,7 +68,7 @@ class Import:
         if self._source.used_by is not None:
             raise Failure(
                 Exit.REFUSED,
-                f"--from {self._source} is in use by {self._source.used_by}: stop it, or import an export of it (tenure store export --from {self._source})",
+                f"--from {self._source} is in use by {self._source.used_by}: stop it, or import an export of it (tenure store export --from {quote(str(self._source))})",
             )
         topics = await topics_of(self._source)
         config = self._config_for(topics.by_name[CONSUMER_OFFSETS].partition_count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from functools import partial
+from shlex import quote
 from typing import Any
 
 from broker.logging import logs
@@ -73,8 +74,8 @@ def check(options: argparse.Namespace) -> None:
     if options.action == "import" and not is_store(target):
         raise Failure(
             Exit.USAGE,
-            f"--to {target}: an import writes to JetStream (nats://HOST:PORT); a folder needs no import: tenure serve --data {source}, "
-            f"or tenure store export --from {source} --to {target} for a copy",
+            f"--to {target}: an import writes to JetStream (nats://HOST:PORT); a folder needs no import: tenure serve --data {quote(source)}, "
+            f"or tenure store export --from {quote(source)} --to {quote(target)} for a copy",
         )
     if options.action == "export" and not is_store(source) and (options.cluster is not None or options.settings):
         raise Failure(Exit.USAGE, f"--from {source}: --cluster and --set are for JetStream, and this is a folder")
@@ -137,8 +138,8 @@ def show(options: argparse.Namespace, screen: Screen, document: dict[str, Any]) 
         return
     screen.line(f"{options.action}ed {copy}: {totals}")
     if options.action == "export":
-        screen.line(f"serve it with one broker: tenure serve --data {options.target}")
-        screen.line(f"put it into JetStream:    tenure store import --from {options.target} --to nats://HOST:PORT --cluster NAME")
+        screen.line(f"serve it with one broker: tenure serve --data {quote(options.target)}")
+        screen.line(f"put it into JetStream:    tenure store import --from {quote(options.target)} --to nats://HOST:PORT --cluster NAME")
     else:
-        more = "".join(f" --set {setting}" for setting in options.settings)
-        screen.line(f"start its nodes: tenure serve --store {document['store']} --cluster {options.cluster or 'tenure'} --node-id 1{more}")
+        more = "".join(f" --set {quote(setting)}" for setting in options.settings)
+        screen.line(f"start its nodes: tenure serve --store {quote(document['store'])} --cluster {quote(options.cluster or 'tenure')} --node-id 1{more}")

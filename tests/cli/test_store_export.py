@@ -52,6 +52,15 @@ def test_every_log_is_the_same_in_the_export(cluster: ClusterFolder, tenure: Ten
     assert (verified.returncode, summary["problems"], summary["sound_logs"], summary["stopped_in_order"]) == (0, 0, 14, True), verified.stdout
 
 
+def test_commands_to_paste_have_quoted_paths(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+    target = tmp_path / "my copy"
+    out = exported(tenure, cluster.path, target)
+    assert f"tenure serve --data '{target}'\n" in out
+    assert f"tenure store import --from '{target}' --to nats://" in out
+    result = tenure("store", "import", "--from", "my data", "--to", "my copy")
+    assert "tenure serve --data 'my data', or tenure store export --from 'my data' --to 'my copy' for a copy" in result.err
+
+
 def test_segments_are_those_of_the_source(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
     exported(tenure, cluster.path, tmp_path / "copy")
     for folder in cluster.path.glob("*-0"):
