@@ -10,6 +10,7 @@ from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
 from storage.segment import segment_bases, segment_name
 
 FORMAT = 1  # incremented when older versions cannot read what this one writes
+SHARED_FORMAT = 2  # while several nodes use the directory: a single broker converts it first (node_merge.py)
 FORMAT_FILE = "tenure.format"
 UNFINISHED = "unfinished-export"  # content of FORMAT_FILE during an export
 META_FILE = "meta.properties"
@@ -19,6 +20,7 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLOCK_FILE = "tenure.clock"
 CLOCK_DIGITS = 19
 UNKNOWN = -1
+RESTORE_META = "restore it from a backup, or write version=1, the node.id and the cluster.id that clients know into it"
 
 
 class DataDirectory:
@@ -170,9 +172,13 @@ def check_identity(disk: Disk, path: str, node_id: int, cluster_id: str) -> None
 def _check_format(path: str, text: str) -> None:
     if text == UNFINISHED:
         raise DirectoryForeign(f"data directory {path} is an export that has not finished; repeat the command that made it (tenure store export)")
-    if not (text.isascii() and text.isdigit()) or int(text) > FORMAT:
+    if not (text.isascii() and text.isdigit()) or int(text) > SHARED_FORMAT:
         raise DirectoryForeign(
-            f"data directory {path} has format {text or 'nothing'} and this version reads up to {FORMAT}; start the version that wrote it"
+            f"data directory {path} has format {text or 'nothing'} and this version reads up to {SHARED_FORMAT}; start the version that wrote it"
+        )
+    if int(text) == SHARED_FORMAT:
+        raise DirectoryForeign(
+            f"data directory {path} has format {text}, that of several nodes, which a single broker converts only with its folder nodes; restore the folder"
         )
 
 
@@ -192,11 +198,13 @@ def claim_directory(disk: Disk, path: str, node_id: int, cluster_id: str, new_id
 
 def _check_meta(file: str, meta: dict[str, str], node_id: int, cluster_id: str) -> None:
     if meta.get("version") not in ("0", "1") or not meta.get("cluster.id"):
-        raise DirectoryForeign(f"{file} is damaged: it has no readable version and cluster.id")
+        raise DirectoryForeign(f"{file} is damaged: it has no readable version and cluster.id; {RESTORE_META}")
     stored_node = meta.get("node.id", meta.get("broker.id", ""))
-    if stored_node != str(node_id):
+    if not (stored_node.isascii() and stored_node.isdigit()):
+        raise DirectoryForeign(f"{file} is damaged: it has no readable node.id; {RESTORE_META}")
+    if int(stored_node) != node_id:
         raise DirectoryForeign(
-            f"{file} belongs to node {stored_node or 'unknown'}, not {node_id}: set node.id={stored_node} or use another directory"
+            f"{file} belongs to node {stored_node}, not {node_id}: set node.id={stored_node} or use another directory"
         )
     if cluster_id and meta["cluster.id"] != cluster_id:
         raise DirectoryForeign(

@@ -15,6 +15,8 @@ from storage.directory import (
     FORMAT_FILE,
     LOCK_FILE,
     META_FILE,
+    RESTORE_META,
+    SHARED_FORMAT,
     DataDirectory,
     check_identity,
     claim_directory,
@@ -26,7 +28,6 @@ from storage.node_merge import (
     COMPLETE,
     MERGED,
     NODES_FOLDER,
-    SHARED_FORMAT,
     SINGLE,
     finish_merge,
     move_files_of_single_broker,
@@ -106,7 +107,7 @@ def _prepare(disk: SharedDisk, root: str, cluster_id: str, new_id: Callable[[], 
     meta = parse_properties(disk.read_text(meta_file)) if disk.exists(meta_file) else {}
     stored = meta.get("cluster.id", "")
     if meta and not stored:
-        raise DirectoryForeign(f"{meta_file} is damaged: it has no readable cluster.id")
+        raise DirectoryForeign(f"{meta_file} is damaged: it has no readable cluster.id; {RESTORE_META}")
     if stored and cluster_id and stored != cluster_id:
         raise DirectoryForeign(
             f"{meta_file} belongs to cluster {stored}, not {cluster_id}: leave cluster.id out or use another directory"

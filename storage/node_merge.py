@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, TopicPartition, read_offsets, write_offsets
-from storage.directory import CLEAN_SHUTDOWN_FILE, CLOCK_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, parse_properties
+from storage.directory import CLEAN_SHUTDOWN_FILE, CLOCK_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, SHARED_FORMAT, parse_properties
 from storage.disk import Disk, Lock, SharedDisk
 from storage.errors import DirectoryLocked, DirectoryUnusable
 from storage.owners import NO_SLOT, SINGLE_BROKER, OwnerTable
@@ -24,7 +24,6 @@ MERGED = "merged"
 COMPLETE = "complete"  # a file that marks `nodes/merged` as complete; it contains the id of the single broker
 NOTES = "__coordinator_notes"  # a notes log has the owner of the offsets log of its partition
 OFFSETS = "__consumer_offsets"
-SHARED_FORMAT = 2  # in tenure.format: a single broker must not open the logs
 
 
 def node_folder(root: str, node: int | str) -> str:

@@ -7,8 +7,7 @@ import os
 from cli.logs.files import InputError, lock_holder
 from cli.logs.nodes import NodesDirectory
 from cli.logs.text import shown
-from storage.directory import FORMAT_FILE
-from storage.node_merge import SHARED_FORMAT
+from storage.directory import FORMAT_FILE, SHARED_FORMAT
 
 
 def format_text(directory: str) -> str | None:

@@ -21,12 +21,12 @@ from cli.store.logs import LogToCopy
 from protocol.batch import BatchHeader
 from storage import DamagedLog, LogId
 from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, TopicPartition, read_offsets
-from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, OWNERS_FILE, UNFINISHED, parse_properties
+from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, OWNERS_FILE, SHARED_FORMAT, UNFINISHED, parse_properties
 from storage.disk import Lock, OsDisk, OsFile
 from storage.epochs import read_epochs
 from storage.log_copy import LogEnd, LogState
 from storage.log_files import LogFiles
-from storage.node_merge import NODES_FOLDER, SHARED_FORMAT, log_starts
+from storage.node_merge import NODES_FOLDER, log_starts
 from storage.owners import OwnerTable
 from storage.segment import may_have_segments
 from storage.snapshots import read_snapshot, snapshot_offsets

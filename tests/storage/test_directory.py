@@ -177,14 +177,17 @@ def test_the_lock_ends_with_the_process_that_crashed() -> None:
 FOREIGN = {
     "tenure.format": [
         ("unfinished-export\n", "is an export that has not finished"),
-        ("2\n", "has format 2 and this version reads up to 1"),
+        ("2\n", "has format 2, that of several nodes, which a single broker converts only with its folder nodes; restore the folder"),
+        ("9\n", "has format 9 and this version reads up to 2; start the version that wrote it"),
         ("\n", "has format nothing"),
         ("latest", "has format latest"),
         ("\u00b2\n", "has format \u00b2"),
     ],
     "meta.properties": [
         ("node.id=7\nversion=1\ncluster.id=c\n", "belongs to node 7, not 1: set node.id=7"),
-        ("version=1\ncluster.id=c\n", "belongs to node unknown"),
+        ("version=1\ncluster.id=c\n", "is damaged: it has no readable node.id; restore it from a backup, or write version=1"),
+        ("nnde.id=1\nversion=1\ncluster.id=c\n", "is damaged: it has no readable node.id"),
+        ("node.id=q\nversion=1\ncluster.id=c\n", "is damaged: it has no readable node.id"),
         ("node.id=1\nversion=1\ncluster.id=theirs\n", "belongs to cluster theirs, not ours"),
         ("node.id=1\nversion=2\ncluster.id=c\n", "is damaged"),
         ("node.id=1\nversion=1\n", "is damaged"),

@@ -134,7 +134,7 @@ def test_a_directory_that_cannot_be_used_is_named_with_the_reason(disk: SimDisk)
         ("tenure.format", b"", "has format nothing and"),
         ("tenure.format", b"-1", "has format -1 and"),
         ("tenure.format", "\u0662".encode(), "has format \u0662 and"),
-        ("meta.properties", b"node.id=1\n", f"^{ROOT}/meta.properties is damaged: it has no readable cluster.id$"),
+        ("meta.properties", b"node.id=1\n", f"^{ROOT}/meta.properties is damaged: it has no readable cluster.id; restore it from a backup, "),
         (
             "meta.properties",
             b"cluster.id=other\n",
@@ -166,7 +166,7 @@ def test_a_directory_of_one_broker_becomes_that_of_nodes_once(disk: SimDisk) -> 
     open_node(disk, 2)
     assert files_in(disk, SINGLE) == files_before
     assert table.read(LogId(*A)) == Slot(1, 4, 5, OWNED, writer_open(1))
-    with pytest.raises(DirectoryForeign, match="format 2 and this version reads up to 1"):
+    with pytest.raises(DirectoryForeign, match="format 2, that of several nodes"):
         alone(disk.for_another_process())
 
 
