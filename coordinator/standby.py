@@ -358,7 +358,10 @@ def store_seats_record(out: StepOutput, group: Group) -> None:
 
 
 def restore_seats(out: StepOutput, group: Group, value: bytes, stored: StoredSeats) -> None:
-    """Called after a load, when each member has a new session: apply the stored seats unless another writer stored a newer generation."""
+    """Called after a load, when each member has a new session: restore standbys and take-overs if they are of the group's generation.
+
+    Another writer, such as Kafka on this directory, may have stored a newer generation.
+    """
     policy = group.policy_state
     assert policy is not None
     policy.stored_seats = value

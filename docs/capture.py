@@ -79,7 +79,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run_shown(command: str, folder: Path, shown: list[str]) -> None:
-    """Run a command and add it to `shown` with its output and error output, as on a terminal."""
+    """Run a command and add it to `shown` with its output and error output, as on a terminal. One that begins with `(` is only run."""
     hidden = command.startswith("(")
     done = subprocess.run(
         ["bash", "-c", command.removeprefix("(")],

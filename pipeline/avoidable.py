@@ -15,7 +15,7 @@ from history.restarts import MEMBERSHIP_CAUSES
 from pipeline.restarts import EXACT, MemberChanges, Restarts
 from pipeline.rows import Episode
 
-# Causes that involve only members, from notes or inferred without them.
+# Causes that involve only members, from notes, or inferred where notes are missing.
 MEMBER_CAUSES: Final = frozenset({cause.name.lower() for cause in MEMBERSHIP_CAUSES} | {FORMATION, RESTART, MIXED, GONE})
 
 # Causes of the second step of a cooperative rebalance: members have revoked partitions and rejoin.

@@ -30,7 +30,7 @@ from protocol.batch import (
     validate,
 )
 from protocol.batch_record import INT64_MAX
-from storage.tearing import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX, find_sound, is_torn
+from storage.tearing import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX, find_sound_batch, is_torn
 
 CHUNK_BYTES: Final = 4 << 20
 
@@ -97,7 +97,7 @@ def survey(segment: SegmentFile, begin: int = 0) -> Survey:
             raise AssertionError("a sound batch was not recognized")
         except CorruptBatch as error:
             reason = str(error) if any(data[:HEADER_BYTES]) else "zeros instead of a batch"
-        next_at = find_sound(file, at + 1, end, segment.base)
+        next_at = find_sound_batch(file, at + 1, end, segment.base)
         torn = next_at >= end
         damages.append(Damage(at, next_at - at, reason, torn, torn and is_torn(file, at, end, segment.base)))
         at = next_at

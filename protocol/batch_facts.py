@@ -95,7 +95,7 @@ class FactReader:
         key_size: int
         long_key_size: int
         while at < end:
-            # The checks of `_read_any` that can fail here.
+            # The checks of `_read_any_batch` that can fail here.
             if at <= quick_end:
                 base, length, magic, crc, attributes, delta, count, size, more, zeros, key_size, long_key_size = unpack(data, at)
                 after = at + LENGTH_FROM + length
@@ -151,7 +151,7 @@ class FactReader:
                             continue
             self.last_offset = last
             self.used = at
-            read = self._read_any(data, at, facts)
+            read = self._read_any_batch(data, at, facts)
             if not read:
                 break
             at += read
@@ -195,7 +195,7 @@ class FactReader:
         facts.extend(layout.pairs(block[: count * size]))
         return count
 
-    def _read_any(self, data: bytes, at: int, facts: list[Fact]) -> int:
+    def _read_any_batch(self, data: bytes, at: int, facts: list[Fact]) -> int:
         """The general path for one batch: return its size, or 0 if it is incomplete or beyond `end_offset`."""
         end = len(data)
         if end - at < HEADER_BYTES or batch_end(data, at) > end:

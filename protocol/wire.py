@@ -346,6 +346,7 @@ def put_legacy_texts(out: list[bytes], values: list[str]) -> None:
 
 
 def put_compact_texts(out: list[bytes], values: list[str]) -> None:
+    """Write the items; their number is written before, by `put_compact_count`."""
     for value in values:
         put_compact_text(out, value)
 

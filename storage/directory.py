@@ -129,7 +129,7 @@ def _without(offsets: dict[TopicPartition, int], logs: Collection[TopicPartition
     return {log: offset for log, offset in offsets.items() if log not in logs}
 
 
-def check_place(disk: Disk, path: str) -> None:
+def check_location(disk: Disk, path: str) -> None:
     """Raise DirectoryForeign if the folder is that of a log, or would be a new data directory inside another one. Writes nothing."""
     folder = parent = disk.real_path(path)
     if _has_segments(disk, folder):

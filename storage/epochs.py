@@ -52,8 +52,8 @@ def epoch_at(epochs: Epochs, offset: int) -> int:
 def epoch_end(epochs: Epochs, epoch: int) -> tuple[int, int]:
     """The newest known epoch not above `epoch`, and its end offset, as in Kafka's OffsetForLeaderEpoch.
 
-    An epoch before the first known one ends where the first known one begins. (-1, -1) for the newest known epoch, which has no end,
-    and for a later epoch.
+    An epoch before the first known one ends where the first known one begins. (-1, -1) for the newest known epoch and
+    for a later one: only the caller knows the end of the log.
     """
     number = bisect_right(epochs, epoch, key=_epoch_of)
     if number == len(epochs):

@@ -38,7 +38,7 @@ def _has_empty_block(data: bytes, position: int) -> bool:
     return any(data[at : at + SECTOR] == _NOTHING for at in range(-position % SECTOR, len(data) - SECTOR + 1, SECTOR))
 
 
-def find_sound(file: File, at: int, end: int, lowest: int) -> int:
+def find_sound_batch(file: File, at: int, end: int, lowest: int) -> int:
     """The position of the next sound batch from `at` on with offsets from `lowest` on; `end` if there is none."""
     while end - at >= HEADER_BYTES:
         window = file.read(at, min(CHUNK_BYTES + HEADER_BYTES, end - at))
@@ -68,7 +68,7 @@ def _is_sound(file: File, window: bytes, begin: int, at: int, end: int, lowest: 
 
 def is_torn(file: File, at: int, end: int, lowest: int) -> bool:
     """Whether the bytes from `at` on, where no sound batch begins, are a torn end."""
-    if find_sound(file, at + 1, end, lowest) < end:
+    if find_sound_batch(file, at + 1, end, lowest) < end:
         return False
     if end - at < HEADER_BYTES:
         return True

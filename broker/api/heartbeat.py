@@ -36,10 +36,10 @@ class Heartbeat:
             journal.shard.heartbeat, group_id, request.generation_id, request.member_id, request.group_instance_id, self._clock.now
         )
         if not code:
-            self._learn(call, request, journal)
+            self._learn_fast_path(call, request, journal)
         return answer_when_durable(journal, call, self._replies[code])
 
-    def _learn(self, call: Call, request: HeartbeatRequest, journal: GroupJournal) -> None:
+    def _learn_fast_path(self, call: Call, request: HeartbeatRequest, journal: GroupJournal) -> None:
         """Build a fast path: the next heartbeat on this connection is nearly always the same."""
         if call.size <= HEARTBEAT_BYTES_MAX and may_learn(call, self._clock.now):
             replies = self._encoded_replies[call.version]

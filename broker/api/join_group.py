@@ -73,10 +73,10 @@ class JoinGroup:
             call.connection,
         )
         journal.park(journal.shard.join, join, ParkedJoin(call), self._clock.now, self._clock.wall)
-        self._learn(call, join, journal)
+        self._learn_fast_path(call, join, journal)
         return None
 
-    def _learn(self, call: Call, join: JoinRequest, journal: GroupJournal) -> None:
+    def _learn_fast_path(self, call: Call, join: JoinRequest, journal: GroupJournal) -> None:
         """Build a fast path: a member that has rejoined once will likely send the same request again."""
         small = call.size <= JOIN_BYTES_MAX and len(join.protocols) <= ELEMENTS_MAX
         if small and may_learn(call, self._clock.now) and journal.shard.remember_repeatable_join(join):

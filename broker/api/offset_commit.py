@@ -92,11 +92,11 @@ class OffsetCommit:
             call.reply = commit_response(refused, valid, code, metadata_max)
         else:
             call.reply = AllCommittedReply(valid)
-            self._learn(call, request, commit, journal)
+            self._learn_fast_path(call, request, commit, journal)
         journal.hold_reply(call)
         return None
 
-    def _learn(self, call: Call, request: OffsetCommitRequest, commit: Commit, journal: GroupJournal) -> None:
+    def _learn_fast_path(self, call: Call, request: OffsetCommitRequest, commit: Commit, journal: GroupJournal) -> None:
         """Build a fast path: the next commit is likely of the same partitions."""
         now = self._clock.now
         small = call.size <= COMMIT_BYTES_MAX and commit.retention_ms == -1

@@ -147,10 +147,10 @@ class Produce:
         if pending.waiting:
             return None
         if len(answers) == 1 and not any(answer.error_code for answer in answers.values()):
-            self._learn(call, request)
+            self._learn_template(call, request)
         return _reply(request, answers)
 
-    def _learn(self, call: Call, request: ProduceRequest) -> None:
+    def _learn_template(self, call: Call, request: ProduceRequest) -> None:
         """Learn a template from a request with one batch: the next request likely has the same form."""
         connection = call.connection
         if connection.context.trace is not None or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:

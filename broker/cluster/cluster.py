@@ -147,11 +147,11 @@ class Cluster:
         else:
             self.deletions.resume(self._topics.deleted.values())
         self.members.start()
-        self._loop.call_later(GATHER_SECONDS, Contained(self._begin))
+        self._loop.call_later(GATHER_SECONDS, Contained(self._begin_acquiring))
         self._follow_on_timer()
         self._check_on_timer()
 
-    def _begin(self) -> None:
+    def _begin_acquiring(self) -> None:
         """Acquire logs of groups and topics from now on: all nodes have started, or `GATHER_SECONDS` have passed."""
         if self._gathering and not self._stopped:
             self._gathering = False
@@ -201,7 +201,7 @@ class Cluster:
         self.ownership.set_nodes(live, self.members.draining, self._now)
         self._topic_placement.nodes_changed()
         if len(live) >= self._usual_node_count:
-            self._begin()
+            self._begin_acquiring()
 
     # Requests of other nodes.
 

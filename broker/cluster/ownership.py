@@ -225,7 +225,7 @@ class Ownership:
         self._hand_over_next(now)
 
     def deleted(self, logs: Iterable[LogId]) -> None:
-        """The logs' topic was deleted. A log of a new topic with the same name is a different log."""
+        """Forget the logs of a deleted topic: those of a new topic with the same name have the same ids, and their ownership begins anew."""
         for log in logs:
             self._placed.pop(log, None)
             self._release_requests.pop(log, None)

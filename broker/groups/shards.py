@@ -206,7 +206,7 @@ class Shards:
         until = self._monotonic() + SLICE_SECONDS
         while not self._stopped:
             if self._queue and len(self._acquiring) < self._acquire_concurrency and (self._acquire_concurrency > 1 or self._current is None):
-                self._begin(self._queue.popleft())
+                self._acquire(self._queue.popleft())
             elif self._steps is not None:
                 if not self._run_step(self._steps):
                     self._scheduled = True
@@ -231,7 +231,7 @@ class Shards:
             self._refuse(self._current, "there is a defect in this version", False)
         self._schedule_work()
 
-    def _begin(self, journal: GroupJournal) -> None:
+    def _acquire(self, journal: GroupJournal) -> None:
         self._acquiring[journal] = self._monotonic()
         if journal.owns_log:
             self._opened.append((journal, None))

@@ -46,7 +46,7 @@ from storage import (
     Unreadable,
     describe_error,
 )
-from storage.directory import OWNERS_FILE, check_place
+from storage.directory import OWNERS_FILE, check_location
 from storage.segment import may_have_segments
 from storage.turn_format import LostTurns, NewerTurns, StoredBatch
 from storage.turn_log import PREFIX, LeftoverTurns
@@ -463,7 +463,7 @@ def open_directory(disk: Disk, path: str, open_with_holder: Callable[[str], Data
     """Open the data directory with a text that describes this process; raises StartError."""
     holder = f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     try:
-        check_place(disk, path)
+        check_location(disk, path)
         directory = open_with_holder(holder)
         directory.remove_clean_marker()
         return directory

@@ -43,9 +43,9 @@ class PartitionJobLoop:
         self._job = job
         self._after_round = after
         self._remaining: Iterator[Partition] = iter(())
-        self._timer = loop.call_later(min(self._seconds, FIRST_SECONDS_MAX), Contained(self._begin, self._schedule_next))
+        self._timer = loop.call_later(min(self._seconds, FIRST_SECONDS_MAX), Contained(self._begin_round, self._schedule_next))
 
-    def _begin(self) -> None:
+    def _begin_round(self) -> None:
         self._remaining = iter(self._partitions)
         self._slice()
 
@@ -63,7 +63,7 @@ class PartitionJobLoop:
 
     def _schedule_next(self) -> None:
         """Schedule the next round, after a complete round or an exception."""
-        self._timer = self._loop.call_later(max(self._seconds, PAUSE_SECONDS), Contained(self._begin, self._schedule_next))
+        self._timer = self._loop.call_later(max(self._seconds, PAUSE_SECONDS), Contained(self._begin_round, self._schedule_next))
 
     def stop(self) -> None:
         self._timer.cancel()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, validate
 from storage.disk import OsFile
 from storage.opening import REWRITING
-from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, RELATIVE_OFFSET_MAX, find_sound, is_torn
+from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, RELATIVE_OFFSET_MAX, find_sound_batch, is_torn
 
 SEGMENT = re.compile(r"(\d{20})\.log", re.ASCII)
 LOG_FOLDER = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
@@ -206,7 +206,7 @@ class _Reader:
             batch = self._read()
         except CorruptBatch as error:
             reason = str(error) if any(self._peek(at, HEADER_BYTES)) else "zeros instead of a batch"
-            self.at = find_sound(self.file, at + 1, self.end, lowest)
+            self.at = find_sound_batch(self.file, at + 1, self.end, lowest)
             torn = self.at >= self.end
             return Damage(at, self.at - at, reason, torn, torn and is_torn(self.file, at, self.end, lowest))
         self.at = at + batch.header.size

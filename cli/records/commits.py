@@ -70,7 +70,7 @@ class Commits:
         return bool(self._due)
 
     @property
-    def age(self) -> float:
+    def seconds_since_commit(self) -> float:
         return time.monotonic() - self._last
 
     def add(self, tp: TopicPartition, offset: int) -> None:

@@ -196,7 +196,7 @@ class Consumption:
                 self.print(chunk, commits)
             seat_valid = not member.seat_lost
             with self.interrupts.waiting():
-                if seat_valid and commits.due and (not chunks or commits.age >= COMMIT_SECONDS):
+                if seat_valid and commits.due and (not chunks or commits.seconds_since_commit >= COMMIT_SECONDS):
                     seat_valid = commits.commit(seat)
                 if seat_valid and time.monotonic() - self._metadata_checked >= METADATA_SECONDS and self.all_topics_exist():
                     self._metadata_checked = time.monotonic()

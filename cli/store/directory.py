@@ -21,7 +21,17 @@ from cli.store.logs import LogToCopy
 from protocol.batch import BatchHeader
 from storage import DamagedLog, LogId
 from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, TopicPartition, read_offsets
-from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, OWNERS_FILE, SHARED_FORMAT, UNFINISHED, parse_properties
+from storage.directory import (
+    CLEAN_SHUTDOWN_FILE,
+    FORMAT,
+    FORMAT_FILE,
+    LOCK_FILE,
+    META_FILE,
+    OWNERS_FILE,
+    SHARED_FORMAT,
+    UNFINISHED,
+    parse_properties,
+)
 from storage.disk import Lock, OsDisk, OsFile
 from storage.epochs import read_epochs
 from storage.log_copy import LogEnd, LogState

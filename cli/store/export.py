@@ -21,7 +21,7 @@ from cli.store.logs import REGISTRY, LogToCopy, Source, logs_of_groups, logs_of_
 from cli.store.progress import Progress
 from storage import DamagedLog, DirectoryForeign
 from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, write_offsets
-from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, UNFINISHED, check_place
+from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, UNFINISHED, check_location
 from storage.disk import Lock, OsDisk
 from storage.log_copy import LogCopy, LogEnd, LogState
 
@@ -50,7 +50,7 @@ class Target:
             raise Failure(Exit.REFUSED, f"--to {path}: a folder cannot be inside a file") from None
         self._check()
         try:
-            check_place(self.disk, path)
+            check_location(self.disk, path)
         except DirectoryForeign as foreign:
             raise Failure(Exit.REFUSED, f"--to: {foreign}") from None
 

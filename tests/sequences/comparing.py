@@ -50,7 +50,7 @@ DEVIATIONS = [
     Deviation("Z2", "sync", ("sync",), ({"error_code": 27},)),
     Deviation("Z2", "join", ("join",), ({"error_code": 25}, {"error_code": 25, "protocol_name": None})),
 ]
-# A taint: from that step on Kafka does something that ours deliberately does not. Z3: an unnecessary rebalance. Z13: after a kill Kafka has
+# Three deviations taint a trace: from the tainted step on (`Trace.tainted`) nothing is compared. Z3: an unnecessary rebalance. Z13: after a kill Kafka has
 # an old id of a member. Z17: Kafka shows a new group late. Deviations about failing or slow appends (Z4, Z19), loading (Z6), a first start
 # (Z18) or malformed subscriptions (Z7) cannot occur here.
 

@@ -364,14 +364,14 @@ def test_a_cleaned_log_equals_its_model(
                 segment_bytes=segment_bytes,
                 map_bytes_max=1 << 20,
             )
-            expect_cleaned(expected_records, log.active_base, now)
+            clean_expected(expected_records, log.active_base, now)
             first_dirty = job.clean_to
             assert (log.next_offset, log.start_offset) == (end, 0)
         assert records_by_offset(log) == {offset: (record.key, record.value) for offset, record in sorted(expected_records.items())}
     assert values_by_key(log) == {record.key: record.value for record in expected_records.values() if record.value is not None}
 
 
-def expect_cleaned(expected_records: dict[int, ExpectedRecord], end: int, now: int) -> None:
+def clean_expected(expected_records: dict[int, ExpectedRecord], end: int, now: int) -> None:
     newest = {record.key: offset for offset, record in expected_records.items() if offset < end}
     batches_expired = {offset for offset, record in expected_records.items() if record.first_cleaned >= 0 and now >= record.first_cleaned + RETENTION}
     for offset in [offset for offset in expected_records if offset < end]:

@@ -13,7 +13,7 @@ import pytest
 from simulator.disk import NothingSurvives, SimDisk
 from storage import DataDirectory, DirectoryForeign, DirectoryLocked, DirectoryUnusable, OsDisk
 from storage.checkpoints import read_offsets, write_offsets
-from storage.directory import check_place
+from storage.directory import check_location
 from tests.running import environment
 from tests.storage.conftest import DataFolder
 from tests.storage.logs import overwrite, read
@@ -224,9 +224,9 @@ def test_a_folder_inside_a_data_directory_is_no_place_for_another(data_folder: D
     else:
         overwrite(disk, f"{path}/data/meta.properties", KAFKA_META)
     with pytest.raises(DirectoryForeign, match=f"^data directory {path}/data/{place} lies inside the data directory {path}/data: name that one, or"):
-        check_place(disk, f"{path}/data/{place}")
-    check_place(disk, f"{path}/data")
-    check_place(disk, f"{path}/data-2/{place}")
+        check_location(disk, f"{path}/data/{place}")
+    check_location(disk, f"{path}/data")
+    check_location(disk, f"{path}/data-2/{place}")
 
 
 def test_a_data_directory_that_was_made_inside_another_one_is_still_used(data_folder: DataFolder) -> None:
@@ -235,10 +235,10 @@ def test_a_data_directory_that_was_made_inside_another_one_is_still_used(data_fo
     disk.make_folder(inner)
     overwrite(disk, f"{inner}/meta.properties", KAFKA_META)
     opened(data_folder).close()
-    check_place(disk, inner)
+    check_location(disk, inner)
     disk.make_folder(f"{inner}/new")
     with pytest.raises(DirectoryForeign, match=f"lies inside the data directory {inner}: "):
-        check_place(disk, f"{inner}/new")
+        check_location(disk, f"{inner}/new")
 
 
 def test_the_folder_of_a_log_is_no_data_directory_wherever_it_lies(data_folder: DataFolder) -> None:
@@ -248,16 +248,16 @@ def test_the_folder_of_a_log_is_no_data_directory_wherever_it_lies(data_folder: 
     overwrite(disk, f"{path}/copies/orders-0/00000000000000000017.log", b"")
     overwrite(disk, f"{path}/copies/notes/broker.log", b"")
     with pytest.raises(DirectoryForeign, match=f"^data directory {path}/copies/orders-0 is the folder of a log, with segments such as 0{{20}}.log"):
-        check_place(disk, f"{path}/copies/orders-0")
-    check_place(disk, f"{path}/copies")
-    check_place(disk, f"{path}/copies/notes")
+        check_location(disk, f"{path}/copies/orders-0")
+    check_location(disk, f"{path}/copies")
+    check_location(disk, f"{path}/copies/notes")
 
 
 def test_files_of_other_programs_make_no_data_directory(data_folder: DataFolder) -> None:
     disk, path = data_folder.disk, data_folder.path
     for text in (b"", b"version=1\n", b"\xff\xfe"):
         overwrite(disk, f"{path}/meta.properties", text)
-        check_place(disk, f"{path}/data")
+        check_location(disk, f"{path}/data")
 
 
 def test_a_link_does_not_hide_where_a_folder_lies(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_link_does_not_hide_where_a_folder_lies(tmp_path: Path) -> None:
     (tmp_path / "data" / "orders-0").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "data" / "orders-0")
     with pytest.raises(DirectoryForeign, match="link lies inside the data directory"):
-        check_place(OsDisk(), f"{tmp_path}/link")
+        check_location(OsDisk(), f"{tmp_path}/link")
 
 
 def test_a_directory_stopped_by_kafka_keeps_its_ids(data_folder: DataFolder) -> None:

@@ -8,7 +8,7 @@ from protocol.batch import Record, batch_end, build, read_header, rewrite, stamp
 from simulator.disk import NothingSurvives, SimDisk
 from storage import DamagedLog, Handles, Log, Truncation
 from storage.aside import BYTES_MAX, ENTRIES_MAX, copy_cut_bytes
-from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, SECTOR, find_sound, has_unwritten, is_torn
+from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, SECTOR, find_sound_batch, has_unwritten, is_torn
 from tests.storage.conftest import DataFolder
 from tests.storage.logs import FOLDER, append_flushed, batch, names, overwrite, read, stop
 from tests.support.batch_bytes import patched
@@ -281,27 +281,27 @@ def test_a_sound_batch_is_found_at_any_position_between_any_bytes(before: int) -
     filler = b"\2" if before < 100 else b"\xff"  # each 2 looks like the magic byte of a batch
     for batch_bytes, trailing_bytes in ((sound(7, padding=100), 0), (sound(7), 5), (emptied(7), 0), (emptied(7), 1)):
         data = filler * before + batch_bytes + filler * trailing_bytes
-        assert find_sound(Bytes(data), 0, len(data), 7) == before
-        assert find_sound(Bytes(data), before, len(data), 7) == before
-        assert find_sound(Bytes(data), before + 1, len(data), 7) == len(data)
-        assert find_sound(Bytes(data), 0, before + len(batch_bytes), 7) == before
-        assert find_sound(Bytes(data), 0, before + len(batch_bytes) - 1, 7) == before + len(batch_bytes) - 1
+        assert find_sound_batch(Bytes(data), 0, len(data), 7) == before
+        assert find_sound_batch(Bytes(data), before, len(data), 7) == before
+        assert find_sound_batch(Bytes(data), before + 1, len(data), 7) == len(data)
+        assert find_sound_batch(Bytes(data), 0, before + len(batch_bytes), 7) == before
+        assert find_sound_batch(Bytes(data), 0, before + len(batch_bytes) - 1, 7) == before + len(batch_bytes) - 1
 
 
 def test_a_sound_batch_has_an_offset_of_this_segment() -> None:
     far = (1 << 31) - 1
     data = sound(1_000)
     for lowest, is_sound in ((0, True), (1_000, True), (1_001, False)):
-        assert (find_sound(Bytes(data), 0, len(data), lowest) == 0) is is_sound
+        assert (find_sound_batch(Bytes(data), 0, len(data), lowest) == 0) is is_sound
     for offset, is_sound in ((5 + far, True), (6 + far, False)):
         data = sound(offset)
-        assert (find_sound(Bytes(data), 0, len(data), 5) == 0) is is_sound
+        assert (find_sound_batch(Bytes(data), 0, len(data), 5) == 0) is is_sound
 
 
 def test_the_first_of_two_sound_batches_is_found() -> None:
     data = b"\1" * 10 + sound(3) + sound(4)
-    assert find_sound(Bytes(data), 0, len(data), 0) == 10
-    assert find_sound(Bytes(data), 0, len(data), 4) == 10 + len(sound(3))
+    assert find_sound_batch(Bytes(data), 0, len(data), 0) == 10
+    assert find_sound_batch(Bytes(data), 0, len(data), 4) == 10 + len(sound(3))
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_the_first_of_two_sound_batches_is_found() -> None:
 )
 def test_an_impossible_header_is_not_sound_though_its_checksum_is_right(at: int, patch: bytes, is_sound: bool) -> None:
     data = patched(sound(7, count=2), at, patch)
-    assert (find_sound(Bytes(data), 0, len(data), 0) == 0) is is_sound
+    assert (find_sound_batch(Bytes(data), 0, len(data), 0) == 0) is is_sound
 
 
 def test_an_impossible_header_is_rejected_before_its_body_is_read() -> None:
@@ -328,7 +328,7 @@ def test_an_impossible_header_is_rejected_before_its_body_is_read() -> None:
         changed = bytearray(batch_bytes)
         changed[at : at + len(patch)] = patch
         file = Bytes(bytes(changed))
-        assert find_sound(file, 0, len(changed), 0) == len(changed)
+        assert find_sound_batch(file, 0, len(changed), 0) == len(changed)
         assert len(file.reads) == 1
 
 
@@ -336,18 +336,18 @@ def test_a_batch_whose_epoch_looks_like_a_magic_byte_is_found() -> None:
     data = bytearray(sound(7))
     stamp_whole(data, 7, 2)
     data = bytearray(b"\1") + data
-    assert find_sound(Bytes(bytes(data)), 0, len(data), 0) == 1
+    assert find_sound_batch(Bytes(bytes(data)), 0, len(data), 0) == 1
 
 
 def test_a_search_for_batches_uses_bounded_reads_and_no_batch_exceeds_a_request() -> None:
     large = b"\xff" * (3 * CHUNK_BYTES) + sound(7)
-    assert find_sound(Bytes(large, CHUNK_BYTES + 61), 0, len(large), 0) == 3 * CHUNK_BYTES
+    assert find_sound_batch(Bytes(large, CHUNK_BYTES + 61), 0, len(large), 0) == 3 * CHUNK_BYTES
     for size, read_whole in ((BATCH_BYTES_MAX, True), (BATCH_BYTES_MAX + 1, False)):
         header = bytearray(sound(7))
         header[17] ^= 1
         header[8:12] = (size - 12).to_bytes(4, "big")
         file = Bytes(bytes(header))
-        assert find_sound(file, 0, size, 0) == size
+        assert find_sound_batch(file, 0, size, 0) == size
         assert (size in file.reads) is read_whole
         header[8:12] = (1 << 30).to_bytes(4, "big")
         file = Bytes(bytes(header))

@@ -62,10 +62,10 @@ class Claim:
         self._ended = False
 
     def begin(self) -> None:
-        self._engine.info(self._stream.name, self._step(self._check_state))
+        self._engine.info(self._stream.name, self._ending_on_defect(self._check_state))
 
-    def _step(self, step: Callable[..., object]) -> Contained:
-        return Contained(step, partial(self._end, Unreadable("a defect in this version", False)))
+    def _ending_on_defect(self, callback: Callable[..., object]) -> Contained:
+        return Contained(callback, partial(self._end, Unreadable("a defect in this version", False)))
 
     def _end(self, result: Claimed | HeldBy | Unreadable) -> None:
         if not self._ended:
@@ -79,7 +79,7 @@ class Claim:
         if self._meta.lease_lost or self._loop.time() > self._deadline:
             self._end(Unreadable(f"stream {self._stream.name}: {reason}", False))
         else:
-            self._loop.call_later(RETRY_SECONDS, self._step(step))
+            self._loop.call_later(RETRY_SECONDS, self._ending_on_defect(step))
 
     def _damaged(self, seq: int, reason: str) -> None:
         self._end(Unreadable(str(damaged(self._stream, seq, reason)), True))
@@ -92,7 +92,7 @@ class Claim:
             elif last_owner is not None:
                 self._damaged(last_owner.seq, "the stream does not exist any more")
             else:
-                self._engine.create(self._stream.name, self._stream.subject, self._replicas, dict(self._settings), self._step(self._handle_created))
+                self._engine.create(self._stream.name, self._stream.subject, self._replicas, dict(self._settings), self._ending_on_defect(self._handle_created))
         elif last_owner is not None and last_owner.created != state.created:
             self._damaged(last_owner.seq, f"the stream was created anew at {state.created}")
         elif last_owner is not None and last_owner.seq > state.last_seq:
@@ -102,7 +102,7 @@ class Claim:
         elif not state.messages:
             self._damaged(state.last_seq, "the stream is empty")
         else:
-            self._engine.get(self._stream.name, state.last_seq, self._step(partial(self._check_last_entry, state)))
+            self._engine.get(self._stream.name, state.last_seq, self._ending_on_defect(partial(self._check_last_entry, state)))
 
     def _handle_created(self, result: EngineError | None) -> None:
         self._deadline = self._loop.time() + CLAIM_SECONDS  # restarts the time limit: the stream may have waited for the creation of others
@@ -127,13 +127,13 @@ class Claim:
         is_own = last.node == self._node and last.incarnation == self._incarnation
         if last.kind == RELEASE or is_own:
             self._claim(state, last)
-        elif self._meta.when_former_ended(last.node, last.incarnation, self._step(self._former_ended)):
+        elif self._meta.when_former_ended(last.node, last.incarnation, self._ending_on_defect(self._former_ended)):
             pass
         elif self._meta.view.is_live(last.node, last.incarnation):
             self._end(HeldBy(f"node {last.node}"))
         elif self._awaited_seq != message.seq:  # the owner may be alive: this node may have read the meta stream from a lagging replica
             self._awaited_seq = message.seq
-            self._meta.when_current(self._step(self.begin))
+            self._meta.when_current(self._ending_on_defect(self.begin))
         else:
             self._claim(state, last)
 
@@ -148,7 +148,7 @@ class Claim:
             state_seq = state.last_seq if last.kind == STATE else last.state_seq
         entry = Entry(CLAIM, epoch, self._node, self._incarnation, self._new_number(), offset, 0, state_seq)
         self._claims_sent.add(entry.id)
-        replied = self._step(partial(self._handle_reply, state, entry))
+        replied = self._ending_on_defect(partial(self._handle_reply, state, entry))
         self._engine.connection.request(self._stream.subject, b"", replied, entry.headers(state.last_seq))
 
     def _handle_reply(self, state: StreamState, entry: Entry, message: Message | None) -> None:
@@ -163,13 +163,13 @@ class Claim:
     # The log is this node's: read where it begins.
 
     def _find_start(self, entry: Entry, seq: int) -> None:
-        self._engine.info(self._stream.name, self._step(partial(self._read_first_entry, entry, seq)))
+        self._engine.info(self._stream.name, self._ending_on_defect(partial(self._read_first_entry, entry, seq)))
 
     def _read_first_entry(self, entry: Entry, seq: int, state: StreamState | EngineError) -> None:
         if isinstance(state, EngineError):
             self._retry_later(state.text, partial(self._find_start, entry, seq))
         else:
-            self._engine.get(self._stream.name, state.first_seq, self._step(partial(self._finish, entry, seq, state)))
+            self._engine.get(self._stream.name, state.first_seq, self._ending_on_defect(partial(self._finish, entry, seq, state)))
 
     def _finish(self, entry: Entry, seq: int, state: StreamState, message: StoredMessage | EngineError) -> None:
         if isinstance(message, EngineError):

@@ -62,13 +62,13 @@ class Parser:
             line = bytes(buffer[at:end])
             at = end + 2
             if line.startswith((b"MSG ", b"HMSG ")):
-                self._begin(line)
+                self._begin_message(line)
             else:
                 items.append(line)
         del buffer[:at]
         return items
 
-    def _begin(self, line: bytes) -> None:
+    def _begin_message(self, line: bytes) -> None:
         words = line.decode("ascii", "replace").split()
         try:
             with_headers = words[0] == "HMSG"

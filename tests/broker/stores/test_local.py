@@ -516,7 +516,7 @@ def test_a_store_without_logs_stops_cleanly(disk: SimDisk) -> None:
     assert problems == [""]
 
 
-def unusable(disk: SimDisk) -> Iterator[tuple[str, ExitCode, str]]:
+def make_unusable(disk: SimDisk) -> Iterator[tuple[str, ExitCode, str]]:
     disk.read_only = True
     yield "read-only", ExitCode.DIRECTORY, "data directory /data: Read-only file system"
     disk.read_only = False
@@ -543,7 +543,7 @@ def test_an_unusable_directory_is_reported_in_one_line_with_an_exit_code(disk: S
     harness.put(b"a")
     harness.threads.run()
     harness.store.close()
-    for name, code, message in unusable(disk):
+    for name, code, message in make_unusable(disk):
         with pytest.raises(StartError) as caught:
             harness.start()
         assert (caught.value.code, message in str(caught.value), "\n" in str(caught.value)) == (code, True, False), (
