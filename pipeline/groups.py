@@ -110,7 +110,7 @@ def _flags(newest: Generation | None, known: Sequence[Episode], missing: int) ->
 def _totals(series_totals: pa.Table, generations: Mapping[str, Sequence[Generation]]) -> dict[str, dict[str, Any]]:
     """The totals of each group: commits, partitions with commits, lag, longest time lag, worst status.
 
-    Deleting a group removes its offsets: partitions without a later commit have no lag.
+    A partition whose offset was removed has no lag and no status. Deleting a group removes its offsets: so do partitions without a later commit.
     """
     totals: dict[str, dict[str, Any]] = {}
     live_from = {group: _live_from(rows) for group, rows in generations.items()}
@@ -122,8 +122,8 @@ def _totals(series_totals: pa.Table, generations: Mapping[str, Sequence[Generati
             total["partitions"] += 1
             total["first_ms"] = min(first, first if total["first_ms"] is None else total["first_ms"])
             total["last_ms"] = max(last, last if total["last_ms"] is None else total["last_ms"])
-        if last is not None and last < live_from.get(group, last):
-            lag = time_lag = None
+        if status is None or (last is not None and last < live_from.get(group, last)):
+            lag = time_lag = status = None
         if lag is not None:
             total["lag"] = lag + (total["lag"] or 0)
         if time_lag is not None:

@@ -164,8 +164,8 @@ def instances(
 
 
 def lost_data(cluster: str, series_totals: pa.Table) -> Iterator[Hygiene]:
-    """Findings about partitions whose records were deleted before the group had read them."""
-    rows = series_totals.filter(pc.is_valid(series_totals["lost_ms"]))
+    """Findings about partitions whose records were deleted before the group had read them, except where the offset was removed since."""
+    rows = series_totals.filter(pc.and_(pc.is_valid(series_totals["lost_ms"]), pc.is_valid(series_totals["status"])))
     for group, topic, partition, at_ms in zip(*(rows[name].to_pylist() for name in ("group", "topic", "topic_partition", "lost_ms")), strict=True):
         yield Hygiene(cluster, group, topic, partition, "data_lost", "records were deleted before the group had read them", at_ms)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.columns import MISSING, Ints, dictionary_column, distinct, ints, optional, pair, ranks
+from pipeline.columns import MISSING, Ints, dictionary_column, distinct, flags, ints, optional, pair, ranks
 from pipeline.status_rules import LOST, SEVERITY
 
 NAMES: Final = ("group", "topic", "topic_partition")
@@ -27,8 +27,7 @@ SERIES_TOTALS: Final = pa.schema(
         ("lag_ms", pa.int64()),  # the last minute with a known lag, and that lag
         ("lag", pa.int64()),
         ("time_lag_ms", pa.int64()),
-        ("status_ms", pa.int64()),  # the end of the last interval of ruleset tenure
-        ("status", pa.string()),
+        ("status", pa.string()),  # the current one of ruleset tenure; null if the offset was removed
         ("lost_ms", pa.int64()),  # when records were last deleted before they were read
     ]
 )
@@ -52,8 +51,9 @@ def updated_totals(before: pa.Table, gold: Mapping[str, pa.Table]) -> pa.Table:
     np.minimum.at(first, of_before[known], ints(before["first_ms"])[known])
     np.minimum.at(first, of_rates, minutes)
     newest = _last_rows(count, (of_before, ints(before["lag_ms"])), (of_lag, ints(lag["minute_ms"])))
-    until = _last_rows(count, (of_before, ints(before["status_ms"])), (of_status, ints(status["to_ms"])))
-    verdicts = np.array([_severity(text) for text in _texts(before["status"])], np.int64), _severities(status["status"])
+    is_open = ~flags(status["final"])  # one interval of each offset that is not removed, always in the newest rows
+    current = np.full(count, MISSING)
+    current[of_status[is_open]] = _severities(status["status"])[is_open]
     columns: dict[str, Ints] = {
         "commits": commits,
         "first_ms": np.where(first == np.iinfo(np.int64).max, MISSING, first),
@@ -61,11 +61,10 @@ def updated_totals(before: pa.Table, gold: Mapping[str, pa.Table]) -> pa.Table:
         "lag_ms": _values_at(newest, ints(before["lag_ms"]), ints(lag["minute_ms"])),
         "lag": _values_at(newest, ints(before["lag"]), ints(lag["lag_last"])),
         "time_lag_ms": _values_at(newest, ints(before["time_lag_ms"]), ints(lag["time_lag_ms"])),
-        "status_ms": _values_at(until, ints(before["status_ms"]), ints(status["to_ms"])),
         "lost_ms": _maxima(count, (of_before, ints(before["lost_ms"])), (of_status[lost], ints(status["from_ms"])[lost])),
     }
     arrays = {name: optional(values) for name, values in columns.items()}
-    arrays["status"] = dictionary_column(np.maximum(_values_at(until, *verdicts), -1), SEVERITY).cast(pa.string())
+    arrays["status"] = dictionary_column(np.maximum(current, -1), SEVERITY).cast(pa.string())
     arrays |= {name: names[name] for name in NAMES}
     return pa.table([arrays[name] for name in SERIES_TOTALS.names], schema=SERIES_TOTALS)
 
@@ -105,14 +104,5 @@ def _maxima(count: int, *parts: tuple[Ints, Ints]) -> Ints:
     return maxima
 
 
-def _severity(status: str | None) -> int:
-    return MISSING if status is None else SEVERITY.index(status)
-
-
 def _severities(column: pa.ChunkedArray) -> Ints:
     return ints(pc.index_in(column, pa.array(SEVERITY)).cast(pa.int64()))
-
-
-def _texts(column: pa.ChunkedArray) -> list[str | None]:
-    texts: list[str | None] = column.to_pylist()
-    return texts

@@ -20,8 +20,9 @@ def run(options: argparse.Namespace) -> int:
     with open_warehouse(options) as warehouse:
         several_clusters = len(check_names(warehouse, options)) > 1
         statuses = rows(warehouse, "status", Status, options.group, options.cluster)
-    last = {(row.cluster, row.group, row.topic, row.topic_partition): row for row in statuses if row.ruleset == options.ruleset}
-    current = sorted(last.values(), key=lambda row: (row.status in ("OK", "UNKNOWN"), row.cluster, row.group, row.topic, row.topic_partition))
+    # The last interval of a removed offset is final: it ended with the removal.
+    open_intervals = (row for row in statuses if row.ruleset == options.ruleset and not row.final)
+    current = sorted(open_intervals, key=lambda row: (row.status in ("OK", "UNKNOWN"), row.cluster, row.group, row.topic, row.topic_partition))
     failing = [row for row in current if row.status in FAILS[options.fail_on]]
     if screen.json:
         screen.document({"ruleset": options.ruleset, "partitions": [row._asdict() for row in current], "failing": len(failing)})

@@ -103,8 +103,8 @@ def _polled_late(episode: Episode) -> bool:
 
 
 def _of_stalled_partitions(group: Group, tables: Tables) -> list[dict[str, Any]]:
-    last = {(status.topic, status.topic_partition): status for status in tables.status.get((group.cluster, group.group), [])}
-    stalled = [status for status in last.values() if status.status in ("STOP", "STALL", "LOST", "REWIND")]
+    # The last interval of a removed offset is final: it ended with the removal.
+    stalled = [status for status in tables.status.get((group.cluster, group.group), []) if not status.final and status.status in ("STOP", "STALL", "LOST", "REWIND")]
     if not stalled:
         return []
     worst = max(stalled, key=lambda status: (status.status == "LOST", status.lag or 0))

@@ -9,12 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.columns import ints
+
 GOOD_STATUSES: Final = ("OK", "UNKNOWN")
 SERIES: Final = ("cluster", "group", "topic", "topic_partition", "ruleset")
 
 
 def merged_intervals(status: pa.Table) -> pa.Table:
-    """Merge adjacent rows with the same status and rule (any rule for OK); `status` is in table order."""
+    """Merge adjacent rows with the same status and rule (any rule for OK); `status` is in table order. There is a gap where an offset was removed."""
     if not status.num_rows:
         return status
     begins = np.zeros(status.num_rows, bool)
@@ -23,6 +25,7 @@ def merged_intervals(status: pa.Table) -> pa.Table:
         begins[1:] |= _changes(status[name])
     is_good = np.asarray(pc.is_in(status["status"], pa.array(GOOD_STATUSES, pa.string())))
     begins[1:] |= _changes(status["rule"]) & ~is_good[1:]
+    begins[1:] |= ints(status["from_ms"])[1:] != ints(status["to_ms"])[:-1]
     first = np.flatnonzero(begins)
     last = np.append(first[1:], status.num_rows) - 1
     at = status.schema.get_field_index("from_ms")

@@ -18,11 +18,11 @@ def generation(offset: int, at: int, *, tombstone: bool = False) -> Generation:
     return Generation("c", "g", 1, offset, at, None, None, "consumer", "range", None, members, 0, None, not members, tombstone, False)
 
 
-def partition(number: int, last_commit_ms: int, lag: int) -> dict[str, object]:
+def partition(number: int, last_commit_ms: int, lag: int, status: str | None = "OK") -> dict[str, object]:
     """A partition whose newest known lag is `lag` records and as many seconds."""
     empty: dict[str, object] = dict.fromkeys(SERIES_TOTALS.names)
     fields = {"group": "g", "topic": "t", "topic_partition": number, "commits": 1, "first_ms": T0, "last_ms": last_commit_ms}
-    return empty | fields | {"lag_ms": last_commit_ms, "lag": lag, "time_lag_ms": lag * 1000}
+    return empty | fields | {"lag_ms": last_commit_ms, "lag": lag, "time_lag_ms": lag * 1000, "status": status}
 
 
 def group(generations: list[Generation], *partitions: dict[str, object]) -> Group:
@@ -37,7 +37,14 @@ def test_lag_is_the_sum_of_the_partitions_and_time_lag_their_maximum() -> None:
 
 def test_a_deleted_group_has_no_lag() -> None:
     row = group([generation(0, T0), generation(1, T0 + 30_000, tombstone=True)], partition(0, T0, 5))
-    assert (row.state, row.lag, row.time_lag_ms, row.commits) == ("deleted", None, None, 1)
+    assert (row.state, row.lag, row.time_lag_ms, row.worst_status, row.commits) == ("deleted", None, None, None, 1)
+
+
+def test_a_partition_whose_offset_was_removed_has_no_lag_and_no_status() -> None:
+    row = group([generation(0, T0)], partition(0, T0, 5), partition(1, T0, 7, status=None))
+    assert (row.lag, row.time_lag_ms, row.worst_status, row.commits) == (5, 5000, "OK", 2)
+    row = group([generation(0, T0)], partition(0, T0, 5, status=None))
+    assert (row.lag, row.time_lag_ms, row.worst_status) == (None, None, None)
 
 
 def test_a_recreated_group_has_only_the_lag_of_partitions_committed_since() -> None:

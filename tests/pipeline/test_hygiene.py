@@ -121,6 +121,12 @@ def test_lost_data_is_reported_once_a_partition() -> None:
     assert [(row.kind, row.topic_partition, row.at_ms) for row in rows if row.kind == "data_lost"] == [("data_lost", 0, NOW - 40_000)]
 
 
+def test_data_lost_before_the_offset_was_removed_is_not_reported() -> None:
+    log = [DecodedRecord(NOW - 90_000, "g", "t", 0, 5), DecodedRecord(NOW - 20_000, "g", "t", 0, None)]
+    rows = findings(log, status=table_of("status", statuses(log, [EndOffset("c", "t", 0, NOW - 95_000, 50, 9, "notes", None)], NOW)))
+    assert [row.kind for row in rows] == []
+
+
 def test_too_large_metadata_is_reported() -> None:
     limit = Thresholds().metadata_bytes
     commits = commits_of([DecodedRecord(NOW, "g", "t", 0, 5), DecodedRecord(NOW, "g", "t", 1, 5)])

@@ -196,8 +196,8 @@ def test_the_page_names_the_remedy_for_history_lost_to_compaction(tmp_path: Path
 
 def test_a_deleted_group_is_not_shown_as_lagging(tmp_path: Path) -> None:
     tables = Tables(filled(tmp_path / "out"))
-    tables.groups = [group._replace(state="deleted", lag=98_765) for group in tables.groups]
-    assert "98,765" not in page(document(tables, version="9.9"))
+    tables.groups = [group._replace(state="deleted", lag=None, time_lag_ms=None, worst_status=None) for group in tables.groups if group.group == "billing"]
+    assert '<td class="n" data-v="-1"></td><td class="n" data-v="-1"></td><td></td><td>notes</td></tr>' in page(document(tables, version="9.9"))
 
 
 def test_findings_of_many_partitions_are_reported_in_one_line(tmp_path: Path) -> None:
@@ -223,6 +223,8 @@ def test_adjacent_equal_intervals_are_merged() -> None:
     ]  # fmt: skip
     assert intervals[0] == rows[1]._replace(from_ms=0)
     assert merged_intervals(table_of("status", [])).num_rows == 0
+    removed_between = [row("t", 0, "OK", "a"), row("t", 5, "OK", "a")]
+    assert merged_intervals(table_of("status", removed_between)).num_rows == 2
 
 
 def test_an_unhealthy_partition_is_shown_among_many_healthy_ones(tmp_path: Path) -> None:
