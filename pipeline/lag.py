@@ -1,4 +1,4 @@
-"""Gold `lag_1m`: the lag of each partition in each minute with a commit or an end offset sample."""
+"""Gold `lag_1m`: the lag of each partition in each minute with a commit or an end offset sample; and the time lag at the end of the analysis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, SortedRows, dictionary_column, mark_firsts, optional
 from pipeline.schema import schema_of
-from pipeline.series import LOOKBACK_MS, ORIGINS, Moments, Samples, View
+from pipeline.series import LOOKBACK_MS, ORIGINS, Moments, Samples, View, value_at
+from pipeline.series_totals import NAMES
 
 # A larger lag counts as this, so that sums of time * lag fit into 64 bits, for 60 minutes of up to 3.6 million milliseconds.
 LAG_MAX: Final = 1 << 35
@@ -62,6 +63,24 @@ def lag_by_minute(view: View, since_ms: int) -> pa.Table:
     arrays |= {name: optional(values[is_recent], known.get(name)) for name, values in columns.items()}
     arrays["origin"] = dictionary_column(origin[is_recent], ORIGINS)
     return pa.table([arrays[name] for name in schema.names], names=schema.names)
+
+
+def current_time_lag(view: View, now_ms: int) -> pa.Table:
+    """The time lag of each partition at `now_ms`, or at its newest sample if that is later.
+
+    A record that was waiting at the newest sample is still waiting, however old that sample is: a later commit would be in the log.
+    """
+    series, samples = view.series, view.samples
+    every = np.arange(len(series.heads))
+    newest = samples.end(series.partition_ids) - 1
+    has_samples = (newest >= 0) & (value_at(samples.partition_ids, newest) == series.partition_ids)
+    at = np.maximum(now_ms, np.where(has_samples, value_at(samples.at, newest), MISSING))
+    moments = view.at(every, at)
+    waiting = (moments.committed != MISSING) & (samples.sampled(moments.sample) > moments.committed)
+    passed, _ = samples.passed_at(series.partition_ids[waiting], moments.committed[waiting])
+    time_lag = np.where(moments.lag == 0, 0, MISSING)
+    time_lag[waiting] = np.where(passed == MISSING, MISSING, np.maximum(at[waiting] - passed, 0))
+    return pa.table([*series.named(every, "group", "topic", "topic_partition"), optional(time_lag)], names=[*NAMES, "time_lag_ms"])
 
 
 def _time_lag(partition_ids: Ints, samples: Samples, at: Ints, lag: Ints, committed: Ints) -> tuple[Ints, Flags]:

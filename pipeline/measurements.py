@@ -20,7 +20,7 @@ from pipeline.coverage import merged
 from pipeline.grace import excused_intervals
 from pipeline.groups import group_rows
 from pipeline.hygiene import hygiene
-from pipeline.lag import lag_by_minute
+from pipeline.lag import current_time_lag, lag_by_minute
 from pipeline.minutes import commit_rate
 from pipeline.rows import Coverage, Episode, Generation, Replaced
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
@@ -160,9 +160,11 @@ def measure(
     reaching_status = status.filter(pa.array((ints(status["to_ms"]) >= since_ms) & (ints(status["from_ms"]) < since_ms)))
     excused_times = excused_intervals(names, tables["rebalances"], tables["notes"], now_ms)
     new: dict[str, list[pa.Table]] = {name: [] for name in TIME_COLUMNS}
+    time_lag = []
     for view in views_of(series, samples, since_ms - QUIET_BACK_MS):
         new["commit_rate_1m"].append(commit_rate(view.series, since_ms))
         new["lag_1m"].append(lag_by_minute(view, since_ms))
+        time_lag.append(current_time_lag(view, now_ms))
         new["status"].append(status_rows(view, tables["generations"], tables["members"], excused_times, reaching_status, since_ms, now_ms))
     recent = {name: _merged(name, before.rows[name], [table for table in new.pop(name) if len(table)], since_ms) for name in TIME_COLUMNS}
     settled = []
@@ -173,7 +175,7 @@ def measure(
         recent = {name: table.filter(pc.invert(before_settling[name])) for name, table in recent.items()}
         series_totals = updated_totals(series_totals, rows)
         settled.append(Settled(until_ms, rows, series_totals))
-    series_totals = updated_totals(series_totals, recent)
+    series_totals = updated_totals(series_totals, recent, pa.concat_tables(time_lag).unify_dictionaries() if time_lag else None)
     replacements = rows_of(Replaced, tables["replacements"])
     saved: dict[str, int] = {}
     for replacement in replacements:

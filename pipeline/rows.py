@@ -204,8 +204,8 @@ class Group(NamedTuple):
     commits_per_s: float
     partitions: int
     lag: int | None
-    time_lag_ms: int | None
-    worst_status: str | None
+    time_lag_ms: int | None  # at the newest record of the analysis
+    worst_status: str | None  # None: no partition has a committed offset
     coverage: float  # the complete share of its partition's log
     notes: str  # exact (all notes), partial, none
     flags: list[str]

@@ -26,19 +26,20 @@ SERIES_TOTALS: Final = pa.schema(
         ("last_ms", pa.int64()),
         ("lag_ms", pa.int64()),  # the last minute with a known lag, and that lag
         ("lag", pa.int64()),
-        ("time_lag_ms", pa.int64()),
+        ("time_lag_ms", pa.int64()),  # at the end of the analysis; null if unknown, and in totals of settled rows
         ("status", pa.string()),  # the current one of ruleset tenure; null if the offset was removed
         ("lost_ms", pa.int64()),  # when records were last deleted before they were read
     ]
 )
 
 
-def updated_totals(before: pa.Table, gold: Mapping[str, pa.Table]) -> pa.Table:
-    """Add rows to totals. `before`: a table of SERIES_TOTALS; `gold`: newer rows, in time order within a series."""
+def updated_totals(before: pa.Table, gold: Mapping[str, pa.Table], time_lag: pa.Table | None = None) -> pa.Table:
+    """Add rows to totals. `before`: a table of SERIES_TOTALS; `gold`: newer rows, in time order within a series; `time_lag`: see `lag.current_time_lag`."""
     rates, lag, status = (gold[name] for name in ("commit_rate_1m", "lag_1m", "status"))
     lag = lag.filter(pc.is_valid(lag["lag_last"]))
     status = status.filter(pc.equal(status["ruleset"], "tenure"))
-    of_before, of_rates, of_lag, of_status, names = _series((before, rates, lag, status))
+    time_lag = time_lag if time_lag is not None else before.slice(0, 0)
+    (of_before, of_rates, of_lag, of_status, of_time_lag), names = _series((before, rates, lag, status, time_lag))
     count = len(names)
     lost = np.asarray(pc.equal(status["status"], LOST[0]).to_numpy(zero_copy_only=False), np.bool_)
 
@@ -60,7 +61,7 @@ def updated_totals(before: pa.Table, gold: Mapping[str, pa.Table]) -> pa.Table:
         "last_ms": _maxima(count, (of_before, ints(before["last_ms"])), (of_rates, minutes)),
         "lag_ms": _values_at(newest, ints(before["lag_ms"]), ints(lag["minute_ms"])),
         "lag": _values_at(newest, ints(before["lag"]), ints(lag["lag_last"])),
-        "time_lag_ms": _values_at(newest, ints(before["time_lag_ms"]), ints(lag["time_lag_ms"])),
+        "time_lag_ms": _maxima(count, (of_time_lag, ints(time_lag["time_lag_ms"]))),
         "lost_ms": _maxima(count, (of_before, ints(before["lost_ms"])), (of_status[lost], ints(status["from_ms"])[lost])),
     }
     arrays = {name: optional(values) for name, values in columns.items()}
@@ -69,7 +70,7 @@ def updated_totals(before: pa.Table, gold: Mapping[str, pa.Table]) -> pa.Table:
     return pa.table([arrays[name] for name in SERIES_TOTALS.names], schema=SERIES_TOTALS)
 
 
-def _series(tables: tuple[pa.Table, ...]) -> tuple[Ints, Ints, Ints, Ints, pa.Table]:
+def _series(tables: tuple[pa.Table, ...]) -> tuple[list[Ints], pa.Table]:
     """For each row of each table the index of its series, and the names of all series in order."""
     groups, of_groups = ranks(*(table["group"] for table in tables))
     topics, of_topics = ranks(*(table["topic"] for table in tables))
@@ -79,8 +80,7 @@ def _series(tables: tuple[pa.Table, ...]) -> tuple[Ints, Ints, Ints, Ints, pa.Ta
     representative = np.empty(len(known), np.int64)
     representative[places] = np.arange(len(places))
     names = pa.table({"group": of_groups.take(pa.array(group[representative])), "topic": of_topics.take(pa.array(topic[representative])), "topic_partition": partition[representative]})
-    a, b, c, d = np.split(places, np.cumsum([len(table) for table in tables])[:-1])
-    return a, b, c, d, names
+    return np.split(places, np.cumsum([len(table) for table in tables])[:-1]), names
 
 
 def _last_rows(count: int, *parts: tuple[Ints, Ints]) -> Ints:

@@ -2,17 +2,22 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from pipeline.commits import BEGINNING, CommitState, digest_commits
-from pipeline.lag import lag_by_minute
-from pipeline.rows import EndOffset, LagMinute
+from pipeline.lag import current_time_lag, lag_by_minute
+from pipeline.rows import EndOffset, Group, LagMinute
 from pipeline.schema import in_order, joined, rows_of, table_of
-from pipeline.series import LOOKBACK_MS, affected_since, series_and_samples, view_of
+from pipeline.series import LOOKBACK_MS, ORIGINS, affected_since, series_and_samples, view_of
+from pipeline.virtual import World
+from tests.pipeline.building import analyzed
 from tests.pipeline.ends import PartitionSamples, ends_of
 from tests.pipeline.logs import DecodedRecord, commits_of, ends_table, open_ended_slices, random_log, random_slices, records
+from tests.pipeline.scenarios import BEGIN_MS, HOUR_MS, write_script
+from tests.pipeline.stopped import note_ends, record_count, stopped_group
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -93,6 +98,45 @@ def test_a_removed_offset_has_no_lag() -> None:
     log = [DecodedRecord(T0, "g", "t", 0, 5), DecodedRecord(T0 + MINUTE, "g", "t", 0, None), DecodedRecord(T0 + 3 * MINUTE, "g", "t", 0, 7)]
     ends = [sample(T0 + minute * MINUTE, 10) for minute in range(5)]
     assert [(row.minute_ms - T0) // MINUTE for row in minutes(log, ends)] == [0, 3, 4]
+
+
+def time_lag_at(now_ms: int, log: list[DecodedRecord], ends: list[EndOffset]) -> list[int | None]:
+    """The time lag of each partition at `now_ms`."""
+    lags: list[int | None] = current_time_lag(view_of(*series_and_samples(commits_of(log), ends_table(ends)), BEGINNING), now_ms)["time_lag_ms"].to_pylist()
+    return lags
+
+
+def test_the_time_lag_of_a_stopped_group_grows_until_the_end_of_the_analysis() -> None:
+    log = [DecodedRecord(T0, "g", "t", 0, 3)]
+    for origin in ORIGINS:  # also long after the last sample
+        ends = [sample(T0 - 1_000, 3, origin), sample(T0 + 9_000, 13, origin)]
+        assert minutes(log, ends)[-1].time_lag_ms == 10_000
+        assert [time_lag_at(T0 + at, log, ends) for at in (9_000, 79_000, 3_600_000)] == [[10_000], [80_000], [3_601_000]]
+        assert time_lag_at(T0 + 2_000, log, ends) == [10_000]  # a sample newer than the newest record
+
+
+def test_the_current_time_lag_is_unknown_if_no_newer_end_offset_shows_a_waiting_record() -> None:
+    log = [DecodedRecord(T0, "g", "t", 0, 3)]
+    caught_up = [sample(T0 - 1_000, 3)]
+    assert [time_lag_at(T0 + at, log, caught_up) for at in (0, 4 * MINUTE, 6 * MINUTE)] == [[0], [0], [None]]
+    assert time_lag_at(T0 + 60 * MINUTE, log, [sample(T0 - 1_000, 3, "notes")]) == [0]  # a broker notes each change
+    assert time_lag_at(T0 + 3 * MINUTE, log, [sample(T0 - 1_000, 9), sample(T0 + MINUTE, 1)]) == [None]  # the topic was created again
+    assert time_lag_at(T0, log, []) == [None]
+    assert time_lag_at(T0 + MINUTE, [*log, DecodedRecord(T0 + 1_000, "g", "t", 0, None)], [sample(T0, 9)]) == [None]
+
+
+@pytest.mark.parametrize("sliced", [False, True], ids=["one run", "two runs"])
+def test_a_group_that_has_stopped_has_its_time_lag_at_the_newest_record(tmp_path: Path, sliced: bool) -> None:
+    def script(world: World) -> None:
+        stopped_group(world)
+        world.run(6 * HOUR_MS)
+        note_ends(world, 1, "other")
+
+    write_script(script, tmp_path / "data")
+    warehouse = analyzed(tmp_path / "out", tmp_path / "data", [{0: record_count(tmp_path / "data") // 2}] if sliced else [])
+    (group,) = rows_of(Group, warehouse.read("groups"))
+    (newest_ms,) = warehouse.current().now_ms.values()
+    assert group.time_lag_ms == newest_ms - BEGIN_MS > 7 * HOUR_MS  # the end offset passed the commits at the beginning
 
 
 def naive(log: list[DecodedRecord], ends: list[EndOffset]) -> dict[tuple[str, str, int, int], tuple[object, ...]]:

@@ -11,34 +11,17 @@ import pytest
 
 import cli
 from coordinator import Commit
-from coordinator.notes import NoteKind
 from pipeline.report import write_report
 from pipeline.rows import Group
 from pipeline.schema import rows_of
 from pipeline.virtual import World
 from pipeline.warehouse import Warehouse
-from protocol.messages.coordinator_notes import EndOffsets, PartitionEnds
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from tests.pipeline.building import analyzed
-from tests.pipeline.scenarios import GROUP, MINUTE_MS, TOPICS, pods, write_script
+from tests.pipeline.scenarios import GROUP, MINUTE_MS, write_script
+from tests.pipeline.stopped import PARTITIONS, note_ends, record_count, stopped_group
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
-
-PARTITIONS = TOPICS["t"]
-
-
-def note_ends(world: World, end: int) -> None:
-    ends = [PartitionEnds(number, 0, end) for number in range(PARTITIONS)]
-    world.partition(GROUP).add_note(NoteKind.END_OFFSETS, EndOffsets("t", ends, -1))
-
-
-def stopped_group(world: World) -> None:
-    """A group that has stopped long ago, with a lag in all partitions."""
-    note_ends(world, 1_000_000)
-    for client in pods(world, 2):
-        client.stop()
-    world.run(90 * MINUTE_MS)
-
 
 def group_deleted(world: World) -> None:
     assert world.delete_group(GROUP) == 0
@@ -46,12 +29,6 @@ def group_deleted(world: World) -> None:
 
 def offsets_deleted(world: World) -> None:
     assert world.delete_offsets(GROUP, [("t", number) for number in range(PARTITIONS)]) == 0
-
-
-def record_count(folder: Path) -> int:
-    """The end offset of __consumer_offsets-0 in a directory."""
-    checkpoint = (folder / "recovery-point-offset-checkpoint").read_text().splitlines()
-    return next(int(line.split()[-1]) for line in checkpoint if line.startswith("__consumer_offsets 0 "))
 
 
 def failing(capsys: pytest.CaptureFixture[str], out: Path, ruleset: str) -> tuple[int, dict[str, Any]]:
