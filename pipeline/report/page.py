@@ -30,7 +30,7 @@ def page(document: dict[str, Any], *, links: dict[GroupKey, str] | None = None, 
         "cause": lambda cause: cause.replace("_", " "),
         "family": charts.family,
     }
-    environment.globals |= {"charts": charts, "interval": words.interval, "ROWS_SHOWN": ROWS_SHOWN}
+    environment.globals |= {"charts": charts, "interval": words.interval, "membership": membership, "ROWS_SHOWN": ROWS_SHOWN}
     # Jinja cannot load templates from a zipped package.
     environment.loader = jinja2.DictLoader({name: _read(name) for name in ("page.html", "group.html")})
     style, script = (Markup(_read(name)) for name in ("style.css", "page.js"))
@@ -51,6 +51,18 @@ def page(document: dict[str, Any], *, links: dict[GroupKey, str] | None = None, 
         style=style,
         script=script,
     )
+
+
+def membership(detail: dict[str, Any]) -> str:
+    """Whether the members of a group are static, dynamic or mixed; of a group without members, those it had last, as in its advice."""
+    about, advice = detail["about"], detail["advice"]
+    if about["members"]:
+        static_share = about["static_members"] / about["members"]
+    elif advice is not None and detail["spells"]["count"]:
+        static_share = advice["static_share"]
+    else:
+        return "unknown"
+    return "static" if static_share == 1 else "mixed" if static_share else "dynamic"
 
 
 def _by_group(rows: list[dict[str, Any]]) -> dict[GroupKey, list[dict[str, Any]]]:

@@ -14,7 +14,7 @@ import pytest
 from pipeline.report import json_schema, write_report
 from pipeline.report.document import STATUS_MAX, document
 from pipeline.report.first import recommendations
-from pipeline.report.page import _marked, page
+from pipeline.report.page import _marked, membership, page
 from pipeline.report.stretches import highest, merged_intervals
 from pipeline.report.tables import Tables
 from pipeline.report.words import brief, day, interval, plain, ranges, short_time
@@ -236,6 +236,21 @@ def test_an_unhealthy_partition_is_shown_among_many_healthy_ones(tmp_path: Path)
     assert status["count"] == 601
     assert len(status["rows"]) == STATUS_MAX
     assert status["rows"][0] == bad._asdict()
+
+
+def test_a_group_without_members_is_called_by_those_it_had_last(tmp_path: Path) -> None:
+    tables = Tables(filled(tmp_path / "out"))
+    for state in ("empty", "deleted"):
+        for share, text in ((1.0, "static"), (0.5, "mixed"), (0.0, "dynamic")):
+            tables.groups = [group._replace(state=state, members=0, static_members=0) for group in tables.groups if group.group == "checkout"]
+            tables.advice["c", "checkout"] = tables.advice["c", "checkout"]._replace(static_share=share)
+            report = document(tables, version="9.9")
+            assert membership(report["details"][0]) == text
+            assert f'checkout</a></td><td>{text}</td><td class="n"' in page(report)
+    tables.spells.clear()
+    assert membership(document(tables, version="9.9")["details"][0]) == "unknown"
+    tables.groups = [tables.groups[0]._replace(state="stable", members=4, static_members=4)]
+    assert membership(document(tables, version="9.9")["details"][0]) == "static"
 
 
 def test_the_heat_map_shows_the_highest_lag_of_each_step() -> None:
