@@ -32,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
             screen.line()
         for row in cluster.advice:
             screen.line(plain(f"cluster {row.cluster}: {row.text}" if several_clusters else row.text))
+            if row.samples:
+                screen.line(f"confidence: {row.confidence}, from {row.samples} {'restart' if row.samples == 1 else 'restarts'}")
             for line in row.setting.splitlines():
                 screen.line(f"  {plain(line)}")
         points = changing_points(cluster.curve)

@@ -113,6 +113,7 @@ def _add_advise(actions: Any) -> None:
         actions,
         "advise",
         help="recommend a session timeout for a group",
+        notes="The confidence is weak with fewer than 20 restarts, or if most of them are not certain.",
         examples=("tenure analyze advise --out analysis --group checkout", "tenure analyze advise --out analysis --group checkout --quantile 0.99 --max-detect 60s"),
     )
     advise.add_argument("--group", metavar="G", required=True, help="the group")

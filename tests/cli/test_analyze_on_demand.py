@@ -34,10 +34,20 @@ def test_advice_is_a_sentence_a_setting_and_a_table(out: Path, capsys: pytest.Ca
     code, text, _ = run_words(capsys, "advise", "--out", out, "--group", "g")
     assert code == 0
     assert text.startswith("g: 6 of 7 rebalances in ")
+    assert "\nconfidence: weak, from 3 restarts\n" in text
     assert "\n  session.timeout.ms=30000\n" in text
     code, text, _ = run_words(capsys, "advise", "--out", out, "--group", "g", "--json")
     (cluster,) = json.loads(text)["clusters"]
     assert (code, cluster["advice"][0]["recommended_ms"], cluster["advice"][0]["avoided"]) == (0, 30_000, 6)
+
+
+def test_advice_without_restarts_has_no_confidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write("the coordinator is killed, and nothing else happens", tmp_path / "data")
+    assert cli.main(["analyze", "run", "--out", str(tmp_path / "out"), "--master", "none", "--quiet", "--offsets", str(tmp_path / "data")]) == 0
+    capsys.readouterr()
+    code, text, _ = run_words(capsys, "advise", "--out", tmp_path / "out", "--group", "g")
+    assert (code, text.splitlines()[0]) == (0, "g: no restart of a member was found, so there is no basis for a session timeout.")
+    assert "confidence" not in text
 
 
 def test_advice_respects_the_limit_for_noticing_a_crash(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
