@@ -130,7 +130,7 @@ def _add_status(actions: Any) -> None:
         help="list stalled partitions, for monitoring",
         description="The status of every partition that a group commits offsets for, by Burrow's rules or by Tenure's.",
         examples=("tenure analyze status --out analysis", "tenure analyze status --out analysis --ruleset burrow --fail-on ERR"),
-        notes="Exit code 2 if a partition has the status of --fail-on or a worse one. ERR is any of STOP, STALL and REWIND.",
+        notes="Exit code 2 if a partition has the status of --fail-on or a worse one. ERR is any of STOP, STALL, REWIND and LOST.",
     )
     status.add_argument("--group", metavar="G", help="only this group")
     _add_cluster_option(status)
@@ -203,7 +203,7 @@ def _add_spark_options(command: argparse.ArgumentParser) -> None:
         type=master,
         help="where Spark runs; default: local[*], this machine, or that of spark-submit; none: without Spark, in this process",
     )
-    group.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark's; may be repeated")
+    group.add_argument("--conf", metavar="NAME=VALUE", type=setting, action="append", default=[], help="a setting of Spark's; may be repeated")
 
 
 def _add_output_options(command: argparse.ArgumentParser, *, json: bool = True) -> None:
@@ -225,6 +225,13 @@ def duration(text: str) -> float:
     if not SECONDS_MIN <= seconds <= SECONDS_MAX:
         raise argparse.ArgumentTypeError(f"{text} is not between 1ms and 365d")
     return seconds
+
+
+def setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting: write NAME=VALUE")
+    return name, value
 
 
 def master(text: str) -> str:

@@ -124,10 +124,7 @@ def open_runner(options: argparse.Namespace, progress: Progress) -> Iterator[Run
         return
     from pipeline.session import session
 
-    malformed = [text for text in options.conf if "=" not in text]
-    if malformed:
-        raise Failure(Exit.USAGE, f"--conf {malformed[0]!r}: write NAME=VALUE")
-    with session(options.master, dict(text.split("=", 1) for text in options.conf)) as spark:
+    with session(options.master, dict(options.conf)) as spark:
         yield SparkRunner(spark, progress)
 
 

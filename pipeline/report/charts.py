@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from markupsafe import Markup
 
 from pipeline.report.group_key import GroupKey, group_key
-from pipeline.report.words import plain, short_time, span_text
+from pipeline.report.words import counted, plain, short_time, span_text
 
 WIDTH: Final = 960
 LEFT: Final = 8
@@ -148,7 +148,7 @@ def timeline(
         parts.append(Markup('<a href="{}">{}</a>').format(link, label) if link else label)
         parts.append(Markup('<line class="grid" x1="190" x2="{right}" y1="{y}" y2="{y}"/>').format(right=WIDTH - RIGHT, y=y + lane))
         for deploy in detail["deploys"]["rows"]:
-            title = f"deploy {span_text(deploy['start_ms'], deploy['end_ms'])}: {deploy['restarted']} of {deploy['members']} members, {deploy['rebalances']} rebalances"
+            title = f"deploy {span_text(deploy['start_ms'], deploy['end_ms'])}: {deploy['restarted']} of {counted(deploy['members'], 'member')}, {counted(deploy['rebalances'], 'rebalance')}"
             x = axis.x(deploy["start_ms"])
             parts.append(rect(x - 2, y + 2, axis.x(deploy["end_ms"]) - x + 4, lane - 4, "deploy", title))
         parts += [_episode(axis, y, lane, episode) for episode in detail["episodes"]["rows"]]
@@ -213,7 +213,7 @@ def cost(groups: Sequence[dict[str, Any]]) -> Markup:
     """The cost of rebalances for each group."""
     return ranking(
         [
-            (group["group"], group["partition_seconds_lost"], f"{short_time(group['partition_seconds_lost'] * 1000)}, {group['rebalances']} rebalances", "cost")
+            (group["group"], group["partition_seconds_lost"], f"{short_time(group['partition_seconds_lost'] * 1000)}, {counted(group['rebalances'], 'rebalance')}", "cost")
             for group in groups
         ]
     )
@@ -307,14 +307,14 @@ def heat_map(lag: dict[str, Any]) -> Markup:
 def heat_key(lag: dict[str, Any]) -> Markup:
     """The legend of the heat map."""
     lag_max = _highest_lag(lag)
-    marks = [
-        rect(14 * shade, 0, 14, 12, f"heat-{shade}", f"up to {int(lag_max * (shade / SHADES) ** 2):,} records behind") for shade in range(SHADES + 1)
-    ]
-    width = 14 * (SHADES + 1)
+    lags = [lag_max * shade**2 // SHADES**2 for shade in range(SHADES + 1)]  # the highest lag of each shade
+    shades = [shade for shade in range(SHADES + 1) if not shade or lags[shade] > lags[shade - 1]]  # small lags do not have all of them
+    marks = [rect(14 * place, 0, 14, 12, f"heat-{shade}", f"up to {counted(lags[shade], 'record')} behind") for place, shade in enumerate(shades)]
+    width = 14 * len(shades)
     key = Markup('<svg class="key" viewBox="0 0 {w} 12" width="{w}" height="12" role="img" aria-label="shades">{marks}</svg>').format(
         w=width, marks=Markup("").join(marks)
     )
-    return Markup("0 {key} {lag_max} records behind").format(key=key, lag_max=f"{lag_max:,}")
+    return Markup("{low}{key} {high} behind").format(low="0 " if lag_max else "", key=key, high=counted(lag_max, "record"))
 
 
 def _highest_lag(lag: dict[str, Any]) -> int:

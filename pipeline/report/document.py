@@ -14,6 +14,7 @@ from pipeline.report.first import recommendations
 from pipeline.report.moments import worst_moments
 from pipeline.report.stretches import GOOD_STATUSES, highest
 from pipeline.report.tables import Tables
+from pipeline.report.words import counted
 from pipeline.rows import Episode, Group, Status
 
 FORMAT: Final = 1
@@ -92,7 +93,7 @@ def _sentences(
     groups = tables.groups
     if not groups:
         return ["These logs contain no consumer group."]
-    sentences = [f"{_count(len(known), 'rebalance')} of {_count(len(groups), 'group')} stopped partitions for {_time(lost)} in total."]
+    sentences = [f"{counted(len(known), 'rebalance')} of {counted(len(groups), 'group')} stopped partitions for {_time(lost)} in total."]
     if known:
         cause, times = Counter(episode.cause for episode in known).most_common(1)[0]
         sentences.append(f"The most frequent cause was: {cause.replace('_', ' ')} ({times} of {len(known)}).")
@@ -102,10 +103,10 @@ def _sentences(
             f"{len(avoidable)} of them were restarts that static membership with a suitable session timeout would have bridged ({_time(avoidable_seconds)})."
         )
     if saved:
-        sentences.append(f"Static members avoided {_count(saved, 'rebalance')} when they were restarted.")
+        sentences.append(f"Static members avoided {counted(saved, 'rebalance')} when they were restarted.")
     if stalled:
         names = ", ".join(group.group for group in stalled[:3]) + (" and others" if len(stalled) > 3 else "")
-        sentences.append(f"{_count(len(stalled), 'group')} {'has' if len(stalled) == 1 else 'have'} stalled partitions: {names}.")
+        sentences.append(f"{counted(len(stalled), 'group')} {'has' if len(stalled) == 1 else 'have'} stalled partitions: {names}.")
     if not first:
         compacted = any(row.why == COMPACTED for row in tables.coverage)
         sentences.append("No change is needed, as far as these compacted logs show." if compacted else "No change is needed.")
@@ -191,10 +192,6 @@ def _lag(table: pa.Table, group: Group) -> dict[str, Any]:
 def _weakest(confidences: Iterable[str]) -> str:
     order = ("none", "weak", "strong", "exact")
     return min(confidences, key=lambda confidence: order.index(confidence) if confidence in order else 0, default="none")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _time(seconds: float) -> str:

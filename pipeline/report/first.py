@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.report.words import brief
+from pipeline.report.words import brief, counted
 from pipeline.rows import Advice, Episode, Group, Hygiene
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _of_stalled_partitions(group: Group, tables: Tables) -> list[dict[str, Any]]
     title = f"{brief(group.group)}: records of {brief(worst.topic)}-{worst.topic_partition}{more} were deleted before they were read" if lost else (
         f"{brief(group.group)}: {brief(worst.topic)}-{worst.topic_partition}{more} is stalled"
     )
-    lag_text = "Its lag is unknown" if worst.lag is None else f"Its lag is {worst.lag:,} records"
+    lag_text = "Its lag is unknown" if worst.lag is None else f"Its lag is {counted(worst.lag, 'record')}"
     remedy = " A longer retention.ms of the topic gives the group time to catch up." if lost else ""
     why = f"{lag_text}{owner} ({worst.status}: {worst.rule.replace('-', ' ')}).{remedy}"
     how = f"tenure group describe {_quoted(group.group)}"

@@ -12,6 +12,7 @@ from pipeline.report import charts, words
 from pipeline.report.group_key import GroupKey, group_key
 
 ROWS_SHOWN: Final = 100
+SINGULAR: Final = {"rebalances": "rebalance", "groups with stalled partitions": "group with stalled partitions"}  # labels of numbers
 HYGIENE_COLUMNS: Final = ("cluster", "group", "topic", "kind", "detail")
 
 
@@ -27,10 +28,11 @@ def page(document: dict[str, Any], *, links: dict[GroupKey, str] | None = None, 
         "moment": words.moment,
         "time": words.short_time,
         "number": words.number,
+        "counted": words.counted,
         "cause": lambda cause: cause.replace("_", " "),
         "family": charts.family,
     }
-    environment.globals |= {"charts": charts, "interval": words.interval, "membership": membership, "ROWS_SHOWN": ROWS_SHOWN}
+    environment.globals |= {"charts": charts, "interval": words.interval, "membership": membership, "ROWS_SHOWN": ROWS_SHOWN, "SINGULAR": SINGULAR}
     # Jinja cannot load templates from a zipped package.
     environment.loader = jinja2.DictLoader({name: _read(name) for name in ("page.html", "group.html")})
     style, script = (Markup(_read(name)) for name in ("style.css", "page.js"))

@@ -69,6 +69,11 @@ def number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else plain(value)
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """The number with the noun, in the plural unless it is 1."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """Numbers as ranges: `0-3, 7`."""
     runs: list[list[int]] = []

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +23,7 @@ from pipeline.inputs import NoAnswer
 from pipeline.warehouse import Warehouse, WarehouseBusy
 from tests.pipeline.fake_cluster import commit_offsets
 from tests.pipeline.scenarios import write
-from tests.running import broker, environment, wait_until
+from tests.running import ROOT, broker, environment, wait_until
 
 pytestmark = pytest.mark.once  # files and processes do not depend on the Python version
 SECONDS = 60.0
@@ -206,6 +209,39 @@ def test_a_failed_follow_turn_is_followed_by_another(tmp_path: Path, monkeypatch
     monkeypatch.setattr(analyze, "run_once", run_once)
     assert cli.main(command("run", tmp_path / "out", "--offsets", "kafka://nowhere", "--follow", "--every", "1ms")) == 0
     assert capsys.readouterr().err == "tenure: kafka://nowhere: its metadata: Connection refused; trying again in 0.001 s\n"
+
+
+def test_a_follow_turn_without_new_records_prints_nothing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run_once, turns = analyze.run_once, iter((True, True, True, False))
+
+    def three_turns(*arguments: Any) -> dict[str, object]:
+        if not next(turns):
+            raise KeyboardInterrupt
+        return run_once(*arguments)
+
+    monkeypatch.setattr(analyze, "run_once", three_turns)
+    assert cli.main(command("run", tmp_path / "out", "--offsets", data, "--follow", "--every", "1ms")) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("records: ")
+
+
+@pytest.mark.parametrize("text", ["a", "=a", ""])
+@pytest.mark.parametrize("master", ["none", "local[1]"])
+def test_a_malformed_setting_of_spark_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], master: str, text: str) -> None:
+    for action, more in (("run", ("--offsets", data)), ("ingest", ("--offsets", data)), ("build", ())):
+        assert cli.main([*command(action, tmp_path / "out", *more), "--master", master, f"--conf={text}"]) == 64
+        assert f"{text!r} is not a setting: write NAME=VALUE" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_python_of_the_page_reads_the_tables(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli.main(command("run", tmp_path / "analysis", "--offsets", data)) == 0
+    monkeypatch.chdir(tmp_path)
+    indented = re.findall(r"(?:^    .*\n|^\n)+", (ROOT / "docs" / "analyze.md").read_text(), re.MULTILINE)
+    (code,) = [textwrap.dedent(listing) for listing in indented if "Warehouse.open" in listing]
+    names: dict[str, Any] = {}
+    exec(code.replace("Warehouse.open", "table = Warehouse.open").replace(".to_pandas()", ""), names)  # without pandas, which tests do not need
+    assert len(names["table"]) == 7
 
 
 @contextmanager

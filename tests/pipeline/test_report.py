@@ -12,12 +12,13 @@ import fastjsonschema
 import pytest
 
 from pipeline.report import json_schema, write_report
+from pipeline.report.charts import SHADES, _shade, heat_key
 from pipeline.report.document import STATUS_MAX, document
 from pipeline.report.first import recommendations
 from pipeline.report.page import _marked, membership, page
 from pipeline.report.stretches import highest, merged_intervals
 from pipeline.report.tables import Tables
-from pipeline.report.words import brief, day, interval, plain, ranges, short_time
+from pipeline.report.words import brief, counted, day, interval, plain, ranges, short_time
 from pipeline.rows import Hygiene, LagMinute, Status
 from pipeline.schema import rows_of, table_of
 from pipeline.warehouse import Warehouse
@@ -259,6 +260,28 @@ def test_the_heat_map_shows_the_highest_lag_of_each_step() -> None:
     assert sorted(highest(table_of("lag_1m", rows), 0, 120_000)) == [("t", 0, 0, 9), ("t", 0, 1, 4), ("t", 1, 0, 18), ("t", 1, 1, 8)]
 
 
+@pytest.mark.parametrize("lag_max", [0, 1, 7, 80, 81, 98_765])
+def test_the_legend_of_the_heat_map_names_each_shade_in_use_once(lag_max: int) -> None:
+    key = str(heat_key({"partitions": [{"lag": [0, lag_max]}]}))
+    marks = [(int(shade), int(lag.replace(",", ""))) for shade, lag in re.findall(r'class="heat-(\d)".*?<title>up to ([\d,]+) records? behind</title>', key)]
+    highest_lags: dict[int, int] = {}
+    for lag in range(lag_max + 1):
+        highest_lags[_shade(lag, lag_max)] = lag
+    assert marks == list(highest_lags.items())
+    assert len(marks) == min(SHADES + 1, len(highest_lags))
+    assert key.endswith("1 record behind" if lag_max == 1 else f"{lag_max:,} records behind")
+
+
+def test_counts_of_one_are_in_the_singular(tmp_path: Path) -> None:
+    tables = Tables(filled(tmp_path / "out"))
+    tables.groups = [group._replace(partitions=1, rebalances=1, members=1) for group in tables.groups if group.group == "billing"]
+    tables.segments = [segment._replace(records=1, batches=1, torn_bytes=1, quarantined_bytes=1, damaged_batches=1) for segment in tables.segments]
+    text = " ".join(re.sub(r"<[^>]*>", " ", page(document(tables, version="9.9"))).split())
+    for part in ("1 incomplete stretch ", "1 stretch that was not well", "1 partition · 1 rebalance,", "1 record in 1 batch of 1 segment.", "1 byte at the end of a log was", "1 damaged byte was"):
+        assert part in text
+    assert re.findall(r"(?<![\d,.])1 (?:\w+ )?(?:groups|stretches|partitions|rebalances|records|batches|bytes|members|segments)\b", text) == []
+
+
 def test_settings_in_a_sentence_are_highlighted_and_text_is_escaped() -> None:
     assert _marked("a `b<c>` d`e") == "a <code>b&lt;c&gt;</code> d`e"
 
@@ -308,6 +331,9 @@ def test_without_any_group_there_is_still_a_page(tmp_path: Path) -> None:
         (short_time(150_000), "2.5 min"),
         (ranges([3, 1, 2, 7, 7]), "1-3, 7"),
         (ranges([]), ""),
+        (counted(1, "group"), "1 group"),
+        (counted(0, "batch", "batches"), "0 batches"),
+        (counted(1_200, "group"), "1,200 groups"),
         (day(1_790_000_000_000), "Mon 2026-09-21 14:13"),
         (day(1 << 62), "4611686018427387904 ms"),
         (day(None), "unknown"),
