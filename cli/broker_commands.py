@@ -23,7 +23,7 @@ def add_serve(commands: Any) -> None:
         ),
         notes="Precedence: --set and the other flags, then TENURE_... variables (TENURE_GROUP_MAX_SIZE=50), the file, the profile, the default.",
     )
-    serve.add_argument("--config", metavar="FILE", help='a TOML file: "max.connections" = 100, or max_connections = 100')
+    serve.add_argument("--config", metavar="FILE", help='a TOML file ("max.connections" = 100, or max_connections = 100), or FILE.properties as Kafka reads it')
     serve.add_argument("--listen", metavar="HOST:PORT", action="append", default=[], help="the address to listen on (127.0.0.1:9092); port 0: a free port")
     serve.add_argument("--advertise", metavar="HOST:PORT", action="append", default=[], help="the address advertised to clients")
     serve.add_argument("--data", metavar="DIR", action="append", default=[], help="the data directory (./data)")

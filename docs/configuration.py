@@ -36,6 +36,11 @@ From these sources; the first one that has the setting wins:
    listeners = ["INTERNAL://10.0.0.5:9092", "EXTERNAL://[::]:9094"]
    advertised_listeners = "EXTERNAL://kafka.example.com:9094"
    ```
+
+   A file whose name ends in `.properties` is read in Java's syntax instead, as Kafka reads its `server.properties`: names with dots, no quotes,
+   `#` or `!` before a comment, `=` or `:` before the value, a backslash before a line break to continue. Its names and values are checked like those of
+   any other source: names that neither Tenure nor Kafka knows are refused, Kafka's settings without effect here are logged, and one name with two
+   values is refused.
 4. The profile given by `--profile NAME`.
 5. The default.
 

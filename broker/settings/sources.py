@@ -41,6 +41,7 @@ FLAGS = {
     "store": "store",
     "cluster": "cluster.name",
 }
+PROPERTIES = ".properties"  # the ending of a file in Kafka's own syntax; any other file is TOML
 SHOWN_CHARACTERS_MAX = 200
 WITHOUT_DEFAULT = (POLICY_PREFIX + "instance.ids", POLICY_PREFIX + "rebalance.request")  # policies that exist only for single groups
 
@@ -98,7 +99,7 @@ def collect(
     layers = (
         [*from_settings(collected, settings), *from_flags(collected, flags)],
         from_environment(collected, environ),
-        from_file(collected, *(("--config", config_file) if config_file else ("TENURE_CONFIG", environ.get("TENURE_CONFIG", "")))),
+        from_file(collected, *(("--config", config_file) if config_file is not None else ("TENURE_CONFIG", environ.get("TENURE_CONFIG", "")))),
         from_profile(collected, *(("--profile", profile) if profile else ("TENURE_PROFILE", environ.get("TENURE_PROFILE", "")))),
     )
     effective: dict[str, Given] = {}
@@ -152,9 +153,13 @@ def from_environment(collected: CollectedSettings, environ: Mapping[str, str]) -
 
 def from_file(collected: CollectedSettings, origin: str, path: str) -> list[Given]:
     if not path:
+        if origin.startswith("--"):  # as from an empty variable of a script; an empty TENURE_CONFIG is none
+            collected.problems.append(f"{origin} : must name a file")
         return []
-    document = read_toml(collected, origin, path)
     source = f"file {shorten(path)}"
+    if path.endswith(PROPERTIES):
+        return [Given(with_dots(name), value.strip(), source) for name, value in read_properties(collected, origin, path)]
+    document = read_toml(collected, origin, path)
     given = []
     for key, value in document.items():
         if isinstance(value, dict):
@@ -188,8 +193,24 @@ def read_toml(collected: CollectedSettings, origin: str, path: str) -> dict[str,
     except tomllib.TOMLDecodeError as error:
         hint = '; text needs quotes: "name" = "text"' if "Invalid value" in str(error) else ""
         hint = '; names with dots need quotes: "max.connections" = 100' if "Cannot" in str(error) else hint
+        hint += f"; a file in Kafka's own syntax needs a name that ends in {PROPERTIES}" if hint else ""
         collected.problems.append(f"{origin} {shorten(path)}: not TOML: {error}{hint}")
     return {}
+
+
+def read_properties(collected: CollectedSettings, origin: str, path: str) -> list[tuple[str, str]]:
+    from broker.settings.properties import PropertiesError, parse_properties  # most starts have no such file
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_properties(file.read())
+    except OSError as error:
+        collected.problems.append(f"{origin} {shorten(path)}: {error.strerror or error}")
+    except UnicodeDecodeError:
+        collected.problems.append(f"{origin} {shorten(path)}: not UTF-8 text")
+    except PropertiesError as wrong:
+        collected.problems.append(f"{origin} {shorten(path)}: not in Java's properties format: {wrong}")
+    return []
 
 
 def from_profile(collected: CollectedSettings, origin: str, profile: str) -> list[Given]:

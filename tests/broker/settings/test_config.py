@@ -352,6 +352,59 @@ def test_a_kafka_properties_file_needs_few_changes(toml: Any) -> None:
     assert sum("has no effect here" in notice for notice in config.notices) == 6
 
 
+COMBINED = r"""
+# Licensed to the Apache Software Foundation (ASF) under one or more
+! also a comment
+process.roles=broker,controller
+node.id = 5
+controller.quorum.bootstrap.servers=localhost:9093
+  listeners PLAINTEXT://localhost:9092,\
+     CONTROLLER://:9093
+inter.broker.listener.name:PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+log.dirs=/tmp/kraft\u002dcombined logs
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+log.retention.hours=168
+"""
+
+
+def properties(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "server.properties"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_properties_file_of_kafka_is_read_as_it_is(tmp_path: Path) -> None:
+    config = load_config(config_file=properties(tmp_path, COMBINED))
+    assert (config.node_id, config.data_directory, config.auto_create_topics_enable) == (5, "/tmp/kraft-combined logs", False)
+    assert [(listener.name, listener.port) for listener in config.listeners] == [("PLAINTEXT", 9092)]
+    assert config.log_retention_ms == 604_800_000
+    assert sum("has no effect here" in notice for notice in config.notices) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("max.conections=1", "max.conections=1 (file {}): there is no such setting; did you mean max.connections?"),
+        ("num.partitions=0", "num.partitions=0 (file {}): "),
+        ("max.connections=1\nmax.connections=2", "max.connections=2 (file {0}): contradicts max.connections=1 (file {0}); set only one of them"),
+        ("node.id=1\n\nlog.dirs=\\u12x", "--config {}: not in Java's properties format: \\u needs four hexadecimal digits (at line 3)"),
+    ],
+)
+def test_problems_of_a_properties_file_are_reported(tmp_path: Path, text: str, line: str) -> None:
+    path = properties(tmp_path, text)
+    assert problem(config_file=path).startswith(line.format(path))
+
+
+def test_an_empty_name_of_a_file_is_refused_on_the_command_line_only() -> None:
+    assert problem(config_file="", environ={"TENURE_CONFIG": "/nowhere"}) == "--config : must name a file"
+    assert load_config(environ={"TENURE_CONFIG": ""}).num_partitions == 1
+
+
 def test_values_in_the_file_have_their_types(toml: Any) -> None:
     path = toml('"max.connections" = "5 "\n"auto.create.topics.enable" = 1\n"offsets.flush" = 3\n"num.partitions" = true\nnode_id = 1.5\n"listeners" = [1]')
     problem_lines = problems(config_file=path)
@@ -371,11 +424,12 @@ def test_bare_dotted_names_are_refused_with_the_way_to_write_them(toml: Any) -> 
 def test_bare_dotted_names_that_contradict_each_other_are_explained(toml: Any) -> None:
     problem_lines = problem(config_file=toml("max.connections = 5\nmax.connections.per.ip = 3"))
     assert "not TOML" in problem_lines
-    assert problem_lines.endswith('names with dots need quotes: "max.connections" = 100')
+    assert '; names with dots need quotes: "max.connections" = 100; a file' in problem_lines
 
 
 def test_text_without_quotes_is_explained(toml: Any) -> None:
-    assert problem(config_file=toml("listeners=PLAINTEXT://:9092")).endswith('text needs quotes: "name" = "text"')
+    hint = "a file in Kafka's own syntax needs a name that ends in .properties"
+    assert problem(config_file=toml("listeners=PLAINTEXT://:9092")).endswith(f'text needs quotes: "name" = "text"; {hint}')
 
 
 def test_an_unreadable_file_is_reported_with_the_reason(tmp_path: Path) -> None:
