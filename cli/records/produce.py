@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from cli.client import Cluster, Exit, Failure, TopicInfo
-from cli.failure import UNKNOWN_PARTITION, UNKNOWN_TOPIC
+from cli.failure import UNKNOWN_PARTITION
 from cli.records.arguments import ANY
 from cli.records.drafts import Draft, LineParser, header_argument, json_line_parser, plain_line_parser
 from cli.records.lines import line_groups, open_input, unreadable
 from cli.records.partitioning import Partitioner
 from cli.records.sending import Sender, Stopped, too_large
 from cli.shown import Screen, counted, plain
-from cli.topics.create import create_if_missing
+from cli.topics.create import create_if_missing, planned_topic
 from cli.topics.finding import existing_topics, required_topics, unknown_topics
 from cli.topics.settings import topic_settings
 from protocol.batch import Compression
@@ -61,7 +61,11 @@ def topic_of(cluster: Cluster, options: argparse.Namespace, screen: Screen) -> T
     if not options.create:
         raise unknown_topics(cluster, missing, more="; --create creates it")
     if options.dry_run:
-        raise Failure(Exit.MISSING, f"topic {name} does not exist yet: --create would create it", kind=UNKNOWN_TOPIC)
+        planned = planned_topic(cluster, name)
+        options.created = True
+        if not screen.json:
+            screen.line(f"{plain(name)} would be created")
+        return planned
     options.created = create_if_missing(cluster, name)
     if options.created and not screen.json:
         screen.line(f"{plain(name)} created")
@@ -285,7 +289,8 @@ def dry_run(screen: Screen, cluster: Cluster, options: argparse.Namespace, topic
             size += len(draft.key or b"") + len(draft.value or b"")
     if screen.json:
         counts = {"records": records, "with_key": keys, "tombstones": tombstones, "bytes": size}
-        screen.document({"topic": options.topic, "dry_run": True, "acks": options.acks, **counts})
+        created = getattr(options, "created", False)
+        screen.document({"topic": options.topic, "dry_run": True, "created": created, "acks": options.acks, **counts})
     else:
         parts = [f"{keys} with a key"] + ([counted(tombstones, "tombstone")] if tombstones else [])
         screen.line(

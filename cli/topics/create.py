@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from cli.client import Cluster, Exit, Failure, TopicInfo, check
+from cli.client.shapes import PartitionInfo
 from cli.client.words import word_of
 from cli.shown import Screen, counted
 from cli.topics.finding import await_change
@@ -66,15 +67,28 @@ def request(options: argparse.Namespace, names: list[str], timeout: float) -> Cr
 
 def create_if_missing(cluster: Cluster, name: str) -> bool:
     """Create a topic with the cluster's defaults, for `tenure produce`. Returns False if the topic existed."""
-    options = argparse.Namespace(topics=[name], partitions=None, replication_factor=None, settings=[], dry_run=False)
-    reply = cluster.send_to_controller(request(options, [name], cluster.timeout), oldest=4)
-    result = next((result for result in reply.topics if result.name == name), None)
+    result = send_defaults(cluster, name, dry_run=False)
     if result is not None and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return False
     if result is None or result.error_code:
         raise refusal(name, result, [])
     await_change(cluster, [name], has_leaders)
     return True
+
+
+def planned_topic(cluster: Cluster, name: str) -> TopicInfo:
+    """The topic that `create_if_missing` would create; the cluster checks whether it can."""
+    result = send_defaults(cluster, name, dry_run=True)
+    if result is None or result.error_code:
+        raise refusal(name, result, [])
+    return TopicInfo(None, False, 0, {number: PartitionInfo(0, -1, [], [], 0) for number in range(max(result.num_partitions, 1))})
+
+
+def send_defaults(cluster: Cluster, name: str, *, dry_run: bool) -> CreatableTopicResult | None:
+    """Send a request for the topic with the cluster's defaults; returns its result."""
+    options = argparse.Namespace(topics=[name], partitions=None, replication_factor=None, settings=[], dry_run=dry_run)
+    reply = cluster.send_to_controller(request(options, [name], cluster.timeout), oldest=4)
+    return next((result for result in reply.topics if result.name == name), None)
 
 
 def has_leaders(topic: TopicInfo) -> bool:

@@ -345,7 +345,14 @@ def test_sigterm_ends_producing_with_the_number_of_written_records(topic: str, b
 def test_a_missing_topic_is_created_on_request(client_command: Tenure, topic: str) -> None:
     new = f"{topic}-new"
     summary = client_command("produce", new, "--create", "--dry-run", "--value", "x")
-    assert (summary.code, summary.err) == (66, f"tenure: topic {new} does not exist yet: --create would create it\n")
+    plan = f"{new} would be created\nwould send 1 record of 1 byte to {new} (1 partition): 0 with a key\n"
+    assert (summary.code, summary.out, summary.err) == (0, plan, "")
+    values = json.loads(ask("produce", new, "--create", "--dry-run", "--value", "x", "--json").out)
+    assert (values["created"], values["records"], values["dry_run"]) == (True, 1, True)
+    impossible = ask("produce", new, "--create", "--dry-run", "--value", "x", "--partition", "7")
+    assert (impossible.code, "has only partition 0, not 7" in impossible.err) == (66, True)
+    assert ask("produce", "a b", "--create", "--dry-run", "--value", "x").code == 66
+    assert ask("topic", "describe", new).code == 66
     created = client_command("produce", new, "--create", "--value", "x")
     assert (created.code, created.out) == (0, f"{new} created\n1 record written to {new}: partition 0, offset 0\n")
     repeated = client_command("produce", new, "--create", "--value", "y", "--json")
