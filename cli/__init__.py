@@ -63,11 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return report_error(output_closed_failure(), words, options)
         return int(end.code or 0) if flush_output() else PIPE_CLOSED
     except KeyboardInterrupt as interrupted:
-        if not getattr(options, "follow", False):  # an interrupt is the normal end of --follow
+        code = code_of_interrupt(interrupted, options)
+        if code:  # for some commands an interrupt is the normal end
             with suppress(OSError):
-                end_json_output(words, options, INTERRUPTED, make_failure(INTERRUPTED, "interrupted"))
+                end_json_output(words, options, code, make_failure(INTERRUPTED, "interrupted"))
         flush_output()
-        return code_of_interrupt(interrupted, options)
+        return code
     except BrokenPipeError:
         discard_output()
         return PIPE_CLOSED

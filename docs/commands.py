@@ -45,7 +45,8 @@ With `--json` the output is JSON: one document, or one object per line for what 
 ## In scripts
 
 With `--json` standard output contains only JSON, also after an error. If the exit code is not 0, the document, or the last line of a
-stream, has an `error` besides the results; standard error still has the error message as a line of text.
+stream, has an `error` besides the results; standard error still has the error message as a line of text. It stays empty after Ctrl-C and SIGTERM
+(`interrupted`), and for what `health` and `log verify` have found, which without `--json` is on standard output too.
 
 ```console
 $ tenure group describe billin --json | jq .error

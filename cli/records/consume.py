@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cli import Interrupted, code_of_interrupt
 from cli.client import Cluster, Exit, Failure, Limits, TopicPartition, by_topic
 from cli.failure import UNKNOWN_PARTITION, UNKNOWN_TOPIC
 from cli.records.batches import Chunk
@@ -35,21 +34,18 @@ def run(options: argparse.Namespace) -> int:
     begin = checked_start(options)
     options.endless = options.follow and options.limit is None and options.idle is None
     output = Output(options, screen)
-    try:
-        with Interrupts() as interrupts, Cluster.of(options) as cluster:
-            consumption = Consumption(options, screen, cluster, output, interrupts, begin)
-            try:
-                with interrupts.waiting():
-                    topics = required_topics(cluster, options.topics, creatable=True)
-                    consumption.known_partitions = {(name, number) for name, topic in topics.items() for number in topic.partitions}
-                if options.group is None:
-                    consumption.read_all()
-                else:
-                    consumption.read_as_member()
-            finally:
-                consumption.fetcher.close()
-    except Interrupted as interrupted:
-        return code_of_interrupt(interrupted, options)
+    with Interrupts() as interrupts, Cluster.of(options) as cluster:
+        consumption = Consumption(options, screen, cluster, output, interrupts, begin)
+        try:
+            with interrupts.waiting():
+                topics = required_topics(cluster, options.topics, creatable=True)
+                consumption.known_partitions = {(name, number) for name, topic in topics.items() for number in topic.partitions}
+            if options.group is None:
+                consumption.read_all()
+            else:
+                consumption.read_as_member()
+        finally:
+            consumption.fetcher.close()
     return 0
 
 

@@ -186,6 +186,18 @@ def test_a_signal_ends_consuming_quietly_and_at_once(bootstrap: str, topic: str,
     assert (process.returncode, out, err) == (code, b"", b"")
 
 
+@pytest.mark.parametrize(("more", "code"), [(("--limit", "99"), 130), ((), 0)])
+def test_an_interrupt_that_is_no_normal_end_is_the_last_line_of_json(bootstrap: str, topic: str, more: tuple[str, ...], code: int) -> None:
+    with consuming(bootstrap, topic, "--from-beginning", "--json", *more) as process:
+        assert process.stdout is not None
+        values = [json.loads(process.stdout.readline())["value"] for _ in range(8)]
+        assert len(values) == 8
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+    error = b'{"error": {"code": "interrupted", "message": "interrupted", "hint": null}}\n'
+    assert (process.returncode, out, err) == (code, error if code else b"", b"")
+
+
 def test_a_closed_output_pipe_ends_consuming_quietly(bootstrap: str, client_command: Tenure, topic: str) -> None:
     client_command("produce", topic, stdin="x" * 100 + "\n" + ("y" * 100 + "\n") * 3_000)
     with consuming(bootstrap, topic, "--from-beginning") as process:

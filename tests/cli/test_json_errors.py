@@ -174,7 +174,7 @@ def test_a_defect_is_a_json_error(tenure: Tenure, monkeypatch: pytest.MonkeyPatc
     assert "TENURE_DEBUG=1" in error["hint"]
 
 
-@pytest.mark.parametrize("name", [name for name in JSON_COMMANDS if name != "consume" and "--follow" not in options_of(COMMANDS[name])])
+@pytest.mark.parametrize("name", JSON_COMMANDS)
 def test_an_interrupt_is_a_json_error(tenure: Tenure, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def interrupted(options: argparse.Namespace) -> int:
         raise KeyboardInterrupt
