@@ -177,5 +177,5 @@ def seconds(text: str) -> float:
 def positive_seconds(text: str) -> float:
     value = seconds(text)
     if not value:
-        raise argparse.ArgumentTypeError("a timeout of 0 seconds leaves no time for a reply; write a number above 0")
+        raise argparse.ArgumentTypeError("it must be more than 0 seconds")
     return value

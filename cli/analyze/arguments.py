@@ -219,8 +219,10 @@ def _add_output_options(command: argparse.ArgumentParser, *, json: bool = True) 
 def duration(text: str) -> float:
     """Seconds, from 500ms, 45s, 2m or 1h."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)?", text)
-    if match is None or not float(match[1]):
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 500ms, 45s, 2m or 1h")
+    if not float(match[1]):
+        raise argparse.ArgumentTypeError("it must be more than 0: write 500ms, 45s, 2m or 1h")
     seconds = float(match[1]) * SECONDS[match[2] or "s"]
     if not SECONDS_MIN <= seconds <= SECONDS_MAX:
         raise argparse.ArgumentTypeError(f"{text} is not between 1ms and 365d")

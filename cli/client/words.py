@@ -83,12 +83,17 @@ def check(error_code: int, about: str, message: str | None = None) -> None:
 def failure(error_code: int, about: str, message: str | None = None) -> Failure:
     words, code = WORDS.get(error_code, ("", Exit.REFUSED))
     broker_message = plain(message or "").strip().rstrip(".")
-    if not words:
+    if not words or (error_code == E.INVALID_TOPIC_EXCEPTION and names_another_rule(broker_message)):
         words = broker_message or unlisted_error(error_code)
     elif error_code in MESSAGE_MATTERS and broker_message and broker_message.lower() not in ("none", "null"):
         words = f"{words} ({broker_message})"
     hint = HINT.search(words)
     return Failure(code, f"{about}: {words}", kind=word_of(error_code), hint=hint and hint[1])
+
+
+def names_another_rule(broker_message: str) -> bool:
+    """Whether the message of INVALID_TOPIC_EXCEPTION is about something else than the characters of a name: a collision, a topic of the cluster's own."""
+    return bool(broker_message) and not broker_message.startswith(("Topic name is invalid", E.INVALID_TOPIC_EXCEPTION.message.rstrip(".")))
 
 
 def word_of(error_code: int) -> str:

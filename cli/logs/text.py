@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cli.logs.records import Decoded
+from cli.shown import counted
 from protocol.batch import BatchHeader
 
 HEX_BYTES_SHOWN = 64
@@ -197,7 +198,7 @@ def _topic(decoded: Decoded) -> list[str]:
     if not isinstance(value, dict) or "hex" in value:
         return [head + ("removed" if value is None else shown(value))]
     settings = "".join(f", {setting['name']}={shown(setting['value'])}" for setting in value["settings"])
-    return [f"{head}{value['partitions']} partitions, id {value['topic_id']}, created {time_text(value['created_ms'])}{settings}"]
+    return [f"{head}{counted(value['partitions'], 'partition')}, id {value['topic_id']}, created {time_text(value['created_ms'])}{settings}"]
 
 
 def _producer_ids(decoded: Decoded) -> list[str]:
@@ -211,7 +212,7 @@ def _deleted_topic(decoded: Decoded) -> list[str]:
     head = f"deleted topic of id {key['topic_id'] if isinstance(key, dict) else shown(key)}: "
     if not isinstance(value, dict) or "hex" in value:
         return [head + ("its folders are renamed" if value is None else shown(value))]
-    return [f"{head}{shown(value['name'])}, {value['partitions']} partitions, deleted {time_text(value['deleted_ms'])}"]
+    return [f"{head}{shown(value['name'])}, {counted(value['partitions'], 'partition')}, deleted {time_text(value['deleted_ms'])}"]
 
 
 def _control(decoded: Decoded) -> list[str]:

@@ -97,6 +97,7 @@ def test_analyze_names_an_unknown_group(out: Path, capsys: pytest.CaptureFixture
         (["advise", "--group", "g", "--quantile", "1.5"], "is not a share above 0 and up to 1"),
         (["advise", "--group", "g", "--max-detect", "soon"], "is not a time: write 500ms, 45s, 2m or 1h"),
         (["whatif", "--group", "g", "--session-timeout", "60s"], "add --static"),
+        (["whatif", "--group", "g", "--static", "--session-timeout", "0s"], "--session-timeout: it must be more than 0: write 500ms, 45s, 2m or 1h"),
         (["advise", "--group", "g", "--max-detect", "0.1ms"], "0.1ms is not between 1ms and 365d"),
         (["whatif", "--group", "g", "--static", "--session-timeout", "999999999d"], "999999999d is not between 1ms and 365d"),
         (["reconcile", "--sample", "-4"], "is not a whole number"),

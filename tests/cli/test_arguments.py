@@ -46,7 +46,7 @@ def test_the_command_line_wins_over_the_environment(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "soon", "1e9", "inf"])
 def test_a_timeout_is_a_number_above_0(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError):
+    with pytest.raises(argparse.ArgumentTypeError, match="^it must be more than 0 seconds$" if text == "0" else "is not a number of seconds"):
         positive_seconds(text)
 
 

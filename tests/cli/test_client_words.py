@@ -9,6 +9,8 @@ from cli.client.api_names import OTHERS
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
 
+NAME_RULE = "a topic's name has 1 to 249 letters, digits, '.', '_' and '-', and is not the cluster's own"
+
 
 def test_no_error_is_no_failure() -> None:
     check(0, "group orders")
@@ -23,6 +25,9 @@ def test_no_error_is_no_failure() -> None:
         (ErrorCode.POLICY_VIOLATION, "at most 3 partitions\x1b[31m", Exit.REFUSED, "at most 3 partitions\\x1b[31m"),
         (ErrorCode.UNKNOWN_SERVER_ERROR, "a stack", Exit.REFUSED, "the broker failed unexpectedly; its log has the details (a stack)"),
         (ErrorCode.POLICY_VIOLATION, None, Exit.REFUSED, "a policy of the broker refuses this (POLICY_VIOLATION)"),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic 'a_b' collides with existing topic: a.b", Exit.REFUSED, "Topic 'a_b' collides with existing topic: a.b"),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: '..' is not allowed.", Exit.REFUSED, f"{NAME_RULE} (Topic name is invalid: '..' is not allowed)"),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, None, Exit.REFUSED, NAME_RULE),
         (999, None, Exit.REFUSED, "error 999, which this command does not know"),
     ],
 )

@@ -70,7 +70,7 @@ def test_notes_and_topics_are_printed_decoded(folder: Folder, command: Command) 
     assert command.lines(folder.path / f"{TOPICS}-0")[1:] == [
         f"0  {at}  topic {OFFSETS}: 4 partitions, id AAECAwQFBgcICQoLDA0ODw, created 2023-11-14T22:13:20.000Z, cleanup.policy=compact",
         f"1  {at}  topic orders: 2 partitions, id AAECAwQFBgcICQoLDA0ODw, created 2023-11-14T22:13:20.000Z",
-        f"2  {at}  topic gone: 1 partitions, id AAECAwQFBgcICQoLDA0ODw, created 2023-11-14T22:13:20.000Z",
+        f"2  {at}  topic gone: 1 partition, id AAECAwQFBgcICQoLDA0ODw, created 2023-11-14T22:13:20.000Z",
         f"3  {at}  topic gone: removed",
     ]
 

@@ -75,6 +75,7 @@ def test_of_several_topics_the_valid_ones_are_created_and_each_refusal_is_report
         (("create", "{name}.misset", "--set", "retention.mss=1"), 1, "Unknown topic config name: retention.mss; did you mean retention.ms?"),
         (("alter", "{name}", "--set", "retention.ms=soon", "--partitions", "3"), 1, "Invalid value soon"),
         (("alter", "{name}"), 64, "name a change"),
+        (("delete", "__consumer_offsets", "--yes"), 1, "topic __consumer_offsets: '__consumer_offsets' stores groups and cannot be deleted\n"),
         (("alter", "{name}", "--set", "a=1", "--unset", "a"), 64, "--set and --unset both name a"),
         (("alter", "{name}", "--partitions", "0"), 64, "'0' is not a number of at least 1"),
         (("create", "{name}-x", "--replication-factor", "3"), 1, "too few brokers"),
