@@ -347,12 +347,12 @@ def test_a_missing_topic_is_created_on_request(client_command: Tenure, topic: st
     summary = client_command("produce", new, "--create", "--dry-run", "--value", "x")
     plan = f"{new} would be created\nwould send 1 record of 1 byte to {new} (1 partition): 0 with a key\n"
     assert (summary.code, summary.out, summary.err) == (0, plan, "")
-    values = json.loads(ask("produce", new, "--create", "--dry-run", "--value", "x", "--json").out)
+    values = json.loads(client_command("produce", new, "--create", "--dry-run", "--value", "x", "--json").out)
     assert (values["created"], values["records"], values["dry_run"]) == (True, 1, True)
-    impossible = ask("produce", new, "--create", "--dry-run", "--value", "x", "--partition", "7")
+    impossible = client_command("produce", new, "--create", "--dry-run", "--value", "x", "--partition", "7")
     assert (impossible.code, "has only partition 0, not 7" in impossible.err) == (66, True)
-    assert ask("produce", "a b", "--create", "--dry-run", "--value", "x").code == 66
-    assert ask("topic", "describe", new).code == 66
+    assert client_command("produce", "a b", "--create", "--dry-run", "--value", "x").code == 66
+    assert client_command("topic", "describe", new).code == 66
     created = client_command("produce", new, "--create", "--value", "x")
     assert (created.code, created.out) == (0, f"{new} created\n1 record written to {new}: partition 0, offset 0\n")
     repeated = client_command("produce", new, "--create", "--value", "y", "--json")
