@@ -122,9 +122,13 @@ class LogCheck:
         for index in indexes:
             if after is None and self.expected.in_use:
                 index.stop()
-            elif not index.exists and after is not None:
+            elif not index.exists and after is not None and not self._was_deleted(segment):
                 self.problems.add("index-missing", index.path, None, "there is no such file")
             index.finish()
+
+    def _was_deleted(self, segment: SegmentFile) -> bool:
+        """Whether a running broker has deleted the segment since its name was read; the segment's open file can still be read."""
+        return self.expected.in_use and not os.path.lexists(segment.path)
 
     def _report_damage(self, segment: SegmentFile, damage: Damage, after: SegmentFile | None) -> None:
         last_offset = self._next_offset

@@ -85,6 +85,9 @@ class IndexCheck:
     def _advance(self) -> None:
         try:
             entry = next(self._entries, None)
+        except FileNotFoundError:  # removed since `exists` was set
+            self.exists = False
+            entry = None
         except OSError as error:
             self._problems.add("read-failed", self.path, None, error.strerror or str(error))
             entry = None

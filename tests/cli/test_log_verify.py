@@ -7,10 +7,11 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cli.logs import check
+from cli.logs import check, derived_files
 from cli.logs.check import Expected, LogCheck
 from cli.logs.files import SegmentFile, log_folder, segments_of
 from cli.logs.problems import REMEDIES, SHOWN_MAX, WARNINGS
@@ -175,6 +176,25 @@ def test_a_segment_may_be_removed_while_a_log_in_use_is_read(in_use: bool, folde
     log_check = LogCheck(log_folder(str(folder.path / "orders-0")), Expected(in_use=in_use)).run()
     kinds = {problem.kind for problem in log_check.problems.shown} - {"unknown-name"}
     assert kinds == (set() if in_use else {"read-failed"})
+
+
+@pytest.mark.parametrize("module", [check, derived_files], ids=["after the segment was opened", "before the index is opened"])
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_segment_and_its_index_may_be_removed_while_it_is_read(in_use: bool, module: Any, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_folder(str(folder.path / "orders-0"))
+    segment = Path(segments_of(log.path)[0].path)
+    open_for_reading = module.open_for_reading
+
+    def open_and_remove(path: str) -> Any:
+        if path.endswith(".log"):
+            file = open_for_reading(path)
+        segment.unlink(missing_ok=True)
+        segment.with_suffix(".index").unlink(missing_ok=True)
+        return file if path.endswith(".log") else open_for_reading(path)
+
+    monkeypatch.setattr(module, "open_for_reading", open_and_remove)
+    kinds = {problem.kind for problem in LogCheck(log, Expected(in_use=in_use)).run().problems.shown} - {"unknown-name"}
+    assert kinds == (set() if in_use else {"index-missing"})
 
 
 def test_a_superseded_invalid_group_record_is_no_problem(folder: Folder, command: Command) -> None:
