@@ -179,15 +179,15 @@ def report(measured: Measured) -> tuple[str, bool]:
             f"{connections:11} {together:14.1f} {median_of(rounds, 1, 'rps'):10.0f} {median_of(rounds, 1, 'p50_us') / 1000:8.1f} {median_of(rounds, 1, 'p99_us') / 1000:8.1f}"
             f" {median_of(rounds, 1, CPU_FIELD):14.1f} {factor:12.2f} {directory_figures:>32}"
         )
-    lines.append(f"the engine alone, one append at a time for each of {PARTITIONS} logs: {appends(measured.raw)}")
-    own = measured.own if isinstance(measured.own, str) else appends(measured.own)
+    lines.append(f"the engine alone, one append at a time for each of {PARTITIONS} logs: {appends_text(measured.raw)}")
+    own = measured.own if isinstance(measured.own, str) else appends_text(measured.own)
     lines.append(f"the engine's own tool, nats bench, {CLIENTS} clients that wait for each acknowledgement, one stream: {own}")
     lines.append(f"replay: {measured.replayed} records in {measured.replay_seconds:.2f} s, {measured.replayed / measured.replay_seconds:.0f} a second")
     lines.append(f"CPU of a commit: at most {CPU_AT_MOST:g} times the directory's where an append has {COMMITS_AN_APPEND:g} commits or more")
     return "\n".join(lines), all_within
 
 
-def appends(raw: list[Raw]) -> str:
+def appends_text(raw: list[Raw]) -> str:
     rate, p50, p99 = (median(figures) for figures in zip(*raw, strict=True))
     return f"{rate:.0f} appends/s, p50 {p50:.1f} ms, p99 {p99:.1f} ms"
 

@@ -45,9 +45,9 @@ def serve(config: Config) -> int:
     lock_files = LOCK_FILES if one_of_several else 0
     descriptors = divide_descriptors(raise_limit(), len(config.listeners) * ADDRESSES_PER_LISTENER + lock_files)
     config = with_connections(config, descriptors, memory_bytes())
-    loop_factory, buffered = choose_loop(config.event_loop)
+    loop_factory, buffered_protocol = choose_loop(config.event_loop)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        server = Server(config, runner.get_loop(), descriptors, buffered, RealMachine())
+        server = Server(config, runner.get_loop(), descriptors, buffered_protocol, RealMachine())
         mark("event_loop")
         return run_until_stopped(runner, server.run())
 
@@ -66,28 +66,28 @@ def choose_loop(name: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], boo
 
 
 def new_broker(
-    config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool, machine: Machine
+    config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered_protocol: bool, machine: Machine
 ) -> Broker:
     """Build a single broker, or one node of several."""
     if config.store:
         from broker.jetstream_wiring import JetStreamBroker
 
-        return JetStreamBroker(config, loop, descriptors, buffered, machine)
+        return JetStreamBroker(config, loop, descriptors, buffered_protocol, machine)
     if config.cluster_nodes > 1:
         from broker.cluster_wiring import ClusterBroker
 
-        return ClusterBroker(config, loop, descriptors, buffered, machine)
-    return Broker(config, loop, descriptors, buffered, machine)
+        return ClusterBroker(config, loop, descriptors, buffered_protocol, machine)
+    return Broker(config, loop, descriptors, buffered_protocol, machine)
 
 
 class Server:
     """Runs one Broker: opens listeners and the store, handles signals, stops in order."""
 
     def __init__(
-        self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool, machine: Machine
+        self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered_protocol: bool, machine: Machine
     ) -> None:
         self.config = config
-        self.broker = new_broker(config, loop, descriptors, buffered, machine)
+        self.broker = new_broker(config, loop, descriptors, buffered_protocol, machine)
         self._machine = machine
         self._descriptors = descriptors
         self._loop = loop

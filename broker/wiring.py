@@ -64,7 +64,7 @@ class Broker:
     """All parts of one broker. Built without a disk, then opened over a store."""
 
     def __init__(
-        self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool, machine: Machine
+        self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered_protocol: bool, machine: Machine
     ) -> None:
         self.config = config
         self._machine = machine
@@ -94,7 +94,7 @@ class Broker:
             config.max_connections,
             lambda peer: overrides.get(peer, config.max_connections_per_ip),
             descriptors.reserve_from,
-            buffered,
+            buffered_protocol,
         )
         self.journals: list[Journal] = []
         self._connection_context = context

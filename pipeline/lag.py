@@ -20,7 +20,7 @@ NEVER: Final = -1
 def lag_by_minute(view: View, since_ms: int) -> pa.Table:
     """Rows since the minute of `since_ms`, in table order.
 
-    The view has moments from at least LOOKBACK_MS earlier on, and the last commit of each partition before these moments.
+    The view must begin at least LOOKBACK_MS before that minute, and must also have each partition's last commit before its first moment.
     """
     since_ms -= since_ms % MINUTE_MS
     series, samples, moments = view

@@ -61,8 +61,8 @@ class Restarts:
         seats = {spell.member_id for spell in tables.spells if spell.end_kind == "replaced"}
         self.replacements = [_bounded(replacement) for replacement in tables.replacements if replacement.old_member_id in seats]
         successors = {replacement.new_member_id for replacement in self.replacements}
-        joined = _JoinTimes(tables.generations)
-        self.stays = [stay_of(spell, joined.until(spell)) for spell in tables.spells]
+        last_signs = _LastSigns(tables.generations)
+        self.stays = [stay_of(spell, last_signs.last_alive_ms(spell)) for spell in tables.spells]
         # A static member that returned to its own seat did not join anew.
         self.stays = [stay._replace(joined=None) if stay.member_id in successors else stay for stay in self.stays]
         self._episodes = sorted(tables.episodes, key=lambda episode: episode.episode)
@@ -248,7 +248,7 @@ def _bounded(replaced: Replaced) -> Replaced:
     return replaced._replace(gap_hi_ms=max(min(replaced.gap_hi_ms, replaced.session_timeout_ms), replaced.gap_lo_ms or 0))
 
 
-class _JoinTimes:
+class _LastSigns:
     """The last time at which group records show that a dynamic member was alive: the end of the join phase of its last generation."""
 
     def __init__(self, generations: Sequence[Generation]) -> None:
@@ -256,7 +256,7 @@ class _JoinTimes:
         self._moments = [row.append_ms for row in rows]
         self._rows = rows
 
-    def until(self, spell: MemberSpell) -> int:
+    def last_alive_ms(self, spell: MemberSpell) -> int:
         if spell.confidence == EXACT or spell.instance_id is not None or spell.ended_lo_ms is None:
             return 0
         at = bisect_right(self._moments, spell.ended_lo_ms)

@@ -40,7 +40,7 @@ class _Generation(NamedTuple):
 
 
 class Rebalances:
-    """A rebalance ends in time and waits for every member that it must wait for, and its generation keeps its members."""
+    """Checks that a rebalance ends in time and waits for every member that it must wait for, and that a generation keeps its members."""
 
     def __init__(self, size_max: int, timeouts_ms: dict[str, int], delay_ms: int) -> None:
         """`timeouts_ms`: the rebalance timeout of each group. `delay_ms`: group.initial.rebalance.delay.ms; 0 if groups have policies."""

@@ -90,7 +90,7 @@ def check_group(group: Group) -> None:
 
 
 def check_seats(group: Group, policy: PolicyState) -> None:
-    """Standbys have no seat and never lead; a member that takes a seat over already has it, and is no standby."""
+    """Check that standbys have no seat and never lead. A member in a take-over counts as the holder of its seat, not as a standby."""
     standbys = set(policy.standbys)
     assert standbys <= set(group.members), "a standby is no member"
     assert not policy.vacated_seats, "departed members are left after the step"

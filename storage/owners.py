@@ -101,7 +101,7 @@ class OwnerTable:
 
     def logs_of(self, node: int) -> list[int]:
         """The lock bytes (`lock_byte_of`) of the logs that this node owns according to the table."""
-        return [slot[0] for _, slot in self._used() if slot[1] == node and slot[4] == OWNED]
+        return [slot[0] for _, slot in self._used_slots() if slot[1] == node and slot[4] == OWNED]
 
     def free(self, key: int, node: int) -> None:
         """Mark the log with this lock byte as free if `node` owns it. Called by the node that holds the log's lock."""
@@ -120,7 +120,7 @@ class OwnerTable:
 
     def forget_writers(self) -> None:
         """Set the writer of all logs to the single broker: it has replaced the nodes, so their checkpoints and turn logs are out of date."""
-        for at, (key, node, epoch, since_ms, state, writer) in self._used():
+        for at, (key, node, epoch, since_ms, state, writer) in self._used_slots():
             if writer != SINGLE_BROKER:
                 self._bytes.write(at, _SLOT.pack(key, node, epoch, since_ms, GONE if state == GONE else FREE, SINGLE_BROKER))
         self._bytes.sync()
@@ -140,7 +140,7 @@ class OwnerTable:
         self._slot_positions[id] = at, key
         return self._slot(at)
 
-    def _used(self) -> Iterator[tuple[int, tuple[int, int, int, int, int, int]]]:
+    def _used_slots(self) -> Iterator[tuple[int, tuple[int, int, int, int, int, int]]]:
         """The positions and contents of the used slots. Unused pages, usually most of them, are skipped quickly."""
         for start in range(_HEADER_BYTES, TABLE_BYTES, _PAGE_BYTES):
             page = self._bytes.read(start, _PAGE_BYTES)

@@ -324,7 +324,7 @@ class Ownership:
         self._rearm()
 
     def _sweep(self, now: int) -> None:
-        """After a change of owners, check the next logs that other nodes owned."""
+        """After a change of owners, check all logs that other nodes owned when the sweep began, SWEPT_MAX in each call."""
         version = self._owners_version()
         if not self._to_sweep and version != self._swept:
             self._swept = version

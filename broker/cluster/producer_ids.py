@@ -48,17 +48,17 @@ class ControllerProducerIds:
     def _request_block(self, done: Reserved, deadline: float) -> None:
         controller = self._controller()
         if controller == self._node_id:
-            self._registry.reserve(partial(self._reserved, done, deadline))
+            self._registry.reserve(partial(self._finish_or_retry, done, deadline))
         elif controller == NO_NODE:
-            self._reserved(done, deadline, None)
+            self._finish_or_retry(done, deadline, None)
         else:
             # `forward` uses a connection of its own, since the reply waits for a disk.
             self._peers.forward(controller, self._request(NodeRequestKind.PRODUCER_IDS), partial(self._answered, done, deadline))
 
     def _answered(self, done: Reserved, deadline: float, reply: NodeResponse | None) -> None:
-        self._reserved(done, deadline, None if reply is None or reply.error_code else range(reply.offset, reply.end))
+        self._finish_or_retry(done, deadline, None if reply is None or reply.error_code else range(reply.offset, reply.end))
 
-    def _reserved(self, done: Reserved, deadline: float, block: range | None) -> None:
+    def _finish_or_retry(self, done: Reserved, deadline: float, block: range | None) -> None:
         if block is None and self._loop.time() < deadline:
             self._loop.call_later(RETRY_SECONDS, Contained(self._request_block, partial(done, None)), done, deadline)
         else:

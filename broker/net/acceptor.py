@@ -74,16 +74,16 @@ class Acceptor:
         connections_max: int,
         per_peer_max: Callable[[str], int],
         reserve_from: int,
-        buffered: bool,
+        buffered_protocol: bool,
     ) -> None:
-        """`reserve_from`: the first descriptor number that connections may not use. `buffered`: use `StandardLoopProtocol`."""
+        """`reserve_from`: the first descriptor number that connections may not use. `buffered_protocol`: use `StandardLoopProtocol`."""
         self._loop = loop
         self._context = context
         self._connections = connections
         self._connections_max = connections_max
         self._per_peer_max = per_peer_max
         self._reserve_from = reserve_from
-        self._buffered = buffered
+        self._buffered_protocol = buffered_protocol
         self._sockets: list[tuple[socket.socket, Address]] = []
         self._tasks: set[asyncio.Task[object]] = set()
         self._accepting = False
@@ -143,7 +143,7 @@ class Acceptor:
         connection = Connection(self._context, listener, peer)
         self._connections.add(connection)
         # Connection does not inherit asyncio.Protocol, so that it can be compiled.
-        protocol: Any = StandardLoopProtocol(connection) if self._buffered else connection
+        protocol: Any = StandardLoopProtocol(connection) if self._buffered_protocol else connection
         task = self._loop.create_task(contained_task(self._connect, protocol, connection, accepted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

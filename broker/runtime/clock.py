@@ -108,7 +108,7 @@ class Clock:
         if not -STEP_MS <= step <= STEP_MS:
             self._expected_offset += step
             self._steady_since = now
-            self._suspend_deletion()
+            self._distrust_wall_time()
             log.warning("deletion by time is suspended: the wall clock was set", ahead_seconds=step // 1000, until=self._trusted_at())
         if self._trusted_from and now >= self._trusted_from:
             self._trusted_from = 0
@@ -122,11 +122,11 @@ class Clock:
         self.tick()
         away = self.wall - last_ms
         if last_ms == NOT_YET:
-            self._suspend_deletion()
+            self._distrust_wall_time()
             log.warning("deletion by time is suspended: the data directory does not say when it was last in use", until=self._trusted_at())
         elif not -STEP_MS <= away <= STEP_MS:
             self._trusted_offset -= away
-            self._suspend_deletion()
+            self._distrust_wall_time()
             log.warning(
                 "deletion by time is suspended: the clock is far from when the data directory was last in use",
                 ahead_seconds=away // 1000,
@@ -134,7 +134,7 @@ class Clock:
             )
         self._check_wall_clock()
 
-    def _suspend_deletion(self) -> None:
+    def _distrust_wall_time(self) -> None:
         self._trusted_from = max(self.now + self._settle_ms, 1)
 
     def _trusted_at(self) -> str:

@@ -68,7 +68,7 @@ class CheckTimeBudget:
 
 
 def append(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: CheckTimeBudget) -> tuple[int, int]:
-    """Append the batch of `size` bytes at `at` to a log that assigns offsets at once; returns offset, and time if LogAppendTime is set.
+    """Append the batch `data[at : at + size]` to a log that assigns offsets at once; returns its offset, and its time if LogAppendTime is set.
 
     If it raises (BatchRefused, TooMuchWork or AppendFailed), nothing was written.
     """

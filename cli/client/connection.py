@@ -56,7 +56,7 @@ def api_name(request: Message) -> str:
 
 
 def response_class(request: Message) -> type[Message]:
-    """The response class of a request, from the request's module: only the APIs in use are imported."""
+    """The response class of a request, looked up in the request's own module, so that no table has to import all APIs."""
     module = sys.modules[type(request).__module__]
     return cast("type[Message]", getattr(module, api_name(request) + "Response"))
 

@@ -97,7 +97,7 @@ def names_another_rule(broker_message: str) -> bool:
 
 
 def word_of(error_code: int) -> str:
-    """The `code` of an error in --json: Kafka's name for it in lower case, unless WORD_OVERRIDES has another."""
+    """The `code` of an error in --json: Kafka's name for it in lower case with hyphens, unless WORD_OVERRIDES has another."""
     return WORD_OVERRIDES.get(error_code) or name_of(error_code).lower().replace("_", "-")
 
 

@@ -152,7 +152,7 @@ class Member:
         self.await_event(lambda event: event["event"] == "did" and event["word"] == word, since=since)
 
     def disturbances(self) -> list[Event]:
-        """The events that an application would notice between the last settled state of the group and its own end."""
+        """What this member's application would notice between the last settled state of the group and the end of the member."""
         meanwhile = list(self.events)[self.steady_from : self._closed_from]
         lost = [event for event in meanwhile if event["event"] in ("revoked", "lost") and event["partitions"]]
         return lost + [event for event in meanwhile if event["event"] in ("error", "commit_refused")]

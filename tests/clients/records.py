@@ -82,7 +82,7 @@ class KafkaPython:
         finally:
             producer.close(SECONDS)
 
-    def _at(self, topic: str, start: int) -> kafka.TopicPartition:
+    def _assign_at(self, topic: str, start: int) -> kafka.TopicPartition:
         partition = kafka.TopicPartition(topic, 0)
         self._consumer.assign([partition])
         if start == BEGINNING:
@@ -94,7 +94,7 @@ class KafkaPython:
         return partition
 
     def consume(self, topic: str, start: int, count: int) -> list[Read]:
-        self._at(topic, start)
+        self._assign_at(topic, start)
         read: list[Read] = []
         while len(read) < count:
             record = next(self._consumer)
@@ -111,7 +111,7 @@ class KafkaPython:
         return self._consumer.beginning_offsets([partition])[partition], self._consumer.end_offsets([partition])[partition]
 
     def consume_with_a_pause(self, topic: str, count: int) -> tuple[int, int]:
-        partition = self._at(topic, BEGINNING)
+        partition = self._assign_at(topic, BEGINNING)
         self._consumer.pause(partition)
         paused = sum(map(len, self._consumer.poll(PAUSED_SECONDS * 1000).values()))
         self._consumer.resume(partition)
@@ -121,7 +121,7 @@ class KafkaPython:
         return paused, resumed
 
     def after_end(self, topic: str, value: bytes) -> Read:
-        self._consumer.position(self._at(topic, END))
+        self._consumer.position(self._assign_at(topic, END))
         self.produce(topic, [Sent(value)])
         record = next(self._consumer)
         return Read(record.offset, record.value)
@@ -169,7 +169,7 @@ class Aiokafka:
         finally:
             await producer.stop()
 
-    async def _at(self, topic: str, start: int) -> aiokafka.TopicPartition:
+    async def _assign_at(self, topic: str, start: int) -> aiokafka.TopicPartition:
         partition = aiokafka.TopicPartition(topic, 0)
         self._consumer.assign([partition])
         if start == BEGINNING:
@@ -184,7 +184,7 @@ class Aiokafka:
         return self._run(self._consume(topic, start, count))
 
     async def _consume(self, topic: str, start: int, count: int) -> list[Read]:
-        await self._at(topic, start)
+        await self._assign_at(topic, start)
         read: list[Read] = []
         while len(read) < count:
             record = await self._consumer.getone()
@@ -205,7 +205,7 @@ class Aiokafka:
         return self._run(self._pausing(topic, count))
 
     async def _pausing(self, topic: str, count: int) -> tuple[int, int]:
-        partition = await self._at(topic, BEGINNING)
+        partition = await self._assign_at(topic, BEGINNING)
         self._consumer.pause(partition)
         paused = sum(map(len, (await self._consumer.getmany(timeout_ms=int(PAUSED_SECONDS * 1000))).values()))
         self._consumer.resume(partition)
@@ -218,7 +218,7 @@ class Aiokafka:
         return self._run(self._after_end(topic, value))
 
     async def _after_end(self, topic: str, value: bytes) -> Read:
-        await self._consumer.position(await self._at(topic, END))
+        await self._consumer.position(await self._assign_at(topic, END))
         await self._produce(topic, [Sent(value)], "none", False)
         record = await self._consumer.getone()
         return Read(record.offset, record.value)
@@ -264,7 +264,7 @@ class Confluent:
         assert producer.flush(SECONDS) == 0
         return offsets
 
-    def _at(self, topic: str, start: int) -> confluent_kafka.TopicPartition:
+    def _assign_at(self, topic: str, start: int) -> confluent_kafka.TopicPartition:
         partition = confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING if start == BEGINNING else start)
         self._consumer.assign([partition])
         return partition
@@ -276,7 +276,7 @@ class Confluent:
         return message
 
     def consume(self, topic: str, start: int, count: int) -> list[Read]:
-        self._at(topic, start)
+        self._assign_at(topic, start)
         messages = [self._next_message() for _ in range(count)]
         return [Read(message.offset() or 0, message.value() or b"") for message in messages]
 
@@ -289,14 +289,14 @@ class Confluent:
         return low, high
 
     def consume_with_a_pause(self, topic: str, count: int) -> tuple[int, int]:
-        partition = self._at(topic, BEGINNING)
+        partition = self._assign_at(topic, BEGINNING)
         self._consumer.pause([partition])
         paused = len(self._consumer.consume(count, PAUSED_SECONDS))
         self._consumer.resume([partition])
         return paused, len([self._next_message() for _ in range(count)])
 
     def after_end(self, topic: str, value: bytes) -> Read:
-        self._at(topic, self.bounds(topic)[1])  # librdkafka would look END up only while it polls, after the record was sent
+        self._assign_at(topic, self.bounds(topic)[1])  # librdkafka would look END up only while it polls, after the record was sent
         self.produce(topic, [Sent(value)])
         message = self._next_message()
         return Read(message.offset() or 0, message.value() or b"")

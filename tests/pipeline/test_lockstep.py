@@ -100,7 +100,7 @@ def one_record(delta_ms: bytes = b"\0", delta: bytes = b"\0", key: bytes = b"", 
     return varint(len(inside)) + inside
 
 
-def padded(value: int, size: int) -> bytes:
+def padded_varint(value: int, size: int) -> bytes:
     """A zigzag varint of `size` bytes, even if fewer would do."""
     raw = value << 1 if value >= 0 else (-value << 1) - 1
     return bytes([raw >> (7 * at) & 127 | 128 for at in range(size - 1)]) + bytes([raw >> (7 * (size - 1)) & 127])
@@ -117,9 +117,9 @@ def test_varints_of_every_size(tmp_path: Path, size: int, together: int) -> None
     batches = []
     for field_number in range(4):
         for number in range(together):
-            fields = [padded(5, size) if field_number == 0 else b"\0", padded(0, size) if field_number == 1 else b"\0"]
-            fields += [(padded(len(key), size) if field_number == 2 else varint(len(key))) + key]
-            fields += [(padded(len(value), size) if field_number == 3 else varint(len(value))) + value]
+            fields = [padded_varint(5, size) if field_number == 0 else b"\0", padded_varint(0, size) if field_number == 1 else b"\0"]
+            fields += [(padded_varint(len(key), size) if field_number == 2 else varint(len(key))) + key]
+            fields += [(padded_varint(len(value), size) if field_number == 3 else varint(len(value))) + value]
             body = one_record(*fields)
             batch = bytearray(template[:HEADER_BYTES] + body)
             batch[:8] = (field_number * together + number).to_bytes(8, "big")

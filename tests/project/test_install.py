@@ -44,7 +44,7 @@ ANALYZE = ["install analyze-wheels", "install analyze"]
 
 
 @pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+def recorded_venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     recorded = Recorded(tmp_path / ".venv")
     monkeypatch.setattr(venv, "create", recorded.create)
     monkeypatch.setattr(install, "pip", recorded.pip)
@@ -52,9 +52,9 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
 
 
 @pytest.fixture
-def complete(environment: Recorded) -> Recorded:
-    assert environment.ready() == SERVING + REST
-    return environment
+def complete(recorded_venv: Recorded) -> Recorded:
+    assert recorded_venv.ready() == SERVING + REST
+    return recorded_venv
 
 
 def copied_lock(lock: Path, folder: Path) -> Path:
@@ -68,17 +68,17 @@ def test_a_second_time_installs_nothing(complete: Recorded) -> None:
     assert complete.ready(development=False) == []
 
 
-def test_serving_installs_its_dependencies_and_development_adds_its_own(environment: Recorded) -> None:
-    assert environment.ready(development=False) == SERVING
-    assert environment.ready(development=False) == []
-    assert environment.ready() == REST
-    assert environment.ready() == []
+def test_serving_installs_its_dependencies_and_development_adds_its_own(recorded_venv: Recorded) -> None:
+    assert recorded_venv.ready(development=False) == SERVING
+    assert recorded_venv.ready(development=False) == []
+    assert recorded_venv.ready() == REST
+    assert recorded_venv.ready() == []
 
 
-def test_analyze_dependencies_are_installed_on_request(environment: Recorded) -> None:
-    assert environment.ready(development=False, analyze=True) == SERVING + ANALYZE
-    assert environment.ready(analyze=True) == REST
-    assert environment.ready() == []
+def test_analyze_dependencies_are_installed_on_request(recorded_venv: Recorded) -> None:
+    assert recorded_venv.ready(development=False, analyze=True) == SERVING + ANALYZE
+    assert recorded_venv.ready(analyze=True) == REST
+    assert recorded_venv.ready() == []
 
 
 def test_another_serving_lock_rebuilds_the_environment(complete: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -130,20 +130,20 @@ def test_another_python_rebuilds_the_environment_only_on_request(complete: Recor
 
 
 @pytest.mark.parametrize("at", ["create", "download", "install", "check"])
-def test_an_interrupted_setup_does_not_count_as_complete(environment: Recorded, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+def test_an_interrupted_setup_does_not_count_as_complete(recorded_venv: Recorded, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     def pip(folder: Path, verb: str, *arguments: str) -> None:
-        interrupted() if verb == at else environment.pip(folder, verb, *arguments)
+        interrupted() if verb == at else recorded_venv.pip(folder, verb, *arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(install, "pip", pip)
         if at == "create":
             patched.setattr(venv, "create", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            environment.ready()
-    assert environment.ready() == SERVING + REST
+            recorded_venv.ready()
+    assert recorded_venv.ready() == SERVING + REST
 
 
 @pytest.mark.once

@@ -78,7 +78,7 @@ def hunt_in(world: str, options: argparse.Namespace) -> int:
         if not serves_groups(versions):
             say("oracle: this broker does not serve groups")
             return 2
-        servers = ServerPair(kafka_port, other_port, f"{options.seed}{world[0]}", describes=KEYS["describe"] in versions)
+        servers = ServerPair(kafka_port, other_port, f"{options.seed}{world[0]}", describe_groups=KEYS["describe"] in versions)
         hunting = Hunt(servers, versions, say, options.at_once, options.ticks, REBALANCES_IN.get(world, REBALANCES))
         if options.tell:
             hunting.on_difference = tell

@@ -44,16 +44,16 @@ class FoundDifference:
 class ServerPair:
     """The connections to Kafka and the other server, with a new name for each play."""
 
-    def __init__(self, kafka_port: int, other_port: int, seed: str, scale: float = 1.0, describes: bool = True) -> None:
+    def __init__(self, kafka_port: int, other_port: int, seed: str, scale: float = 1.0, describe_groups: bool = True) -> None:
         self.kafka_port = kafka_port
         self.other_port = other_port
         self.seed = seed
         self.scale = scale
-        self.describes = describes  # whether the other server supports DescribeGroups
+        self.describe_groups = describe_groups  # whether the other server supports DescribeGroups
         self._numbers = count()
 
     async def play(self, port: int, choose: Choose, scale: float | None = None) -> Trace:
-        player = Player(port, f"q{self.seed}-{next(self._numbers)}.", scale or self.scale, self.describes or port == self.kafka_port)
+        player = Player(port, f"q{self.seed}-{next(self._numbers)}.", scale or self.scale, self.describe_groups or port == self.kafka_port)
         return await player.play(choose)
 
     async def play_until_in_time(self, port: int, steps: list[Step]) -> Trace:

@@ -33,15 +33,35 @@ Choose = Callable[["Player"], Step | None]
 
 class Player:
     __slots__ = (
-        "_answers", "_awaiting_assignment", "_begin", "_describes", "_looker", "_owners", "_port", "_raw", "_raw_looks", "_scale", "_steps", "_synced", "_tick",
-        "_wait_for_restart", "_wires", "group_states", "groups", "killed", "late", "names", "tainted", "waiting",
+        "_answers",
+        "_asks_describe_groups",
+        "_awaiting_assignment",
+        "_begin",
+        "_looker",
+        "_owners",
+        "_port",
+        "_raw",
+        "_raw_looks",
+        "_scale",
+        "_steps",
+        "_synced",
+        "_tick",
+        "_wait_for_restart",
+        "_wires",
+        "group_states",
+        "groups",
+        "killed",
+        "late",
+        "names",
+        "tainted",
+        "waiting",
     )  # fmt: skip
 
-    def __init__(self, port: int, prefix: str, scale: float = 1.0, describes: bool = True, wait_for_restart: WaitForRestart | None = None) -> None:
+    def __init__(self, port: int, prefix: str, scale: float = 1.0, describe_groups: bool = True, wait_for_restart: WaitForRestart | None = None) -> None:
         self._wait_for_restart = wait_for_restart
         self.killed = False
         self._awaiting_assignment: set[str] = set()  # groups in which a static member got a new id, with no assignment since then
-        self._describes = describes
+        self._asks_describe_groups = describe_groups
         self._port = port
         self._scale = scale
         self.names = Names(prefix, scale)
@@ -209,7 +229,7 @@ class Player:
 
     async def _describe_groups(self) -> None:
         assert self._looker is not None
-        if not self._describes:
+        if not self._asks_describe_groups:
             self._raw_looks.append(None)
             return
         asked_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""A small disk of its own, which a test may fill."""
+"""A small file system that a test mounts for itself and may fill."""
 
 from __future__ import annotations
 

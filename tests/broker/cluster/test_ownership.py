@@ -247,7 +247,7 @@ def test_a_log_that_is_lost_is_tried_again(world: ClusterWorld) -> None:
 
 
 class Table:
-    """A table of owners in which all logs have one owner. Records the logs that the node under test tries to acquire."""
+    """A table of owners in which one node, or none, owns all logs. Records the logs that the node under test tries to acquire."""
 
     def __init__(self, logs: int, owner: int | None) -> None:
         self.logs = [LogId("many", number) for number in range(logs)]
