@@ -36,7 +36,7 @@ UNWRAPPED_CALLBACKS = {
     ("broker/runtime/turn.py", "self._fire"),
     ("broker/runtime/turn.py", "self._advance_past_input"),
     ("broker/net/acceptor.py", "self._tasks.discard"),
-    ("broker/stores/jetstream/claim.py", "self._step(step)"),  # returns a `Contained` callback
+    ("broker/stores/jetstream/claim.py", "self._ending_on_defect(step)"),  # returns a `Contained` callback
     ("broker/topics/partitions.py", "self._continue_deletion(topic_partitions, remaining)"),  # also returns a `Contained` callback
 }
 # Tasks that are awaited: the awaiting code gets their exceptions.
@@ -150,7 +150,7 @@ ALWAYS_MET = {
     "broker.fastpath.rejoin:JoinFastPath.release",
     "broker.fastpath.rejoin:SyncFastPath.answer",
     "broker.fastpath.produce:ProduceTemplate.__call__",
-    "broker.topics.retention:PartitionJobLoop._begin",
+    "broker.topics.retention:PartitionJobLoop._begin_round",
     "broker.net.acceptor:Acceptor._readable",
     "broker.stores.local:LocalStore._flush_scheduled",
 }
