@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from coordinator.name_ranges import join_names
+
 TIMEOUT_MS_MIN: Final = 1_000
 TIMEOUT_MS_MAX: Final = 7 * 24 * 3_600_000
 NAMES_MAX: Final = 10_000
@@ -71,6 +73,11 @@ def repeated_names(text: str) -> list[str]:
             if left[name] < 0:
                 repeated[name] = None
     return list(repeated)
+
+
+def without_repeats(text: str) -> str:
+    """The list with each name once; as written if no name is repeated. Raises ValueError as `expand_names` does."""
+    return join_names(expand_names(text)) if repeated_names(text) else text
 
 
 def _expand(item: str) -> list[str]:

@@ -13,7 +13,7 @@ from broker.settings.table import POLICY_PREFIX
 from broker.topics.setting_docs import GROUP_SETTINGS
 from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, Synonym
 from coordinator.name_ranges import join_names
-from coordinator.policies import NONE_TEXT, POLICY_NAMES, REBALANCE_REQUEST, expand_names, repeated_names
+from coordinator.policies import NONE_TEXT, POLICY_NAMES, REBALANCE_REQUEST, expand_names, without_repeats
 from protocol.errors import ErrorCode
 from protocol.wire import TEXT_BYTES_MAX
 
@@ -117,7 +117,7 @@ def check_names(names: Sequence[str]) -> None:
 def without_repeated_names(text: str) -> str:
     """The list of names with each name once, as Kafka stores values of type list; as written if no name is repeated, or if it cannot be read."""
     try:
-        return join_names(expand_names(text)) if repeated_names(text) else text
+        return without_repeats(text)
     except ValueError:
         return text
 

@@ -15,7 +15,6 @@ from cli.groups.policies import statuses_of
 from cli.groups.policy_status import show_status, status_document
 from cli.shown import Column, Painted, Role, Screen, counted, plain
 from history.moves import list_partitions
-from history.words import short_name
 
 if TYPE_CHECKING:
     from cli.groups.described import Group, GroupMember
@@ -162,7 +161,7 @@ def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, st
         screen.line()
         show_partitions(screen, group, rows)
     if idle_members(group) and group.state == "Stable":
-        names = ", ".join(short_name(member.member_id, member.instance_id) for member in idle_members(group))
+        names = ", ".join(member.shown_name for member in idle_members(group))
         screen.line(screen.paint(plain(f"without a partition: {names}"), Role.CAREFUL))
     unread = unread_rows(group, rows)
     if unread and group.members:

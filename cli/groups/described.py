@@ -49,6 +49,12 @@ class GroupMember(NamedTuple):
         """The instance id of a static member, which survives a restart; else the member id."""
         return self.instance_id if self.instance_id is not None else self.member_id
 
+    @property
+    def shown_name(self) -> str:
+        from history.words import short_name  # `group list` does not need it, and would start 40 ms later
+
+        return short_name(self.member_id, self.instance_id)
+
     def document(self) -> dict[str, object]:
         return {
             "member_id": self.member_id,

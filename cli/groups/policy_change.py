@@ -11,7 +11,7 @@ from cli.groups.policies import GROUP, INSTANCE_IDS, REQUEST, policies_of, unsup
 from cli.groups.policy_effects import effects
 from cli.shown import Screen, plain
 from coordinator.name_ranges import join_names
-from coordinator.policies import POLICY_NAMES, expand_names, repeated_names
+from coordinator.policies import POLICY_NAMES, expand_names, repeated_names, without_repeats
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def with_names_once(settings: list[tuple[str, str]], before: GroupPolicies) -> t
         except ValueError:  # invalid names: send them, as the broker's refusal has a text
             repeated = []
         if repeated:
-            value = join_names(expand_names(value))
+            value = without_repeats(value)
             remarks.append(plain(f"group {before.group}: more than once in {INSTANCE_IDS}, and stored once: {join_names(repeated)}"))
         changed.append((name, value))
     return changed, remarks
@@ -98,7 +98,7 @@ def changed_instances(text: str, operation: int, before: GroupPolicies) -> tuple
     except ValueError:  # invalid names: send them, as the broker's refusal has a text
         return [AlterableConfig(INSTANCE_IDS, operation, text)], []
     present = frozenset(expand_names(before.own.get(INSTANCE_IDS, "")))
-    text = join_names(names) if repeated_names(text) else text
+    text = without_repeats(text)
     useless = [name for name in names if (name in present) == (operation == APPEND)]
     if not useless:
         return [AlterableConfig(INSTANCE_IDS, operation, text)], []

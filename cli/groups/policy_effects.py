@@ -10,7 +10,7 @@ from cli.groups.policy_status import readable_status, standbys_of
 from cli.groups.removal import predict
 from cli.shown import counted
 from coordinator.policies import expand_names
-from history.words import format_duration, list_names, short_name
+from history.words import format_duration, list_names
 
 if TYPE_CHECKING:
     from cli.groups.described import Group, GroupMember
@@ -87,7 +87,7 @@ def _roster(group: Group, after: dict[str, str], status: Mapping[str, str]) -> I
 
 
 def _names(members: list[GroupMember]) -> str:
-    return list_names(short_name(member.member_id, member.instance_id) for member in members)
+    return list_names(member.shown_name for member in members)
 
 
 def _target(group: Group, text: str | None, status: Mapping[str, str]) -> Iterator[str]:

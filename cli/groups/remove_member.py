@@ -120,7 +120,7 @@ def remove(cluster: Cluster, group: str, leaving: list[GroupMember], named_by_id
 
 
 def members_text(members: list[GroupMember]) -> str:
-    return short_name(members[0].member_id, members[0].instance_id) if len(members) == 1 else f"{len(members)} members"
+    return members[0].shown_name if len(members) == 1 else f"{len(members)} members"
 
 
 # Output
@@ -206,9 +206,9 @@ def consequences(group: Group, removal: RemovalPrediction) -> list[str]:
 def without_rebalance(removal: RemovalPrediction) -> str:
     """Why no rebalance follows: standbys take the seats, or only standbys leave."""
     if removal.take_overs:
-        seats = (f"{name_of_member(seat.standby)} takes the seat of {name_of_member(seat.removed)}" for seat in removal.take_overs)
+        seats = (f"{seat.standby.shown_name} takes the seat of {seat.removed.shown_name}" for seat in removal.take_overs)
         return f"the {'standby' if len(removal.take_overs) == 1 else 'standbys take over:'} {list_names(seats)}"
-    names = list_names(name_of_member(member) for member in removal.leaving)
+    names = list_names(member.shown_name for member in removal.leaving)
     return f"{names} is a standby" if len(removal.leaving) == 1 else f"{names} are standbys"
 
 
@@ -222,10 +222,6 @@ def staying_text(removal: RemovalPrediction) -> str:
     return f"the 1 {active}member that stays" if count == 1 else f"the {count} {active}members that stay"
 
 
-def name_of_member(member: GroupMember) -> str:
-    return short_name(member.member_id, member.instance_id)
-
-
 def move_lines(removal: RemovalPrediction) -> list[str]:
     if not removal.moves:
         return ["no partitions move"]
@@ -234,8 +230,8 @@ def move_lines(removal: RemovalPrediction) -> list[str]:
     changes: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for move in removal.moves:
         after = move.after
-        to = short_name(after.member_id, after.instance_id) if after is not None else "no member" if move.known else ""
-        changes.setdefault((short_name(move.before.member_id, move.before.instance_id), to), []).append(move.partition)
+        to = after.shown_name if after is not None else "no member" if move.known else ""
+        changes.setdefault((move.before.shown_name, to), []).append(move.partition)
     lines = []
     for (before_name, to), partitions in changes.items():
         target = f"to {to}" if to else "to others, as the group's leader decides"
@@ -260,7 +256,7 @@ def outcome(group: Group, after: Group | None) -> str:
     if after is None or not after.members:
         return "it is empty now"
     before = {member.member_id for member in group.members}
-    new = [short_name(member.member_id, member.instance_id) for member in after.members if member.member_id not in before]
+    new = [member.shown_name for member in after.members if member.member_id not in before]
     joined = f", with {list_names(new)}, which joined meanwhile" if new else ""
     if after.state in ("PreparingRebalance", "CompletingRebalance"):
         return f"it rebalances now{joined}"
@@ -268,7 +264,7 @@ def outcome(group: Group, after: Group | None) -> str:
 
 
 def refusal(member: GroupMember, error: int) -> Failure:
-    problem = failure(error, short_name(member.member_id, member.instance_id))
+    problem = failure(error, member.shown_name)
     if error == ErrorCode.FENCED_INSTANCE_ID:
         return problem.with_line(f"member {member.member_id} does not exist any more; another process has joined as instance {member.instance_id} and keeps the seat")
     return problem
