@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from history.shared_ids import RETURNS_MIN, WINDOW_MS
 from pipeline.columns import MISSING, Ints, ints
 from pipeline.rows import Generation, Hygiene, Member, Replaced
 from pipeline.schema import rows_of
@@ -31,8 +32,8 @@ class Thresholds:
     session_ms_min: int = 10_000
     session_ms_max: int = 600_000
     metadata_bytes: int = 1_024
-    returns: int = 3  # returns of an instance within `returns_ms` that indicate two processes with its id
-    returns_ms: int = 600_000
+    returns: int = RETURNS_MIN  # returns of an instance within `returns_ms` that indicate two processes with its id
+    returns_ms: int = WINDOW_MS
 
 
 class Offset(NamedTuple):

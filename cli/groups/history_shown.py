@@ -33,6 +33,7 @@ from history.words import (
     describe_removal,
     describe_return,
     format_duration,
+    host,
     list_names,
     reasons,
     removals_in_title,
@@ -43,6 +44,7 @@ from history.words import (
 
 if TYPE_CHECKING:
     from history import Entry, Move
+    from history.shared_ids import SharedId
 
 LONG_MS = 10_000  # mark a rebalance that took this long
 LABEL_WIDTH = 8
@@ -470,12 +472,16 @@ def none_if_unknown(number: int) -> int | None:
 
 
 def summary(entries: Sequence[Entry]) -> list[str]:
-    """Conclusions from the history: restarts bridged, and rebalances that static membership would have avoided."""
+    """Conclusions from the history: instance ids in use twice, restarts bridged, and rebalances that static membership would have avoided."""
     from history.restarts import avoidable
+    from history.shared_ids import shared_ids
 
     rebalances = [entry for entry in entries if isinstance(entry, Rebalance)]
-    bridged = sum(isinstance(entry, StaticReturned) and entry.outcome is Replacement.NO_REBALANCE for entry in entries)
-    lines = []
+    shared = shared_ids(entries)
+    lines = [shared_id_text(one) for one in shared]
+    fought_over = {one.instance_id for one in shared}
+    returns = [entry for entry in entries if isinstance(entry, StaticReturned) and entry.instance_id not in fought_over]
+    bridged = sum(back.outcome is Replacement.NO_REBALANCE for back in returns)
     if bridged:
         lines.append(f"{counted(bridged, 'restart')} of static members caused no rebalance")
     avoided = avoidable(entries)
@@ -486,3 +492,10 @@ def summary(entries: Sequence[Entry]) -> list[str]:
             "with an id and a longer session timeout there would have been none"
         )
     return lines
+
+
+def shared_id_text(one: SharedId) -> str:
+    text = f"{one.instance_id} returned {one.returns} times within {format_duration(one.period_ms)}"
+    if one.places:
+        return f"{text}, alternately from {list_names(host(place) for place in one.places)}: two processes use this group.instance.id, and fence each other"
+    return f"{text}: two processes use this group.instance.id and fence each other, or its process is restarted in a loop"
