@@ -44,6 +44,9 @@ def main() -> int:
     if sys.version_info[:2] < OLDEST:
         print(f"setup: needs Python 3.11 or newer, and {sys.executable} is {sys.version.split()[0]}", file=sys.stderr)
         return 1
+    if options.folder.is_symlink():  # it may be the environment of another checkout, which creating it again would empty
+        print(f"setup: {options.folder} is a link to {options.folder.resolve()}: remove the link, and run this again", file=sys.stderr)
+        return 1
     with DEVELOPMENT.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a concurrent run waits, and then finds a complete environment
         try:

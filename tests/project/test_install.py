@@ -171,3 +171,14 @@ def test_bytecode_is_written_where_python_itself_may_not(tmp_path: Path, monkeyp
     install.write_bytecode(tmp_path / ".venv")
     files = sorted(path.relative_to(tmp_path).parts[0] + "/" + path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc"))
     assert files == ["other/__init__", "other/module", "some/__init__", "some/module"]
+
+
+def test_an_environment_behind_a_link_is_not_touched(
+    recorded_venv: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other").mkdir()
+    recorded_venv.folder.symlink_to(tmp_path / "other")
+    monkeypatch.setattr("sys.argv", ["install.py", str(recorded_venv.folder)])
+    assert install.main() == 1
+    assert recorded_venv.done == []
+    assert capsys.readouterr().err == f"setup: {recorded_venv.folder} is a link to {tmp_path / 'other'}: remove the link, and run this again\n"
