@@ -59,6 +59,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else plural_ending}"
 
 
+def topic_id_text(id: bytes | None) -> str | None:
+    """The topic id in the base64 of Kafka's tools; None for the zero id, which stands for an unknown one."""
+    import base64
+
+    return base64.urlsafe_b64encode(id).decode().rstrip("=") if id and any(id) else None
+
+
 def json_plain(text: str) -> str:
     """A JSON text with unprintable characters escaped, except line feeds, which occur only between its tokens."""
     if text.isprintable():

@@ -65,7 +65,9 @@ def recomputed(warehouse: Warehouse, current: PublishedState, sample: int) -> It
             rows = max(len(stored_rows), len(recomputed_rows))
             same = rows if stored_rows.equals(recomputed_rows) else len({repr(row) for row in stored_rows.to_pylist()} & {repr(row) for row in recomputed_rows.to_pylist()})
             totals[name] = (totals[name][0] + rows, totals[name][1] + same)
-    return [Check(f"{name}: rows of {sample - max(remaining_groups, 0)} groups computed again are the same", rows, same) for name, (rows, same) in totals.items()]
+    count = sample - max(remaining_groups, 0)
+    groups = "1 group" if count == 1 else f"{count} groups"
+    return [Check(f"{name}: rows of {groups} computed again are the same", rows, same) for name, (rows, same) in totals.items()]
 
 
 def oracle(cluster: str, records: pa.Table, coverage: list[Coverage], now_ms: int, groups: set[str] | None = None) -> dict[str, pa.Table]:

@@ -6,11 +6,11 @@ records needs few of them.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
+from cli.shown import topic_id_text
 from coordinator import notes
 from coordinator.states import State
 from protocol.batch import Record
@@ -47,7 +47,6 @@ NOTES_LOG = "__coordinator_notes"
 REGISTRY_LOG = "__tenure_topics"
 REGISTRY_KEY_VERSION = 2  # the newest version of a key that read_registry_key reads
 CONSUMER = "consumer"
-NO_UUID = bytes(16)
 
 Fields = dict[str, Any]
 
@@ -251,11 +250,6 @@ def _field_value(name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         return topic_id_text(value) if name == "topic_id" else shown_bytes(value)
     return value
-
-
-def topic_id_text(id: bytes) -> str | None:
-    """The topic id in Kafka's notation; None for the zero id."""
-    return None if id == NO_UUID else base64.urlsafe_b64encode(id).decode().rstrip("=")
 
 
 def shown_bytes(data: bytes | None) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import uuid
 from collections.abc import Iterable
 from typing import Any, Final
 
 from cli.client import Cluster, Exit, Failure, TopicInfo, check
 from cli.client.shapes import PartitionInfo
 from cli.client.words import word_of
-from cli.shown import Screen, counted
+from cli.shown import Screen, counted, topic_id_text
 from cli.topics.finding import await_change
 from cli.topics.settings import similar_names
 from protocol.errors import ErrorCode
@@ -105,7 +104,7 @@ def entry(name: str, result: CreatableTopicResult | None, options: argparse.Name
     return {
         "name": name,
         "outcome": "would be created" if options.dry_run else "created",
-        "id": str(uuid.UUID(bytes=result.topic_id)) if any(result.topic_id) else None,
+        "id": topic_id_text(result.topic_id),
         "partitions": reported_or_requested(result.num_partitions, options.partitions),
         "replication_factor": reported_or_requested(result.replication_factor, options.replication_factor),
         "settings": dict(options.settings),

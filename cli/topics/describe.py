@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import uuid
 from typing import Any, Final
 
 from cli.client import Cluster, Exit, Failure, TopicInfo, TopicPartition
-from cli.shown import Column, Painted, Role, Screen, counted, plain
+from cli.shown import Column, Painted, Role, Screen, counted, plain, topic_id_text
 from cli.topics.finding import existing_topics, unknown_topics
 from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, log_offsets
 from cli.topics.settings import Setting, topic_settings
@@ -43,7 +42,7 @@ def documents_of(cluster: Cluster, topics: dict[str, TopicInfo], every_setting: 
     return [
         {
             "name": name,
-            "id": None if topic.id is None else str(uuid.UUID(bytes=topic.id)),
+            "id": topic_id_text(topic.id),
             "internal": topic.internal,
             "partitions": [partition_document(topic, (name, number), starts, ends, sizes) for number in topic.partitions],
             "settings": None if settings is None else [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
@@ -152,3 +153,10 @@ def test_internal_topics_are_deleted_only_with_yes(client_command: Tenure, name:
     assert done.err.startswith("tenure: __consumer_offsets: the cluster keeps its state there")
     assert done.err.endswith("--yes deletes it nevertheless; nothing was changed\n")
     assert client_command("topic", "delete", "__consumer_offsets", "--dry-run").code == 0
+
+
+def test_a_topic_id_is_shown_in_the_notation_of_kafka(client_command: Tenure, name: str) -> None:
+    created = json.loads(client_command("topic", "create", name, "--json").out)["topics"][0]["id"]
+    assert len(base64.urlsafe_b64decode(f"{created}==")) == 16
+    assert json.loads(client_command("topic", "describe", name, "--json").out)["topics"][0]["id"] == created
+    assert client_command("topic", "describe", name).out.startswith(f"{name}: 1 partition, replication factor 1, id {created}\n")
