@@ -478,8 +478,8 @@ def summary(entries: Sequence[Entry]) -> list[str]:
 
     rebalances = [entry for entry in entries if isinstance(entry, Rebalance)]
     shared = shared_ids(entries)
-    lines = [shared_id_text(one) for one in shared]
-    fought_over = {one.instance_id for one in shared}
+    lines = [shared_id_text(id) for id in shared]
+    fought_over = {id.instance_id for id in shared}
     returns = [entry for entry in entries if isinstance(entry, StaticReturned) and entry.instance_id not in fought_over]
     bridged = sum(back.outcome is Replacement.NO_REBALANCE for back in returns)
     if bridged:
@@ -494,8 +494,8 @@ def summary(entries: Sequence[Entry]) -> list[str]:
     return lines
 
 
-def shared_id_text(one: SharedId) -> str:
-    text = f"{one.instance_id} returned {one.returns} times within {format_duration(one.period_ms)}"
-    if one.places:
-        return f"{text}, alternately from {list_names(host(place) for place in one.places)}: two processes use this group.instance.id, and fence each other"
+def shared_id_text(shared: SharedId) -> str:
+    text = f"{shared.instance_id} returned {shared.returns} times within {format_duration(shared.period_ms)}"
+    if shared.places:
+        return f"{text}, alternately from {list_names(host(place) for place in shared.places)}: two processes use this group.instance.id, and fence each other"
     return f"{text}: two processes use this group.instance.id and fence each other, or its process is restarted in a loop"

@@ -54,4 +54,4 @@ def test_a_fight_of_two_processes_in_a_group(play: Play, story: Callable[[], lis
     for process in ("b'", "b''", "b'''"):
         play.after(500)
         play.join(process).expect(generation=1)
-    assert [(one.instance_id, one.returns, one.period_ms) for one in shared_ids(story())] == [("ib", 3, 1_000)]
+    assert [(shared.instance_id, shared.returns, shared.period_ms) for shared in shared_ids(story())] == [("ib", 3, 1_000)]
