@@ -68,10 +68,11 @@ def test_a_directory_of_another_user_is_refused_in_one_line_that_names_both(tmp_
     assert (code, lines) == (ExitCode.DIRECTORY, [f"tenure: data directory {tmp_path}: {reason}"])
 
 
-def a_log_of_another_directory(directory: Path) -> tuple[Path, str]:
+def a_log_without_segments(directory: Path) -> tuple[Path, str]:
     with broker(*arguments_for(directory)):
         pass
-    return directory / "__tenure_topics-0", f"lies inside the data directory {directory}: "
+    (directory / "orders-0").mkdir()
+    return directory / "orders-0", f"lies inside the data directory {directory}: "
 
 
 def a_copied_log(directory: Path) -> tuple[Path, str]:
@@ -81,7 +82,7 @@ def a_copied_log(directory: Path) -> tuple[Path, str]:
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-@pytest.mark.parametrize("place", [a_log_of_another_directory, a_copied_log])
+@pytest.mark.parametrize("place", [a_log_without_segments, a_copied_log])
 def test_the_folder_of_a_log_is_refused_unchanged(tmp_path: Path, place: Callable[[Path], tuple[Path, str]], nodes: int) -> None:
     folder, reason = place(tmp_path)
     before = sorted(tmp_path.rglob("*"))
