@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from cli.logs.derived_files import EpochCheck, IndexCheck, OffsetIndexCheck, TimeIndexCheck
 from cli.logs.files import SEGMENT, Batch, Damage, LogFolder, SegmentFile, open_for_reading, scan, segments_of
 from cli.logs.problems import Problems
-from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode, topic_id_text
+from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode
 from cli.logs.text import shown
+from cli.shown import topic_id_text
 from coordinator.group_partition import partition_of
 from protocol.batch import CorruptBatch, records
 from protocol.messages.consumer_offsets import GroupMetadataValue
