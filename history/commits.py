@@ -43,3 +43,20 @@ def session_expired(
         return None
     silent = until_ms - (last if last is not None else since_ms) >= session_ms * SILENT_SHARE
     return True if silent else None
+
+
+def polled_too_late(
+    nearby: NearbyCommits, partitions: Iterable[str], since_ms: int, until_ms: int, latest_end_ms: int, session_ms: int, poll_ms: int
+) -> bool:
+    """Whether the owner of these partitions left after about `poll_ms` without a commit, which is clearly longer than its session.
+
+    `poll_ms`: its max.poll.interval.ms, which a client sends as its rebalance timeout. Had its session expired after its last commit, the coordinator
+    would have removed it long before. `until_ms`, `latest_end_ms`: when it was removed, at the earliest and the latest.
+    """
+    owned = list(partitions)
+    last = last_commit(nearby, owned, since_ms)
+    gaps = [gap for gap in (nearby.usual_gap.get(partition, NEVER) for partition in owned) if gap >= 0]
+    if last is None or not gaps:
+        return False
+    late_ms = min(gaps) + session_ms // 3  # from the commit to the next poll, and to the heartbeat at which the others learn of the rebalance
+    return until_ms - last > session_ms + late_ms and until_ms - last <= poll_ms + late_ms and latest_end_ms - last >= poll_ms

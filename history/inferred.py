@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from coordinator.notes import Cause
-from history.commits import NO_COMMITS, Commits, NearbyCommits, session_expired
+from history.commits import NO_COMMITS, Commits, NearbyCommits, polled_too_late, session_expired
 from history.compared import Difference, MemberIdentity, compare
 from history.consumer import assigned, is_cooperative, partitions_of
 from history.note_records import GroupRecord
@@ -22,7 +22,7 @@ EMPTIED: Final = "group_emptied"
 RESTART: Final = "restart"
 MIXED: Final = "mixed"
 REJOINED: Final = "leader_or_member_rejoin"
-GONE: Final = "member_gone"  # the member left or its session expired: commits are too rare to tell
+GONE: Final = "member_gone"  # the records do not tell whether the member left, was removed by instance id, or its session expired
 
 _REMOVALS = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
 _ALL = frozenset(Cause)
@@ -45,6 +45,7 @@ METADATA_CHANGED: Final = "member_metadata_changed"
 # Kafka's default of group.initial.rebalance.delay.ms: the minimum duration of the first join phase of an empty group.
 INITIAL_DELAY_MS: Final = 3_000
 LATE_MS: Final = 1_000  # the maximum delay of a timer
+MAX_POLL_INTERVAL: Final = "max.poll.interval.ms"  # in the evidence of a departure after this interval without a poll
 
 
 class Inferred(NamedTuple):
@@ -58,6 +59,17 @@ class Inferred(NamedTuple):
     trigger_member: MemberIdentity | None
     evidence: str
     expired: list[MemberIdentity]  # removed members whose session seems to have expired
+
+
+class Silences(NamedTuple):
+    """What their commits tell about removed members."""
+
+    expired: list[MemberIdentity]  # the session seems to have expired
+    polled_late: list[MemberIdentity]  # the client seems to have left because the application did not poll for max.poll.interval.ms
+    unsure: bool  # commits are too rare to tell it for other removed members
+
+
+NO_SILENCES: Final = Silences([], [], False)
 
 
 class InferenceCache:
@@ -88,9 +100,9 @@ def infer(before: GroupRecord | None, after: GroupRecord, around: NearbyCommits)
     generation = before.generation if before is not None and before.stored is not None else 0
     rounds = max(after.generation - generation, 1)
     begin_lo, bounded = _earliest(before, after, end_hi, rounds)
-    expired, unsure = _expired(before, difference, around, end_hi) if before is not None and old is not None else ([], False)
-    cause, strong, trigger, evidence = _infer_cause(before, stored, difference, expired, unsure, rounds)
-    return Inferred(difference, begin_lo, end_hi, bounded, rounds, cause, strong, trigger, evidence, expired)
+    silences = _silences(before, difference, around, end_hi) if before is not None and old is not None else NO_SILENCES
+    cause, strong, trigger, evidence = _infer_cause(before, stored, difference, silences, rounds)
+    return Inferred(difference, begin_lo, end_hi, bounded, rounds, cause, strong, trigger, evidence, silences.expired)
 
 
 def is_replacement(before: GroupRecord, record: GroupRecord) -> bool:
@@ -183,35 +195,38 @@ def timeout_ms(member: MemberMetadata) -> int:
     return member.rebalance_timeout if member.rebalance_timeout >= 0 else member.session_timeout
 
 
-def _expired(before: GroupRecord, difference: Difference, around: NearbyCommits, end_hi: int) -> tuple[list[MemberIdentity], bool]:
-    """Removed members whose session seems to have expired: they committed nothing for a session timeout before the others' last commits.
-
-    Also whether commits are too rare to tell this for other removed members.
-    """
+def _silences(before: GroupRecord, difference: Difference, around: NearbyCommits, end_hi: int) -> Silences:
+    """The session of a removed member seems to have expired if it committed nothing for a session timeout before the others' last commits."""
     stored = before.stored
     assert stored is not None
     gone = {member.member_id for member in difference.left}
     owned = {member.member_id: partitions_of(stored, member) or () for member in stored.members}
     last_commits = [around.last_before.get(partition, -1) for id, partitions in owned.items() if id not in gone for partition in partitions]
-    until = min(max([before.at_ms, *last_commits]), end_hi) if any(at_ms > before.at_ms for at_ms in last_commits) else end_hi
-    sessions = {member.member_id: member.session_timeout for member in stored.members}
+    others_commit = any(at_ms > before.at_ms for at_ms in last_commits)
+    until = min(max([before.at_ms, *last_commits]), end_hi) if others_commit else end_hi
+    members = {member.member_id: member for member in stored.members}
     # Static members send no LeaveGroup: unless commits show that such a member was alive to the end, its session has expired. Exception: the
     # member returned and other members changed too, so it may have rejoined because of them.
     alone = len(difference.left) == len(difference.joined) == len(difference.returned) == 1
     returned = {old.member_id for old, _ in difference.returned}
-    expired = []
+    expired, polled_late = [], []
     unsure = False
     for member in difference.left:
-        silent = session_expired(around, owned[member.member_id], before.at_ms, until, end_hi, sessions[member.member_id])
-        if silent or (silent is None and member.instance_id is not None and (alone or member.member_id not in returned)):
+        timeouts = members[member.member_id]
+        silent = session_expired(around, owned[member.member_id], before.at_ms, until, end_hi, timeouts.session_timeout)
+        if silent and others_commit and member.instance_id is None and polled_too_late(
+            around, owned[member.member_id], before.at_ms, until, end_hi, timeouts.session_timeout, timeouts.rebalance_timeout
+        ):
+            polled_late.append(member)
+        elif silent or (silent is None and member.instance_id is not None and (alone or member.member_id not in returned)):
             expired.append(member)
         elif silent is None:
             unsure = True
-    return expired, unsure
+    return Silences(expired, polled_late, unsure)
 
 
 def _infer_cause(
-    before: GroupRecord | None, stored: GroupMetadataValue, difference: Difference, expired: list[MemberIdentity], unsure: bool, rounds: int
+    before: GroupRecord | None, stored: GroupMetadataValue, difference: Difference, silences: Silences, rounds: int
 ) -> tuple[str, bool, MemberIdentity | None, str]:
     """The cause, whether it is almost certain, the member that caused the rebalance, and a sentence with the evidence."""
     back = difference.returned
@@ -231,7 +246,7 @@ def _infer_cause(
             return NEW_MEMBER, True, joined[0] if len(joined) == 1 else None, f"the group was empty, and {_names(joined)} joined{rounds_text}"
         return EMPTIED, False, None, f"the group was empty; the members that joined were removed before it had an assignment{rounds_text}"
     if not stored.members:
-        silence = "after silence" if expired else "perhaps without silence"
+        silence = "after silence" if silences.expired else "perhaps without silence"
         return EMPTIED, False, left[0] if len(left) == 1 else None, f"no member remains: {_names(left)} went away, {silence}{rounds_text}"
     subscribed = difference.subscribed
     trigger: MemberIdentity | None = None
@@ -242,12 +257,20 @@ def _infer_cause(
         return NEW_MEMBER, strong, trigger, f"{_names(joined)} joined and no member went away{rounds_text}"
     if left and not joined and not back:
         trigger = left[0] if len(left) == 1 else None
-        expired = [member for member in expired if member in left]
+        expired = [member for member in silences.expired if member in left]
+        polled_late = [member for member in silences.polled_late if member in left]
         if expired:
             return SESSION_EXPIRED, False, expired[0] if len(expired) == 1 else None, f"{_names(left)} went away; by their commits, {_names(expired)} had been silent for a session timeout{rounds_text}"
-        if unsure:
+        if polled_late:
+            trigger = polled_late[0] if len(polled_late) == 1 else None
+            silence = f"{_names(polled_late)} had committed nothing for about {MAX_POLL_INTERVAL}, after which a client that has not polled leaves"
+            return MEMBER_LEFT, False, trigger, f"{_names(left)} went away; {silence}{rounds_text}"
+        if silences.unsure:
             return GONE, False, trigger, f"{_names(left)} went away; commits are too rare to tell whether by leaving or at the end of a session{rounds_text}"
-        return MEMBER_LEFT, False, trigger, f"{_names(left)} went away, without a silence as long as a session timeout{rounds_text}"
+        text = f"{_names(left)} went away, without a silence as long as a session timeout"
+        if all(member.instance_id is not None for member in left):  # few clients send LeaveGroup for a static member
+            return GONE, False, trigger, f"{text}: an administrator removed the instance id, or the client left{rounds_text}"
+        return MEMBER_LEFT, False, trigger, f"{text}{rounds_text}"
     if back and not joined and not left:
         trigger = back[0][1] if len(back) == 1 else None
         return RESTART, False, trigger, f"{_names([new for _, new in back])} returned under another member id, and no other member changed{rounds_text}"

@@ -35,11 +35,12 @@ def exact_stall(partitions: Sequence[str], took_ms: int) -> Stall:
     return Stall(took_ms * len(partitions), took_ms * len(partitions))
 
 
-def stall_bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None, around: NearbyCommits) -> Stall:
+def stall_bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None, since_stable_ms: int | None, around: NearbyCommits) -> Stall:
     """Bounds of the stall. The lower bound is the sync phase, in which no member consumes these partitions. The upper bound: a consumer commits, so
     the longest time of a partition without a commit, plus its usual gap, contains the join phase.
 
-    `longest_ms`: the longest possible duration of the rebalance, if its members' timeouts limit it.
+    `longest_ms`: the longest possible duration of the rebalance, if its members' timeouts limit it. `since_stable_ms`: the time from the previous
+    rebalance to the end of this one. It limits a silence, which may contain several rebalances, but is no bound without one: it may be days.
     """
     silences = []
     usual_ms = min((gap for gap in (around.usual_gap.get(partition, NEVER) for partition in partitions) if gap >= 0), default=0)
@@ -47,7 +48,7 @@ def stall_bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None
         last, first, usual = (commits.get(partition, NEVER) for commits in around)
         if 0 <= last <= first <= last + IDLE_MS and usual <= usual_ms * RARE:
             silences.append(first - last + max(usual, 0))
-    limits = [limit for limit in (max(silences, default=None), longest_ms) if limit is not None]
+    limits = [limit for limit in (max(silences, default=None), longest_ms, since_stable_ms if silences else None) if limit is not None]
     if not limits:
         return Stall(sync_ms * len(partitions), None if partitions else 0)
     return Stall(sync_ms * len(partitions), max(min(limits), sync_ms) * len(partitions))

@@ -220,6 +220,10 @@ class Rebalances:
         if rebalance.laggards:
             return sorted(self._members.identity_of(id).key for id in rebalance.laggards), none_if_unknown(rebalance.join_ms) if rebalance.rounds == 1 else None
         last = rebalance.last_joiner
+        silent_ms = _last_expiry_ms(rebalance)
+        if silent_ms is not None and (last is None or last.at_ms < silent_ms):
+            silent = [removal for removal in rebalance.removals if removal.cause is Removal.EXPIRED and removal.at_ms == silent_ms]
+            return sorted(self._members.identity_of(removal.member_id, removal.instance_id).key for removal in silent), silent_ms - rebalance.began_ms
         if last is not None:
             return [self._members.identity_of(last.member_id, last.instance_id).key], last.at_ms - rebalance.began_ms
         return [], None
@@ -305,8 +309,9 @@ class Rebalances:
         return _completed(row, _changes_between(inferred.difference, inferred.expired), stall)
 
     def _bounds(self, inferred: Inferred, after: GroupRecord, stalled: Sequence[str]) -> Stall:
-        longest = after.at_ms - inferred.start_lo_ms if inferred.bounded else None
-        return stall_bounds(stalled, after.at_ms - join_phase_end_ms(after), longest, self._inferences.nearby_commits(after))
+        longest = after.at_ms - inferred.start_lo_ms if inferred.start_lo_ms >= 0 else None
+        sync_ms = after.at_ms - join_phase_end_ms(after)
+        return stall_bounds(stalled, sync_ms, longest if inferred.bounded else None, longest, self._inferences.nearby_commits(after))
 
     def _summary_row(self, rebalance: RebalancesMissing) -> Episode:
         count = rebalance.count_max if rebalance.count_max > 0 else ANY
@@ -377,6 +382,16 @@ def _join_done(rebalance: Rebalance, after: GroupRecord | None) -> int:
     if rebalance.sync_ms >= 0 and rebalance.ended_ms >= 0:
         return rebalance.ended_ms - rebalance.sync_ms
     return join_phase_end_ms(after) if after is not None else -1
+
+
+def _last_expiry_ms(rebalance: Rebalance) -> int | None:
+    """When the session of a member ended that had not rejoined, if the rebalance waited a second or more for it after the last member had joined."""
+    if not rebalance.begin_known or rebalance.from_state is State.EMPTY or rebalance.end is not End.STABLE:
+        return None
+    expired_ms = max((removal.at_ms for removal in rebalance.removals if removal.cause is Removal.EXPIRED), default=None)
+    if expired_ms is None or expired_ms < 1000 + rebalance.began_ms or any(join.at_ms > expired_ms for join in rebalance.joins):
+        return None
+    return expired_ms
 
 
 def _client(member: MemberIdentity | None) -> str | None:

@@ -67,6 +67,20 @@ def test_a_newcomer_is_named_with_and_without_notes(play: NotedPlay) -> None:
     assert exact.laggards == ["c-b"]
 
 
+def test_a_rebalance_that_lasts_until_a_session_ends_waits_for_the_silent_member(play: NotedPlay) -> None:
+    play.two_dynamic().keep_alive("a")
+    play.after(6_000)
+    play.join("c", version=3)
+    play.after(1_500)
+    play.join("a")
+    play.after(4_000)
+    play.sync("a", {"a": b"", "c": b""})
+    exact = with_notes(play).episodes[-1]
+    assert (exact.cause, exact.expired, exact.laggards, exact.join_ms, exact.laggard_ms) == ("new_member", ["c-b"], ["c-b"], exact.laggard_ms, exact.join_ms)
+    assert exact.join_ms is not None
+    assert exact.join_ms > 1_500
+
+
 def test_a_newcomer_is_no_certain_cause_with_a_changed_subscription(play: NotedPlay) -> None:
     play.two_dynamic()
     play.after(700)
