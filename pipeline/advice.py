@@ -37,7 +37,7 @@ def advise(cluster: str, group: str, tables: GroupTables, now_ms: int, options: 
     script = Script(group, restarts, episodes, options.heartbeat_ms)
     avoided = confirmed_avoidable(script, episodes, chosen.timeout_ms) if chosen.timeout_ms is not None else 0
     unlimited_avoided = confirmed_avoidable(script, episodes, chosen.unlimited_ms) if chosen.unlimited_ms is not None else 0
-    advice = _advice(cluster, group, tables.spells, episodes, gaps, deaths, chosen, avoided, unlimited_avoided, options)
+    advice = _advice(cluster, group, tables.spells, episodes, gaps, deaths, restarts.absent(), chosen, avoided, unlimited_avoided, options)
     return AdviceTables(episodes, with_saved_rebalances(script, restarts, tables.replacements), gaps, points, [advice], deploys)
 
 
@@ -48,6 +48,7 @@ def _advice(
     episodes: Sequence[Episode],
     gaps: Sequence[Gap],
     deaths: Sequence[Death],
+    absent: int,
     chosen: TimeoutChoice,
     avoided: int,
     unlimited_avoided: int,
@@ -67,7 +68,7 @@ def _advice(
     settings = [] if timeout is None else [f"session.timeout.ms={timeout}"]
     if timeout is not None and static_share < 1:
         settings.insert(0, "group.instance.id=<a name that each process keeps after restarts>")
-    text = Sentence(group, complete, restarts, timeouts, static_share, deaths, chosen, avoided, unlimited_avoided, options).text
+    text = Sentence(group, complete, restarts, timeouts, static_share, deaths, chosen, avoided, unlimited_avoided, options, absent).text
     return Advice(
         cluster,
         group,
@@ -105,6 +106,7 @@ class Sentence(NamedTuple):
     avoided: int  # rebalances that the chosen timeout avoids, by replay
     unlimited_avoided: int  # the same for `chosen.unlimited_ms`, the longer timeout that `detect_max_ms` excludes
     options: Options
+    absent: int = 0  # members that have not returned yet, and still may
 
     @property
     def text(self) -> str:
@@ -196,8 +198,11 @@ class Sentence(NamedTuple):
         timeout = self.chosen.timeout_ms
         if timeout is None:
             return ""
-        later = max((timeout - death.noticed_ms for death in self.deaths), default=timeout - max(self.timeouts, default=timeout))
+        later = max((timeout - death.noticed_ms for death in self.deaths), default=timeout - min(self.timeouts, default=timeout))
         occurred = "none occurred" if not self.deaths else f"{len(self.deaths)} occurred"
+        if self.absent:
+            absent = f"{self.absent} {'has' if self.absent == 1 else 'have'} not returned yet"
+            occurred = f"{occurred}, {absent}" if self.deaths else absent
         if later <= 0:
             return f"Cost: none; a member that does not come back is noticed {duration_text(-later)} sooner ({occurred})." if later else ""
         return f"Cost: up to {duration_text(later)} later detection of a member that does not come back ({occurred})."

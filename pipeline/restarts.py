@@ -92,6 +92,12 @@ class Restarts:
             if stay.last_heartbeat is not None and at not in self._by_old and stay.last_heartbeat[1] + AWAY_MAX_MS <= self.now_ms:
                 yield self.spells[at], stay.last_heartbeat, self._left_in_rebalance.get(at)
 
+    def absent(self) -> int:
+        """The number of members that left, have not returned yet, and still may."""
+        return sum(
+            stay.last_heartbeat is not None and at not in self._by_old and stay.last_heartbeat[1] + AWAY_MAX_MS > self.now_ms for at, stay in enumerate(self.stays)
+        )
+
     def members_at(self, ms: int) -> int:
         """The number of members right before this time."""
         spells = zip(self.spells, self.stays, strict=True)

@@ -133,6 +133,25 @@ def test_the_advice_is_a_sentence_with_its_numbers() -> None:
     assert (advice.avoided, advice.of_rebalances, advice.samples, advice.confidence, advice.static_share) == (6, 7, 3, "weak", 0.0)
 
 
+def test_the_cost_counts_the_member_with_the_shortest_session_timeout() -> None:
+    restarts = [gap(2_000)]
+    text = Sentence("g", [], restarts, [45_000, 6_000], 1.0, [], chosen(restarts), 0, 0, Options()).text
+    assert text.endswith("`session.timeout.ms=10000` is enough for it. Cost: up to 4 s later detection of a member that does not come back (none occurred).")
+
+
+def test_a_member_that_may_still_return_is_not_counted_as_returned() -> None:
+    def script(world: World) -> None:
+        running = pods(world, 3, session_ms=60_000)
+        running[0].restart(5_000)
+        world.run(5 * MINUTE_MS)
+        running[1].stop()
+
+    (soon,), (late,) = (advised(played(script, more_ms)).advice for more_ms in (5 * MINUTE_MS, 60 * MINUTE_MS))
+    assert soon.text.endswith("(1 has not returned yet).")
+    assert late.text.endswith("(1 occurred).")
+    assert (soon.deaths, late.deaths) == (0, 1)
+
+
 def test_static_members_need_no_instance_id() -> None:
     (advice,) = advised(play("restarts longer than the session of static members").world).advice
     assert advice.setting == "session.timeout.ms=40000"
