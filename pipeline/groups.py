@@ -52,7 +52,11 @@ def _row(
     first, last = min(moments, default=0), max(moments, default=0)
     newest = generations[-1] if generations else None
     costs = [episode.partition_seconds_lost for episode in known if episode.partition_seconds_lost is not None]
-    durations = [episode.end_ms - episode.start_hi_ms for episode in known if episode.end_ms is not None and episode.start_hi_ms is not None]
+    durations = [
+        episode.end_ms - episode.start_hi_ms
+        for episode in known
+        if episode.end_ms is not None and episode.start_hi_ms is not None and episode.start_lo_ms == episode.start_hi_ms
+    ]
     exact = all(episode.confidence == "exact" for episode in known)
     return Group(
         cluster=cluster,

@@ -196,7 +196,7 @@ class Group(NamedTuple):
     generation: int | None
     rebalances: int
     rebalances_per_day: float
-    unstable_ms: int | None
+    unstable_ms: int | None  # the duration of all rebalances; None: the start of one is known only as an interval
     partition_seconds_lost: float | None
     avoidable: int
     saved: int

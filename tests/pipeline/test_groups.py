@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from pipeline.groups import group_rows
-from pipeline.rows import Generation, Group
+from pipeline.rows import Episode, Generation, Group
 from pipeline.series_totals import SERIES_TOTALS
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -33,6 +35,17 @@ def group(generations: list[Generation], *partitions: dict[str, object]) -> Grou
 def test_lag_is_the_sum_of_the_partitions_and_time_lag_their_maximum() -> None:
     row = group([generation(0, T0)], partition(0, T0, 5), partition(1, T0, 7))
     assert (row.state, row.lag, row.time_lag_ms) == ("stable", 12, 7000)
+
+
+def test_the_time_in_rebalances_is_unknown_unless_their_starts_are_known() -> None:
+    def unstable_ms(*starts: tuple[int, int]) -> int | None:
+        empty: dict[str, Any] = dict.fromkeys(Episode._fields)
+        rows = [Episode(**(empty | {"group": "g", "missing": 0, "start_lo_ms": lo, "start_hi_ms": hi, "end_ms": T0 + 9_000})) for lo, hi in starts]
+        (row,) = group_rows("c", [], rows, {}, set(), pa.Table.from_pylist([], schema=SERIES_TOTALS), [])
+        return row.unstable_ms
+
+    assert unstable_ms((T0, T0), (T0 + 5_000, T0 + 5_000)) == 13_000
+    assert unstable_ms((T0, T0), (T0 + 5_000, T0 + 8_999)) is None  # without notes: only the end of the join phase is known
 
 
 def test_a_deleted_group_has_no_lag() -> None:
