@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -158,10 +159,12 @@ def instances(
         times[replacement.instance_id].append(replacement.at_ms)
     for instance, at in sorted(times.items()):
         at.sort()
-        close = [last for first, last in zip(at, at[rules.returns - 1 :], strict=False) if last - first <= rules.returns_ms]
-        if close:
-            text = f"{instance} came back {len(at)} times, {rules.returns} of them within {rules.returns_ms // 60_000} minutes"
-            yield Hygiene(cluster, group, None, None, "duplicate_instance", text, close[-1])
+        close = [number - bisect_left(at, last - rules.returns_ms) + 1 for number, last in enumerate(at)]  # returns within `returns_ms` up to each
+        most = max(close)
+        if most >= rules.returns:
+            within = f"within {rules.returns_ms // 60_000} minutes"
+            text = f"{instance} came back {len(at)} times {within}" if most == len(at) else f"{instance} came back {len(at)} times, {most} of them {within}"
+            yield Hygiene(cluster, group, None, None, "duplicate_instance", text, max(last for last, count in zip(at, close, strict=True) if count >= rules.returns))
 
 
 def lost_data(cluster: str, series_totals: pa.Table) -> Iterator[Hygiene]:

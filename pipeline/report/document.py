@@ -83,24 +83,25 @@ def _summary(tables: Tables, first: list[dict[str, Any]]) -> dict[str, Any]:
             {"label": "groups with stalled partitions", "value": len(stalled), "unit": "", "confidence": "exact" if groups else "none"},
         ],
         "causes": dict(Counter(episode.cause for episode in known).most_common()),
-        "sentences": _sentences(tables, known, avoidable, lost, saved, stalled, first),
+        "sentences": _sentences(tables, known, avoidable, saved, stalled, first),
     }
 
 
 def _sentences(
-    tables: Tables, known: list[Episode], avoidable: list[Episode], lost: float, saved: int, stalled: list[Group], first: list[dict[str, Any]]
+    tables: Tables, known: list[Episode], avoidable: list[Episode], saved: int, stalled: list[Group], first: list[dict[str, Any]]
 ) -> list[str]:
     groups = tables.groups
     if not groups:
         return ["These logs contain no consumer group."]
-    sentences = [f"{counted(len(known), 'rebalance')} of {counted(len(groups), 'group')} stopped partitions for {_time(lost)} in total."]
+    unknown = sum(episode.stalled_hi_ms is None for episode in known)
+    without = f", and {unknown} of them for an unknown time" if unknown else ""
+    sentences = [f"{counted(len(known), 'rebalance')} of {counted(len(groups), 'group')} stopped partitions for {_lost(known)} in total{without}."]
     if known:
         cause, times = Counter(episode.cause for episode in known).most_common(1)[0]
         sentences.append(f"The most frequent cause was: {cause.replace('_', ' ')} ({times} of {len(known)}).")
     if avoidable:
-        avoidable_seconds = sum(episode.partition_seconds_lost or 0.0 for episode in avoidable)
         sentences.append(
-            f"{len(avoidable)} of them were restarts that static membership with a suitable session timeout would have bridged ({_time(avoidable_seconds)})."
+            f"{len(avoidable)} of them were restarts that static membership with a suitable session timeout would have bridged ({_lost(avoidable)})."
         )
     if saved:
         sentences.append(f"Static members avoided {counted(saved, 'rebalance')} when they were restarted.")
@@ -111,6 +112,12 @@ def _sentences(
         compacted = any(row.why == COMPACTED for row in tables.coverage)
         sentences.append("No change is needed, as far as these compacted logs show." if compacted else "No change is needed.")
     return sentences[:5]
+
+
+def _lost(episodes: list[Episode]) -> str:
+    """The partition time that the rebalances cost, without those whose time is unknown."""
+    text = _time(sum(episode.partition_seconds_lost or 0.0 for episode in episodes))
+    return text if all(episode.stalled_lo_ms == episode.stalled_hi_ms for episode in episodes if episode.stalled_hi_ms is not None) else f"at most {text}"
 
 
 def _details(tables: Tables, group: Group) -> dict[str, Any]:

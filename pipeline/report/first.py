@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from history.inferred import MAX_POLL_INTERVAL
 from pipeline.report.words import brief, counted
 from pipeline.rows import Advice, Episode, Group, Hygiene
 
@@ -99,7 +100,7 @@ def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, An
 
 
 def _polled_late(episode: Episode) -> bool:
-    return POLLED_LATE in (episode.cause_detail or "")
+    return POLLED_LATE in (episode.cause_detail or "") or (episode.confidence != "exact" and MAX_POLL_INTERVAL in episode.evidence)
 
 
 def _of_stalled_partitions(group: Group, tables: Tables) -> list[dict[str, Any]]:
@@ -112,7 +113,7 @@ def _of_stalled_partitions(group: Group, tables: Tables) -> list[dict[str, Any]]
     more = f" and {len(stalled) - 1} more" if len(stalled) > 1 else ""
     owner = f"; its owner is {brief(worst.owner)}" if worst.owner else "; no member owns it"
     title = f"{brief(group.group)}: records of {brief(worst.topic)}-{worst.topic_partition}{more} were deleted before they were read" if lost else (
-        f"{brief(group.group)}: {brief(worst.topic)}-{worst.topic_partition}{more} is stalled"
+        f"{brief(group.group)}: {brief(worst.topic)}-{worst.topic_partition}{more} {'is' if len(stalled) == 1 else 'are'} stalled"
     )
     lag_text = "Its lag is unknown" if worst.lag is None else f"Its lag is {counted(worst.lag, 'record')}"
     remedy = " A longer retention.ms of the topic gives the group time to catch up." if lost else ""
@@ -129,7 +130,7 @@ def _of_hygiene(group: Group, findings: list[Hygiene]) -> list[dict[str, Any]]:
         "host_shared_instance": (CLEANUP, "an instance id moves between hosts", "group.instance.id=<the name of the pod or host>"),
         "dead_group": (CLEANUP, "the group has not been used for a long time", f"tenure group delete {name} --dry-run"),
         "idle_member": (CLEANUP, "there are more members than partitions", f"tenure group members {name}"),
-        "session_out_of_policy": (CLEANUP, "a session timeout is outside of the broker's limits", "session.timeout.ms=45000"),
+        "session_out_of_policy": (CLEANUP, "a session timeout is very short or very long", "session.timeout.ms=45000"),
     }
     rows = []
     for kind, (urgency, title, how) in kinds.items():

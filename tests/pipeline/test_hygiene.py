@@ -111,6 +111,9 @@ def test_an_instance_id_of_two_processes_is_reported() -> None:
     replaced = [Replaced("c", "g", "i", "o", "n", NOW + at, 1, False, None, None, None, None, "saved", 2, 2, "exact") for at in times]
     (row,) = findings([], generations[:1], members[:1], replaced)
     assert (row.kind, row.at_ms) == ("duplicate_instance", NOW + 29 * MINUTE)
+    assert row.detail == "i came back 4 times, 3 of them within 10 minutes"
+    (row,) = findings([], generations[:1], members[:1], [one._replace(at_ms=NOW + number) for number, one in enumerate(replaced)])
+    assert row.detail == "i came back 4 times within 10 minutes"
     assert findings([], generations[:1], members[:1], replaced[:3]) == []
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import fastjsonschema
 import pytest
 
+from history.inferred import MAX_POLL_INTERVAL
 from pipeline.report import json_schema, write_report
 from pipeline.report.charts import SHADES, _shade, heat_key
 from pipeline.report.document import STATUS_MAX, document
@@ -107,14 +108,16 @@ def test_findings_about_lost_data_precede_those_about_time(warehouse: Warehouse)
     assert advices[1]["group"] == "billing"
 
 
-def test_members_that_poll_too_late_are_not_advised_to_be_static(tmp_path: Path) -> None:
-    late = 'app: "consumer poll timeout has expired."'
+@pytest.mark.parametrize(
+    "late", [{"cause_detail": 'app: "consumer poll timeout has expired."'}, {"evidence": f"silent for {MAX_POLL_INTERVAL}", "confidence": "weak"}]
+)
+def test_members_that_poll_too_late_are_not_advised_to_be_static(tmp_path: Path, late: dict[str, Any]) -> None:
     warehouse = filled(tmp_path / "out")
 
     tables = Tables(warehouse)
     key = ("c", "checkout")
     assert any("make its members static" in recommendation["title"] for recommendation in recommendations(tables) if recommendation["group"] == "checkout")
-    tables.episodes[key] = [episode._replace(cause_detail=late) for episode in tables.episodes[key]]
+    tables.episodes[key] = [episode._replace(**late) for episode in tables.episodes[key]]
     titles = [recommendation["title"] for recommendation in recommendations(tables) if recommendation["group"] == "checkout"]
     assert not any("static" in title for title in titles)
     assert any("max.poll.interval.ms" in title for title in titles)
@@ -210,6 +213,37 @@ def test_findings_of_many_partitions_are_reported_in_one_line(tmp_path: Path) ->
     assert "<td>0-3, 7</td>" in html
     assert html.count("in 2 hours, unless a member") == 3  # the change, its group, the findings
     assert "committed offsets of 5 partitions are about to expire" in html
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "stopped partitions for 58.2 minutes in total."),
+        ({"stalled_lo_ms": 10}, "stopped partitions for at most 58.2 minutes in total."),
+        ({"stalled_hi_ms": None, "partition_seconds_lost": None}, "stopped partitions for 0 seconds in total, and 97 of them for an unknown time."),
+    ],
+)
+def test_the_time_lost_is_an_upper_bound_unless_it_is_exact(tmp_path: Path, more: dict[str, Any], words: str) -> None:
+    tables = Tables(filled(tmp_path / "out"))
+    tables.episodes = {key: [episode._replace(**more) for episode in rows] for key, rows in tables.episodes.items()}
+    sentence = document(tables, version="9.9")["summary"]["sentences"][0]
+    assert sentence.endswith(words), sentence
+
+
+def test_several_stalled_partitions_are_in_the_plural(tmp_path: Path) -> None:
+    tables = Tables(filled(tmp_path / "out"))
+    (key, statuses), *_ = ((key, rows) for key, rows in tables.status.items() if any(row.status == "STOP" for row in rows))
+    stopped = next(row for row in statuses if row.status == "STOP")._replace(final=False)
+    for count, words in ((1, "0 is stalled"), (2, "0 and 1 more are stalled")):
+        tables.status[key] = [stopped._replace(topic_partition=0)] * count
+        assert any(recommendation["title"].endswith(words) for recommendation in recommendations(tables) if recommendation["group"] == key[1])
+
+
+def test_a_short_session_timeout_is_not_called_outside_of_the_limits_of_the_broker(tmp_path: Path) -> None:
+    tables = Tables(filled(tmp_path / "out"))
+    tables.hygiene["c", "quiet-1"] = [Hygiene("c", "quiet-1", None, None, "session_out_of_policy", "session.timeout.ms=6000 of a is not between 10000 and 600000", NOW)]
+    (row,) = (recommendation for recommendation in recommendations(tables) if recommendation["group"] == "quiet-1")
+    assert row["title"] == "quiet-1: a session timeout is very short or very long"
 
 
 def test_adjacent_equal_intervals_are_merged() -> None:
