@@ -62,4 +62,4 @@ def ms(seconds: float | None) -> int | None:
 
 
 def seconds(ms: int) -> str:
-    return f"{ms / 1000:g} s"
+    return f"{ms / 1000:.3f}".rstrip("0").rstrip(".") + " s"

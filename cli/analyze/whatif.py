@@ -9,24 +9,30 @@ from cli.analyze.opened import check_names, open_warehouse
 from cli.failure import Exit, Failure
 from cli.shown import Screen, plain
 
+SESSION_MS_MAX = 2**31 - 1  # JoinGroup has it as int32
+
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     if not options.static and options.session_timeout is not None:
         raise Failure(Exit.USAGE, "--session-timeout changes nothing for dynamic members: a restarted dynamic member is a new member; add --static")
+    timeout_ms = ms(options.session_timeout)
+    if timeout_ms is not None and timeout_ms > SESSION_MS_MAX:
+        raise Failure(Exit.USAGE, f"--session-timeout: session.timeout.ms is at most {SESSION_MS_MAX} (24 days)")
     with open_warehouse(options) as warehouse:
         from pipeline.on_demand import replay
 
         several_clusters = len(check_names(warehouse, options)) > 1
-        replays = replay(warehouse, options.group, static=options.static, session_timeout_ms=ms(options.session_timeout), cluster=options.cluster)
+        replays = replay(warehouse, options.group, static=options.static, session_timeout_ms=timeout_ms, cluster=options.cluster)
     if screen.json:
         screen.document({"replays": [{**outcome._asdict(), "saved": outcome.saved} for outcome in replays]})
         return Exit.DONE
     for outcome in replays:
         name = f"cluster {outcome.cluster}: {outcome.group}" if several_clusters else outcome.group
-        screen.line(f"{plain(name)}: {outcome.happened} rebalances in the logs; {outcome.as_it_was} when they are replayed through the coordinator")
+        screen.line(f"{plain(name)}: {outcome.happened} {'rebalance' if outcome.happened == 1 else 'rebalances'} in the logs; {outcome.as_it_was} when they are replayed through the coordinator")
         if outcome.static:
+            difference = f"{outcome.saved} fewer" if outcome.saved >= 0 else f"{-outcome.saved} more"
             screen.line(
-                f"as static members with a session timeout of {seconds(outcome.session_timeout_ms or 0)}: {outcome.as_asked}, {outcome.saved} fewer"
+                f"as static members with a session timeout of {seconds(outcome.session_timeout_ms or 0)}: {outcome.as_asked}, {difference}"
             )
     return Exit.DONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,14 @@ def test_a_history_is_replayed(out: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (replay["session_timeout_ms"], replay["as_asked"], replay["saved"]) == (10_000, 7, 0)  # the group's own timeout, which is too short
 
 
+def test_a_replay_with_a_much_shorter_session_timeout_has_more_rebalances(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = run_words(capsys, "whatif", "--out", out, "--group", "g", "--static", "--session-timeout", "1ms")
+    assert code == 0
+    assert re.search(r"as static members with a session timeout of 0.001 s: \d+, \d+ more\n$", text), text
+    code, text, _ = run_words(capsys, "whatif", "--out", out, "--group", "g", "--static", "--session-timeout", "24d")
+    assert (code, text.splitlines()[1]) == (0, "as static members with a session timeout of 2073600 s: 1, 6 fewer")
+
+
 def test_the_tables_agree(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = run_words(capsys, "reconcile", "--out", out, "--json")
     checks = json.loads(text)
@@ -100,6 +109,7 @@ def test_analyze_names_an_unknown_group(out: Path, capsys: pytest.CaptureFixture
         (["whatif", "--group", "g", "--static", "--session-timeout", "0s"], "--session-timeout: it must be more than 0: write 500ms, 45s, 2m or 1h"),
         (["advise", "--group", "g", "--max-detect", "0.1ms"], "0.1ms is not between 1ms and 365d"),
         (["whatif", "--group", "g", "--static", "--session-timeout", "999999999d"], "999999999d is not between 1ms and 365d"),
+        (["whatif", "--group", "g", "--static", "--session-timeout", "25d"], "--session-timeout: session.timeout.ms is at most 2147483647 (24 days)"),
         (["reconcile", "--sample", "-4"], "is not a whole number"),
         (["reconcile", "--sample", "0"], "a sample of 0 groups checks nothing"),
         (["report"], "name a file to write"),
