@@ -7,7 +7,7 @@ import argparse
 from cli.analyze.advise import ms, seconds
 from cli.analyze.opened import check_names, open_warehouse
 from cli.failure import Exit, Failure
-from cli.shown import Screen, plain
+from cli.shown import Screen, counted, plain
 
 SESSION_MS_MAX = 2**31 - 1  # JoinGroup has it as int32
 
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
         return Exit.DONE
     for outcome in replays:
         name = f"cluster {outcome.cluster}: {outcome.group}" if several_clusters else outcome.group
-        screen.line(f"{plain(name)}: {outcome.happened} {'rebalance' if outcome.happened == 1 else 'rebalances'} in the logs; {outcome.as_it_was} when they are replayed through the coordinator")
+        screen.line(f"{plain(name)}: {counted(outcome.happened, 'rebalance')} in the logs; {outcome.as_it_was} when they are replayed through the coordinator")
         if outcome.static:
             difference = f"{outcome.saved} fewer" if outcome.saved >= 0 else f"{-outcome.saved} more"
             screen.line(
