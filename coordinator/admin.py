@@ -39,7 +39,7 @@ def listed(group: Group) -> ListedGroup:
 
 
 def delete(out: StepOutput, groups: dict[str, Group], group: Group) -> int:
-    """Delete a group without members; handed-out member ids that no JoinGroup has used are no members. Tombstones of offsets precede the group's."""
+    """Delete a group without members; member ids that no JoinGroup has used do not count. Tombstones of offsets precede the group's tombstone."""
     if group.state != State.EMPTY:
         return ErrorCode.NON_EMPTY_GROUP
     tombstones: list[Fact] = [(offset_key(group.offsets[topic].key_prefix, partition), None) for topic, partition, _ in group.all_offsets()]

@@ -43,7 +43,7 @@ def count_other_newcomers(group: Group, request: JoinRequest) -> int:
 
 
 def park_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """Park the JoinGroup of a newcomer. An older one of the same newcomer, likely of a lost connection, is refused; the wait counts from the older."""
+    """Park a newcomer's JoinGroup and refuse its previous one; the wait still counts from the arrival of its first JoinGroup."""
     policy = group.policy_state
     assert policy is not None
     key = _newcomer_key(id, request.instance_id)

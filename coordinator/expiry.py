@@ -17,7 +17,7 @@ from coordinator.step_output import StepOutput
 # A sweep checks all groups, in steps of about ten milliseconds, each in its own turn of the event loop.
 OFFSETS_PER_SWEEP_STEP = 5_000
 GROUPS_PER_SWEEP_STEP = 2_000
-# The wall clock may deviate by a minute unnoticed: a time stored a minute ahead is two in the future when the clock is a minute behind.
+# The wall clock may deviate by a minute unnoticed. A time stored while it is a minute fast, and read while it is a minute slow, is two minutes ahead.
 CLOCK_AHEAD_MAX_MS: Final = 120_000
 
 
@@ -61,7 +61,7 @@ def run_step(out: StepOutput, groups: dict[str, Group], sweep: Sweep, steady_sin
             size += cost
     yield
     if sweep.remaining:
-        out.deadlines.set(sweep, out.now + 1)  # at `now`, the current `advance` would continue it at once
+        out.deadlines.set(sweep, out.now + 1)  # not `now`: the current `advance` would run the next step at once
     else:
         schedule_sweep(out, sweep)
 

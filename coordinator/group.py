@@ -70,8 +70,8 @@ class Group(Timed):
         "protocol_name",
         "protocol_type",
         "rebalance_is_initial",
+        "rebalance_start_ms",
         "record_changed",
-        "round_start_ms",
         "state",
         "state_ms",
         "static_ids_changed",
@@ -116,7 +116,7 @@ class Group(Timed):
         self.record_changed = True  # the next group record differs in more than generation, time and assignments
         self._rebalance_timeout_ms = -1  # cached; -1: unknown
         self.static_ids_changed = False  # a static member's id may differ from the one in last_record
-        self.round_start_ms = now  # the start of the rebalance
+        self.rebalance_start_ms = now
         self.phase_start_ms = now  # the start of its current phase, join or sync: the same moment as state_ms, monotonic
         self.laggards: list[str] = []  # members that did not rejoin in time for the last join phase
         self.note_budget = NOTE_BUDGET_MAX

@@ -92,7 +92,7 @@ class Hold:
 
         `form`: the commit's records without offsets and time; `frame`: the request, which has the offsets; `size`: of the records in a batch.
         """
-        if wall is not self._wall:  # all requests of a turn share one object
+        if wall is not self._wall:  # all requests of a turn get the same int object
             self._wall = wall
             self._time_end = encode_time_end(wall)
         room = self.room - size

@@ -53,7 +53,7 @@ def remove_over_size(out: StepOutput, group: Group, id: str) -> None:
 
 
 def offers_protocol_twice(request: JoinRequest) -> bool:
-    """A repeated protocol is refused: it would be ambiguous which metadata counts."""
+    """Whether the request has a protocol twice: it would be ambiguous which metadata counts."""
     protocols = request.protocols
     return len(protocols) > 1 and len({name for name, _ in protocols}) != len(protocols)
 
@@ -89,7 +89,7 @@ def admit_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: 
 
 
 def drop_waiting_request(out: StepOutput, group: Group, request: JoinRequest, id: str) -> None:
-    """A newcomer may still have a parked JoinGroup after a change of policies: refuse it, so that it becomes a member only once."""
+    """After a change of policies a newcomer may still have a parked JoinGroup: refuse that request, so that the newcomer joins only once."""
     if group.policy_state is not None:
         drop_newcomer(out, group, id if request.instance_id is None else "", request.instance_id)
 
@@ -265,7 +265,7 @@ def _swap_member(out: StepOutput, group: Group, old: Member, new: Member) -> Non
 
 
 def _reply_without_rebalance(group: Group, new: Member, old_leader: str, knows_skip_assignment: bool) -> JoinReply:
-    """The leader must not compute assignments, which would be ignored: from v9 its reply says so, before v9 it names the old id as leader."""
+    """The leader must not compute assignments: from v9 on SkipAssignment says so, and older replies name the old member id as leader."""
     if group.leader == new.id and knows_skip_assignment:
         members = joined_members(group, group.all_metadata())
         return JoinReply(0, group.generation, group.protocol_type, group.protocol_name, new.id, members, True)

@@ -43,7 +43,7 @@ def change_state(out: StepOutput, group: Group, state: State, cause: Cause, deta
         out.add_note(group, NoteKind.STATE_CHANGE, StateChange(before, state, cause, detail, len(group.members), group.parked_joins))
 
 
-def end_round(out: StepOutput, group: Group, result: RoundResult, join_ms: int, sync_ms: int) -> None:
+def note_round_end(out: StepOutput, group: Group, result: RoundResult, join_ms: int, sync_ms: int) -> None:
     if spend_note_budget(group, out.now):
         out.add_note(group, NoteKind.ROUND_END, RoundEnd(result, join_ms, sync_ms, group.laggards))
 
@@ -58,12 +58,12 @@ def begin_rebalance(out: StepOutput, group: Group, cause: Cause, detail: str | N
             return
         end_take_overs(out, group.policy_state)
     if group.state is COMPLETING:
-        end_round(out, group, RoundResult.SUPERSEDED, group.phase_start_ms - group.round_start_ms, out.now - group.phase_start_ms)
+        note_round_end(out, group, RoundResult.SUPERSEDED, group.phase_start_ms - group.rebalance_start_ms, out.now - group.phase_start_ms)
         forget_assignments(out, group, ErrorCode.REBALANCE_IN_PROGRESS)
     if group.policy_state is not None:
         admit_waiting(out, group)
     group.pending_sync.clear()
-    group.round_start_ms = out.now
+    group.rebalance_start_ms = out.now
     group.rebalance_is_initial = group.state is EMPTY
     change_state(out, group, PREPARING, cause, detail)
     if group.rebalance_is_initial:
@@ -238,7 +238,7 @@ def become_empty(out: StepOutput, group: Group) -> None:
     _set_protocol(group, None)
     group.leader = None
     group.remember_subscriptions([])
-    end_round(out, group, RoundResult.EMPTY, out.now - group.round_start_ms, 0)
+    note_round_end(out, group, RoundResult.EMPTY, out.now - group.rebalance_start_ms, 0)
     change_state(out, group, EMPTY, Cause.GROUP_EMPTIED)
     group.static_ids_changed = False
     group.last_record = group_value(group, (), None, None)

@@ -78,7 +78,7 @@ def forget_removed(out: StepOutput, group: Group, member: Member) -> None:
 
 
 def _pop_absence(out: StepOutput, group: Group, member: Member) -> tuple[bool, Absence | None]:
-    """Drop the member's absence. Return whether there was one, and the absence; None in its place if it was only in `stored_away`."""
+    """Drop the member's absence. Return whether the member was absent, and its `Absence`: None if only `stored_away` had one."""
     policy = group.policy_state
     if policy is None:
         return False, None

@@ -50,7 +50,7 @@ class Replay:
         self._splits: dict[int, Callable[[bytes], tuple[bytes, int]]] = {}
 
     def fold(self, facts: Iterable[Fact]) -> None:
-        """Fold facts in log order. The loop itself folds most records, the offsets of a topic seen before; other records take a call."""
+        """Fold facts in log order. Most records are offsets of a topic seen before: the loop folds them itself. Other records take a call."""
         topics = self._topics
         count = 0
         size = -1

@@ -1,8 +1,8 @@
 """The group protocol as a table: state x request -> rule.
 
 A cell is a function or an error code. It applies after `shard.py` has checked identity, generation and protocol, in
-Kafka's order. An unknown group has no row: a JoinGroup without a member id and a commit without a generation create the
-group, other commits get `Commit.unknown_group_error`, and other requests of members UNKNOWN_MEMBER_ID.
+Kafka's order. An unknown group has no row: a JoinGroup without a member id or a commit without a generation creates the
+group. Other commits then get `Commit.unknown_group_error`, and all other requests of members UNKNOWN_MEMBER_ID.
 
 Policies (`policies.py`) change no cell. Their rules apply before a cell or at a deadline, and only to groups that have them:
 

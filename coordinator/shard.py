@@ -81,7 +81,7 @@ NoteSink = Callable[[list[Note], int], None]
 
 
 class HeldNotes(UntilDurable):
-    """The notes of one step, held as replies are. A failed append drops them; a late append does not."""
+    """The notes of one step, held like its replies. A failed append drops them; a late append does not."""
 
     __slots__ = ("_fact_number", "_note_sink", "_notes")
 
@@ -98,10 +98,10 @@ class HeldNotes(UntilDurable):
 
 
 class Shard:
-    """The coordinator of one partition. `extends_deadlines`: `advance` extends an expired deadline, once, because the process could not read
-    requests, or an append delays replies.
+    """The coordinator of one partition.
 
-    A member that sends nothing in the extended session is removed, however slow log and process are.
+    While `extends_deadlines` is set (the process could not read requests, or an append delays replies), `advance` extends an expired
+    deadline once. A member that sends nothing in the extended session is removed, however slow log and process are.
     """
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], note_sink: NoteSink | None = None) -> None:
@@ -612,7 +612,7 @@ class Shard:
     # Life cycle: replayed from its log, serving, abandoned; then it may be replayed again.
 
     def clear(self) -> None:
-        """Reset the shard and drop waiting replies unanswered: call `abandon` first if there may be any."""
+        """Reset the shard. Held and parked replies are dropped unanswered: call `abandon` first if there may be any."""
         self.hold = Hold(self._config.batch_bytes_max)
         self._end_groups()
         self.extends_deadlines = False
@@ -623,7 +623,7 @@ class Shard:
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
         self._policy_texts: dict[str, dict[str, str]] = {}  # group id -> its policies, as the operator wrote them
-        # Replay fills both; `open_groups` applies and empties them.
+        # Replay fills these two; `open_groups` applies and empties them.
         self._stored_away: dict[str, dict[str, tuple[str, int]]] = {}  # group id -> instance id -> member id, begin of its absence
         self._stored_seats: dict[str, bytes] = {}  # group id -> its seats record
         self._new_replay()
@@ -672,7 +672,7 @@ class Shard:
             if len(group.members) > out.config.group_max_size and group.state is STABLE:
                 begin_rebalance(out, group, Cause.OVER_MAX_SIZE)
         out.now, out.wall = time()
-        for id in list(self._stored_away):  # of groups that were deleted
+        for id in list(self._stored_away):  # the remaining records are of deleted groups
             out.facts += [(away_key(id, instance), None) for instance in self._stored_away.pop(id)]
             self._end_step()
         for id in list(self._stored_seats):

@@ -84,7 +84,7 @@ def enters_as_standby(group: Group, request: JoinRequest) -> bool:
 
 
 def misses_target_size(group: Group) -> bool:
-    """Whether more members have seats than the target allows, or a standby could have one."""
+    """Whether more members have seats than the target allows, or a seat is free for a standby."""
     policy = group.policy_state
     if policy is None or not group.members:
         return False
@@ -144,7 +144,7 @@ def assignments_of_standbys(group: Group) -> dict[str, bytes]:
     return dict.fromkeys(policy.standbys, EMPTY_ASSIGNMENT) if policy is not None else {}
 
 
-# A newcomer without a rebalance.
+# Newcomers that become standbys without a rebalance.
 
 
 def add_standby(out: StepOutput, group: Group, member: Member) -> bool:

@@ -8,7 +8,7 @@ from coordinator.facts import group_key, group_value, replace_generation
 from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import Cause, RoundResult
-from coordinator.rebalance import begin_rebalance, change_state, end_round, forget_assignments, move_seats_of_away
+from coordinator.rebalance import begin_rebalance, change_state, forget_assignments, move_seats_of_away, note_round_end
 from coordinator.registration import delete_records_of_removed
 from coordinator.standby import assignments_of_standbys, finish_take_over, seats_fact, store_seats_record
 from coordinator.states import STABLE
@@ -24,7 +24,7 @@ def names_other_protocol(group: Group, request: SyncRequest) -> bool:
 
 
 def sync_when_completing(out: StepOutput, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
-    """COMPLETING: park the SyncGroup until the leader's arrives; the leader's ends the phase."""
+    """COMPLETING: park the SyncGroup until the leader sends its own, which ends the sync phase."""
     # Park at most one SyncGroup of a member: an older request, likely of a lost connection, is refused.
     if member.sync_waiter is not None:
         out.refuse_sync(member.sync_waiter, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -67,7 +67,7 @@ def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) 
     if group.policy_state is not None:
         store_seats_record(out, group)
     delete_records_of_removed(out, group)
-    end_round(out, group, RoundResult.STABLE, group.phase_start_ms - group.round_start_ms, out.now - group.phase_start_ms)
+    note_round_end(out, group, RoundResult.STABLE, group.phase_start_ms - group.rebalance_start_ms, out.now - group.phase_start_ms)
     change_state(out, group, STABLE, Cause.ASSIGNED)
     for member in members.values():
         member.assignment = assignments[member.id]

@@ -3,7 +3,7 @@
     @scenario("SR-01")                                     a test of its own
     @pytest.mark.parametrize("x, y", [row("FE-01", 1, 2)])  a row of a table; the number is the row's name
 
-Write the numbers as plain strings: test_catalogue.py searches the source and does not run it.
+Write the numbers as plain strings: test_catalogue.py searches the source. A test named ..._z1 to ..._z17 shows a deliberate difference from Kafka.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class Stage:
         self.log += self.in_flight
         self.in_flight = []
         hold.confirm(hold.taken)
-        assert not hold.waiting, "a reply is held though the log has everything"
+        assert not hold.waiting, "a reply is held although all facts are durable"
 
     def hold_appends(self) -> None:
         self._holds = True
@@ -305,7 +305,7 @@ class Stage:
     def _advance(self) -> None:
         shard = self._serving
         shard.advance(self.now, self.wall, self.steady_since_ms)
-        assert shard.wake_at > self.now, "it is not at rest"
+        assert shard.wake_at > self.now, "`advance` left a deadline that is due"
         self._end_step("time")
 
     def _beat(self, actor: str, group: Group) -> None:

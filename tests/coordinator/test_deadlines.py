@@ -51,7 +51,7 @@ class WheelAndList:
             self.plain[number] = NEVER
         else:
             self.advance(at)
-        assert self.wheel.wake_at <= min(self.plain), "it would wake too late"
+        assert self.wheel.wake_at <= min(self.plain), "the wheel would wake too late"
         scheduled = [item for slot in self.wheel._slots.values() for item in slot]
         assert len(scheduled) == len(set(scheduled)), "scheduled twice"
         assert all(item.deadline != NEVER for item in scheduled), "scheduled without a deadline"
@@ -66,7 +66,7 @@ class WheelAndList:
                 self.fired.append(number)
                 self.plain[number] = NEVER
             assert min(self.plain) > self.now, "an item is due and was not popped"
-            assert self.wheel.wake_at > self.now, "it would wake immediately a second time"
+            assert self.wheel.wake_at > self.now, "the wheel would wake again at once"
             if self.now == until:
                 return
             self.now = min(until, self.wheel.wake_at)

@@ -18,7 +18,7 @@ from protocol.messages.offset_commit import OffsetCommitRequestPartition
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-ROOMY = 1 << 20
+LARGE_BATCH_BYTES = 1 << 20
 
 
 def taken(hold: Hold) -> list[Fact]:
@@ -54,7 +54,7 @@ class Reply:
 class Register:
     """A minimal shard with one value. A write is a fact; a read returns the newest value at once."""
 
-    def __init__(self, batch_bytes_max: int = ROOMY) -> None:
+    def __init__(self, batch_bytes_max: int = LARGE_BATCH_BYTES) -> None:
         self.hold = Hold(batch_bytes_max)
         self.value = b""
         self.sent: list[Reply] = []
@@ -281,7 +281,7 @@ def test_commits_share_a_batch_to_the_byte(spare: int, batches: list[int]) -> No
     assert taken_sizes(shard.hold) == batches
 
 
-class Whole:
+class WholeReply:
     """A reply that collects parts from several shards."""
 
     def __init__(self, parts: int) -> None:
@@ -299,7 +299,7 @@ def test_a_reply_over_several_shards_is_sent_with_its_last_part_and_only_failed_
     shards = [Register(), Register(), Register()]
     shards[0].write(b"1")
     shards[2].write(b"1")
-    reply = Whole(3)
+    reply = WholeReply(3)
     parts = ReplyParts(reply, 3)
     for number, shard in enumerate(shards):
         shard.hold.hold_reply(parts.part(number))
@@ -313,7 +313,7 @@ def test_a_reply_over_several_shards_is_sent_with_its_last_part_and_only_failed_
 
 
 def test_a_reply_of_no_parts_is_complete_at_once() -> None:
-    reply = Whole(0)
+    reply = WholeReply(0)
     ReplyParts(reply, 0)
     assert reply.completed == 1
 

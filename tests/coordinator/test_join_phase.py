@@ -162,7 +162,7 @@ def test_a_silent_member_that_expires_ends_the_join_phase_early(play: Play) -> N
 
 @scenario("RB-12")
 @pytest.mark.parametrize("by", ["heartbeats", "commits"])
-def test_a_member_that_gives_signs_of_life_is_waited_for_until_the_join_phase_ends(play: Play, by: str) -> None:
+def test_the_join_phase_waits_to_its_end_for_a_member_that_sends_heartbeats_or_commits(play: Play, by: str) -> None:
     play.two_dynamic(session=6_000)
     a = play.join("a")
     for ms in range(3_000, 20_000, 3_000):

@@ -126,7 +126,7 @@ def test_an_id_that_never_joined_still_causes_a_rebalance_when_it_leaves(play: P
 
 
 @scenario("LV-12")
-def test_the_instance_id_of_a_pending_id_is_not_looked_at(play: Play) -> None:
+def test_the_instance_id_of_a_leaving_pending_id_is_not_checked(play: Play) -> None:
     play.one_dynamic()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.leave(("p", "bogus")).expect(ErrorCode.NONE)

@@ -272,7 +272,7 @@ def test_an_id_that_expires_does_not_disturb_a_stable_group(play: Play) -> None:
 
 
 @scenario("DJ-30")
-def test_an_old_client_that_tries_twice_is_two_members(play: Play) -> None:
+def test_an_old_client_that_joins_twice_is_two_members(play: Play) -> None:
     play.one_dynamic()
     play.join("b", version=3).expect_parked()
     play.join("b2", version=3).expect_parked()
@@ -297,7 +297,7 @@ def test_a_rejoining_leaders_new_timeouts_apply_to_the_next_generation(play: Pla
 
 
 @scenario("DJ-33")
-def test_a_member_that_is_refused_is_still_expected(play: Play) -> None:
+def test_the_join_phase_still_waits_for_a_member_whose_join_was_refused(play: Play) -> None:
     play.two_dynamic()
     b = play.join("b", metadata=T0_T1).expect_parked()
     play.join("a", protocols=["sticky"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")

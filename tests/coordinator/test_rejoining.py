@@ -79,7 +79,7 @@ def test_a_parked_member_may_join_again_where_the_group_is_full(play: Play) -> N
     play.group_is(State.PREPARING, members=["a", "b"])
 
 
-def test_a_newcomer_in_a_later_rebalance_does_not_prolong_the_first_phase_of_the_next_beginning(play: Play) -> None:
+def test_newcomers_of_an_earlier_rebalance_do_not_prolong_the_initial_delay_of_an_emptied_group(play: Play) -> None:
     play.one_dynamic()
     play.join("b", version=3).expect_parked()
     play.join("c", version=3).expect_parked()

@@ -125,10 +125,10 @@ def test_a_repeated_commit_without_a_generation_is_refused_after_a_change(play: 
     refused_by_fast_path(play, change, None)
 
 
-GONE = [[("t1", 2)], [("t0", 0), ("t0", 300)], [("t0", 0), ("t0", 300), ("t1", 2)]]
+DELETED_PARTITIONS = [[("t1", 2)], [("t0", 0), ("t0", 300)], [("t0", 0), ("t0", 300), ("t1", 2)]]
 
 
-@pytest.mark.parametrize("deleted", GONE)
+@pytest.mark.parametrize("deleted", DELETED_PARTITIONS)
 def test_a_repeated_commit_restores_offsets_deleted_in_between(play: Play, deleted: list[tuple[str, int]]) -> None:
     committed(play, None, True, SEVERAL)
     committed(play, None, True, {place: offset + 1 for place, offset in SEVERAL.items()})
@@ -192,7 +192,7 @@ def test_a_repeated_commit_does_not_overwrite_a_later_usual_commit(play: Play) -
     assert play.fetch_all() == {("t0", 0): 3, ("t1", 0): 4}
 
 
-PLACES = [("t0", 0), ("t0", 1), ("t1", 0), ("t1", 1)]
+PARTITIONS = [("t0", 0), ("t0", 1), ("t1", 0), ("t1", 1)]
 Expected = dict[tuple[str, int], tuple[int, int]]  # offset and time of the newest commit
 
 
@@ -266,8 +266,8 @@ class Committing:
         self.check_offsets()
 
 
-KINDS = [{PLACES[0]}, set(PLACES[:2]), set(PLACES[1:]), set(PLACES)]  # the partitions of a commit: few kinds, so that each commit is often repeated
-OTHERS: list[tuple[Any, ...]] = [
+PARTITION_SETS = [{PARTITIONS[0]}, set(PARTITIONS[:2]), set(PARTITIONS[1:]), set(PARTITIONS)]  # the partitions of a commit: few kinds, so that each commit is often repeated
+OTHER_STEPS: list[tuple[Any, ...]] = [
     ("check_offsets",), ("rebalance",), ("delete",), ("forget",), ("hold", True), ("hold", False), ("confirm",), ("confirm",), ("fail",), ("wait", 1), ("wait", 3_000),
 ]  # fmt: skip
 
@@ -280,9 +280,9 @@ def test_the_newest_commit_counts_between_repeats(seed: int, batch_bytes_max: in
     group = Committing(batch_bytes_max)
     for _ in range(200):
         if random.random() < 0.7:
-            group.commit(random.choice("ab"), random.choice(KINDS), random.random() < 0.8)
+            group.commit(random.choice("ab"), random.choice(PARTITION_SETS), random.random() < 0.8)
         else:
-            kind, *arguments = random.choice(OTHERS)
+            kind, *arguments = random.choice(OTHER_STEPS)
             getattr(group, kind)(*arguments)
     group.end()
     assert group.repeated > 40
@@ -450,10 +450,10 @@ def test_a_heartbeat_before_the_assignment_takes_the_usual_path(play: Play) -> N
 
 
 HEAD = b"\0\3"
-Alike = tuple[bytes, bytes, bytes]  # key, the bytes cut out, the bytes after them
+RowBytes = tuple[bytes, bytes, bytes]  # key, the bytes cut out, the bytes after them
 
 
-def form_and_frame(rows: list[Alike]) -> tuple[RecordForm, bytes]:
+def form_and_frame(rows: list[RowBytes]) -> tuple[RecordForm, bytes]:
     """A record form for these rows, and the frame of a request with their bytes: in it, other bytes lie between the parts to cut out."""
     frame, places = b"request", []
     for _, cut, after in rows:
@@ -462,7 +462,7 @@ def form_and_frame(rows: list[Alike]) -> tuple[RecordForm, bytes]:
     return make_record_form([key for key, _, _ in rows], HEAD, [after for _, _, after in rows], places, len(frame)), frame
 
 
-def plain_facts(rows: list[Alike], moment: int) -> list[Fact]:
+def plain_facts(rows: list[RowBytes], moment: int) -> list[Fact]:
     return [(key, HEAD + cut + after + pack(">q", moment)) for key, cut, after in rows]
 
 
@@ -486,7 +486,7 @@ ROWS = st.lists(
 
 
 @given(st.lists(st.tuples(st.booleans(), ROWS), min_size=1, max_size=10))
-def test_a_batch_keeps_the_order_of_repeated_and_usual_facts(steps: list[tuple[bool, list[Alike]]]) -> None:
+def test_a_batch_keeps_the_order_of_repeated_and_usual_facts(steps: list[tuple[bool, list[RowBytes]]]) -> None:
     """Also with so many records that their offset deltas take two bytes."""
     hold = Hold(1 << 30)
     for moment, (fast, rows) in enumerate(steps):

@@ -116,7 +116,7 @@ def test_an_old_client_that_led_still_leads(play: Play) -> None:
 
 
 @pytest.mark.parametrize("version", [row("SR-11", 5), row("SR-11", 8)])
-def test_an_old_follower_restarts_as_a_new_one_does(play: Play, version: int) -> None:
+def test_a_restarted_follower_of_an_old_version_gets_the_generation_without_a_rebalance(play: Play, version: int) -> None:
     play.two_static()
     play.join("b'", version=version).expect(generation=1, id="b'", leader="a", members=[])
     play.expect_records("replacement")
@@ -186,7 +186,7 @@ def test_two_restarts_in_a_row_are_both_answered_and_the_second_has_the_seat_z17
     second = play.join("a''").expect_parked()
     play.confirm()
     play.expect_records("replacement", "replacement")
-    first.expect(generation=1, id="a'", leader="a'", skip=True, members=["a'"])  # Kafka: 82 at once
+    first.expect(generation=1, id="a'", leader="a'", skip=True, members=["a'"])  # Kafka: FENCED_INSTANCE_ID at once
     second.expect(generation=1, id="a''", leader="a''", skip=True, members=["a''"])
     play.heartbeat("a'", 1).expect(ErrorCode.FENCED_INSTANCE_ID)
     play.heartbeat("a''", 1).expect()
@@ -296,7 +296,7 @@ def test_an_administrator_removes_a_member_whose_restart_is_in_flight_z17(play: 
     removed = play.leave(("", "ib")).expect_parked()
     play.group_is(State.PREPARING, members=["a"])
     play.confirm()
-    restart.expect(generation=1, id="b'")  # Kafka: 25
+    restart.expect(generation=1, id="b'")  # Kafka: UNKNOWN_MEMBER_ID
     removed.expect()
     play.heartbeat("b'", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -307,7 +307,7 @@ def test_an_orderly_unload_waits_for_a_restart_in_flight_z17(play: Play) -> None
     play.hold_appends()
     restart = play.join("b'").expect_parked()
     play.unload()
-    restart.expect(generation=1, id="b'")  # Kafka: 16
+    restart.expect(generation=1, id="b'")  # Kafka: NOT_COORDINATOR
     play.load()
     play.heartbeat("b'", 1).expect()
     play.heartbeat("b", 1).expect(ErrorCode.FENCED_INSTANCE_ID)

@@ -108,7 +108,7 @@ def test_a_restart_after_assignments_in_flight_sees_them_assigned_z17(play: Play
     leader = play.sync("a", {"a": 1, "b": 2}).expect_parked()
     restart = play.join("b'").expect_parked()
     play.confirm()
-    leader.expect(assignment=1)  # Kafka: 27, and a rebalance
+    leader.expect(assignment=1)  # Kafka: REBALANCE_IN_PROGRESS, and a rebalance
     restart.expect(generation=1, id="b'")
     play.expect_records("assignments", "replacement")
     play.sync("b'", generation=1).expect(assignment=2)

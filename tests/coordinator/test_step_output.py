@@ -13,14 +13,14 @@ from coordinator.step_output import StepOutput
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-KEPT = 4_096
+INTERNED_MAX = 4_096
 
 
 def output(**config: Any) -> StepOutput:
     return StepOutput(GroupConfig(**config), lambda: "id")
 
 
-@pytest.mark.parametrize(("extra_texts", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
+@pytest.mark.parametrize(("extra_texts", "shared"), [(0, True), (INTERNED_MAX - 2, True), (INTERNED_MAX - 1, False)])
 def test_equal_texts_share_one_object_within_a_bound(extra_texts: int, shared: bool) -> None:
     out = output()
     text = "".join(["cli", "ent"])
@@ -31,7 +31,7 @@ def test_equal_texts_share_one_object_within_a_bound(extra_texts: int, shared: b
 
 
 @pytest.mark.plain  # compiled code has native integers, without an identity to compare
-@pytest.mark.parametrize(("extra_numbers", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
+@pytest.mark.parametrize(("extra_numbers", "shared"), [(0, True), (INTERNED_MAX - 2, True), (INTERNED_MAX - 1, False)])
 def test_equal_numbers_share_one_object_within_a_bound(extra_numbers: int, shared: bool) -> None:
     out = output()
     number = int("300000")

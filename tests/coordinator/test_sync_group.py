@@ -147,7 +147,7 @@ def test_a_leader_that_heartbeats_but_never_assigns_is_removed(play: Play) -> No
 
 
 @scenario("SY-13")
-def test_a_follower_that_heartbeats_but_never_asks_is_removed(play: Play) -> None:
+def test_a_follower_that_heartbeats_but_never_syncs_is_removed(play: Play) -> None:
     play.two_awaiting_assignment(rebalance=5_000)
     play.sync("a", {"a": 1, "b": 2})
     play.keep_alive("a")
@@ -187,7 +187,7 @@ def test_a_static_member_that_never_joins_is_removed_one_rebalance_timeout_later
 
 
 @scenario("SY-16")
-def test_a_static_member_that_joins_late_and_asks_is_not_removed(play: Play) -> None:
+def test_a_static_member_that_joins_late_and_syncs_is_not_removed(play: Play) -> None:
     absent_leader(play)
     play.join("a").expect(generation=2, leader="b", members=[])
     a = play.sync("a", generation=2).expect_parked()
@@ -204,7 +204,7 @@ def test_a_changed_join_after_assignments_in_flight_sees_them_assigned_z17(play:
     b = play.sync("b").expect_parked()
     rejoin = play.join("b", metadata=T0_T1).expect_parked()
     play.confirm()
-    a.expect(assignment=1)  # Kafka: 27 to both
+    a.expect(assignment=1)  # Kafka answers both with REBALANCE_IN_PROGRESS
     b.expect(assignment=2)
     play.group_is(State.PREPARING, generation=1)
     play.join("a").expect(generation=2)
@@ -221,7 +221,7 @@ def test_a_leave_after_assignments_in_flight_sees_them_assigned_z17(play: Play) 
     a = play.sync("a", {"a": 1, "b": 2}).expect_parked()
     leave_reply = play.leave(("", "ib")).expect_parked()
     play.confirm()
-    a.expect(assignment=1)  # Kafka: 27
+    a.expect(assignment=1)  # Kafka: REBALANCE_IN_PROGRESS
     leave_reply.expect()
     play.group_is(State.PREPARING, generation=1, members=["a"])
 

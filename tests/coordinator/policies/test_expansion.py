@@ -228,7 +228,7 @@ def test_with_both_policies_a_crash_and_a_newcomer_are_handled_separately(stable
 
 
 @scenario("PX-17")
-def test_a_newcomer_that_asks_again_when_it_need_not_wait_any_more_joins_once(stable: Play) -> None:
+def test_a_waiting_newcomer_that_joins_again_after_the_policy_is_unset_joins_once(stable: Play) -> None:
     waiting = stable.join("x", instance="ix").expect_parked()
     stable.at(1_000).set_policies()
     stable.join("x'").expect_parked()
