@@ -24,7 +24,7 @@ PROGRAM = """
 import sys
 import storage.disk
 if sys.argv[2] == "process":
-    storage.disk._OWN_LOCKS = None
+    storage.disk._OFD_SETLK = None
 locks = storage.disk.OsByteLocks(sys.argv[1])
 print("ready", flush=True)
 for line in sys.stdin:
