@@ -181,9 +181,9 @@ def read_header(data: bytes | bytearray, at: int) -> BatchHeader:
         raise CorruptBatch("a batch header is cut short")
     header = BatchHeader(*HEADER.unpack_from(data, at))
     if header.magic != MAGIC:
-        raise CorruptBatch(f"a batch of magic {header.magic}")
+        raise CorruptBatch(f"a batch has magic {header.magic}, not {MAGIC}")
     if header.size < HEADER_BYTES:
-        raise CorruptBatch(f"a batch of {header.size} bytes")
+        raise CorruptBatch(f"a batch's length field says {header.size} bytes, fewer than a header")
     return header
 
 
@@ -193,7 +193,7 @@ def batch_end(data: bytes | bytearray, at: int) -> int:
         raise CorruptBatch("a batch header is cut short")
     length: int = _LENGTH.unpack_from(data, at + LENGTH_AT)[0]
     if length < HEADER_BYTES - LENGTH_FROM:
-        raise CorruptBatch(f"a batch of {LENGTH_FROM + length} bytes")
+        raise CorruptBatch(f"a batch's length field says {LENGTH_FROM + length} bytes, fewer than a header")
     return at + LENGTH_FROM + length
 
 
@@ -232,9 +232,9 @@ def validate(data: bytes, at: int, end: int) -> BatchHeader:
         raise CorruptBatch("a batch's checksum is wrong")
     last = header.last_offset_delta
     if last < 0 or not 0 <= header.record_count <= last + 1:
-        raise CorruptBatch(f"{header.record_count} records for {last + 1} offsets")
+        raise CorruptBatch(f"a batch has {header.record_count} records for {last + 1} offsets")
     if header.base_offset < 0 or header.base_offset + last >= INT64_MAX:
-        raise CorruptBatch(f"a base offset of {header.base_offset}")
+        raise CorruptBatch(f"a batch has the invalid base offset {header.base_offset}")
     if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
         raise CorruptBatch(f"unknown compression {header.attributes & COMPRESSION_MASK}")
     return header
@@ -370,7 +370,7 @@ def _body(data: bytes, at: int, header: BatchHeader, decompressed_bytes_max: int
         at = 0
         end = len(data)
     if header.record_count < 0 or header.record_count * RECORD_BYTES_MIN > end - at:
-        raise CorruptBatch(f"{header.record_count} records in {end - at} bytes")
+        raise CorruptBatch(f"a batch says {header.record_count} records, and has {end - at} bytes of records")
     return data, at, end
 
 

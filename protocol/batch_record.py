@@ -150,7 +150,7 @@ def read_record(data: bytes, at: int, end: int, base_offset: int, base_timestamp
     headers: list[Header] = []
     count, at = _read_varint(data, at, VARINT_SHIFT_MAX)
     if not 0 <= count <= end - at:
-        raise CorruptBatch(f"{count} headers in {end - at} bytes")
+        raise CorruptBatch(f"a record says {count} headers with {end - at} bytes left")
     for _ in range(count):
         name, at = _read_bytes(data, at, end)
         if name is None:
@@ -161,7 +161,7 @@ def read_record(data: bytes, at: int, end: int, base_offset: int, base_timestamp
         raise CorruptBatch("a record's fields are not as long as the record")
     timestamp += base_timestamp
     if not INT64_MIN <= timestamp <= INT64_MAX:
-        raise CorruptBatch(f"a timestamp of {timestamp}")
+        raise CorruptBatch(f"a record's timestamp {timestamp} is not an int64")
     return Record(base_offset + delta, timestamp, key, value, headers), end
 
 

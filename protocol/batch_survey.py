@@ -112,7 +112,7 @@ def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITE
                     n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
                 headers = n >> 1
                 if n & 1 or headers > stop - at:
-                    raise CorruptBatch(f"{headers} headers in {stop - at} bytes")
+                    raise CorruptBatch(f"a record says {headers} headers with {stop - at} bytes left")
                 limit -= headers
                 if limit <= index:
                     raise TooManyRecords

@@ -58,7 +58,7 @@ def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
         return bytes(lz4.finish())
     if codec == Compression.ZSTD:
         return bytes(cramjam.zstd.compress(data, level))
-    raise ProtocolError(f"a codec {codec}")
+    raise ProtocolError(f"unknown codec {codec}")
 
 
 def decompress(data: bytes, codec: int, bytes_max: int, blocks_max: int = BLOCKS_MAX) -> bytes:
@@ -73,7 +73,7 @@ def decompress(data: bytes, codec: int, bytes_max: int, blocks_max: int = BLOCKS
         return decompress_stream(cramjam.lz4.decompress_into, "lz4", data, bytes_max)
     if codec == Compression.ZSTD:
         return decompress_stream(cramjam.zstd.decompress_into, "zstd", data, bytes_max)
-    raise ProtocolError(f"a codec {codec}")
+    raise ProtocolError(f"unknown codec {codec}")
 
 
 def decompress_stream(into: Callable[[bytes, bytearray], int], name: str, data: bytes, bytes_max: int) -> bytes:
@@ -84,11 +84,11 @@ def decompress_stream(into: Callable[[bytes, bytearray], int], name: str, data: 
             size = into(data, out)
         except cramjam.DecompressionError as error:
             if TOO_SMALL not in str(error):
-                raise ProtocolError(f"{name} that cannot be read: {error}") from error
+                raise ProtocolError(f"{name} data cannot be decompressed: {error}") from error
         else:
             return bytes(memoryview(out)[:size])
         if buffer_bytes >= bytes_max:
-            raise TooLarge(f"{name} of more than {bytes_max} bytes")
+            raise TooLarge(f"{name} data decompresses to more than {bytes_max} bytes")
         buffer_bytes = min(buffer_bytes * BUFFER_FACTOR, bytes_max)
 
 
@@ -109,20 +109,20 @@ def decompress_snappy(data: bytes, bytes_max: int, blocks_max: int = BLOCKS_MAX)
     remaining_bytes = bytes_max
     at = len(SNAPPY_HEADER)
     if len(data) < at:
-        raise ProtocolError("snappy that is cut short")
+        raise ProtocolError("snappy data is cut short")
     while at < len(data):
         if len(data) - at < BLOCK_BYTES.size:
-            raise ProtocolError("snappy that is cut short")
+            raise ProtocolError("snappy data is cut short")
         (size,) = BLOCK_BYTES.unpack_from(data, at)
         at += BLOCK_BYTES.size
         if size < 0 or size > len(data) - at:
             raise ProtocolError(f"a snappy block of {size} bytes with {len(data) - at} left")
         if len(parts) >= blocks_max:
-            raise TooLarge(f"snappy of more than {blocks_max} blocks")
+            raise TooLarge(f"snappy data has more than {blocks_max} blocks")
         block = decompress_snappy_block(data[at : at + size], bytes_max)
         remaining_bytes -= len(block)
         if remaining_bytes < 0:
-            raise TooLarge(f"snappy of more than {bytes_max} bytes")
+            raise TooLarge(f"snappy data decompresses to more than {bytes_max} bytes")
         parts.append(block)
         at += size
     return b"".join(parts)
@@ -132,9 +132,9 @@ def decompress_snappy_block(data: bytes, bytes_max: int) -> bytes:
     try:
         size = cramjam.snappy.decompress_raw_len(data)
         if size > bytes_max:
-            raise TooLarge(f"snappy of more than {bytes_max} bytes")
+            raise TooLarge(f"snappy data decompresses to more than {bytes_max} bytes")
         if size > SNAPPY_EXPANSION_MAX * len(data):
-            raise ProtocolError(f"{len(data)} bytes of snappy that claim to expand to {size}")
+            raise ProtocolError(f"{len(data)} bytes of snappy data claim to decompress to {size}")
         return bytes(cramjam.snappy.decompress_raw(data))
     except cramjam.DecompressionError as error:
-        raise ProtocolError(f"snappy that cannot be read: {error}") from error
+        raise ProtocolError(f"snappy data cannot be decompressed: {error}") from error

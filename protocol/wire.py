@@ -94,7 +94,7 @@ def legacy_count(data: bytes, at: int, size: int) -> tuple[int, int]:
     """The number of an array's elements, each of which takes at least `size` bytes."""
     n, at = legacy_count_or_null(data, at, size)
     if n < 0:
-        raise ProtocolError("null where an array must be")
+        raise ProtocolError("null instead of an array")
     return n, at
 
 
@@ -103,7 +103,7 @@ def legacy_count_or_null(data: bytes, at: int, size: int) -> tuple[int, int]:
     (n,) = INT32.unpack_from(data, at)
     at += 4
     if n * size > len(data) - at:
-        raise ProtocolError(f"an array of {n} with {len(data) - at} bytes left")
+        raise ProtocolError(f"an array of {n} elements with {len(data) - at} bytes left")
     if ELEMENTS.bounded:
         ELEMENTS.take(n)
     return max(n, -1), at
@@ -116,9 +116,9 @@ def compact_count(data: bytes, at: int, size: int) -> tuple[int, int]:
     else:
         n, at = uvarint(data, at)
     if n == 0:
-        raise ProtocolError("null where an array must be")
+        raise ProtocolError("null instead of an array")
     if (n - 1) * size > len(data) - at:
-        raise ProtocolError(f"an array of {n - 1} with {len(data) - at} bytes left")
+        raise ProtocolError(f"an array of {n - 1} elements with {len(data) - at} bytes left")
     if ELEMENTS.bounded:
         ELEMENTS.take(n - 1)
     return n - 1, at
@@ -131,7 +131,7 @@ def compact_count_or_null(data: bytes, at: int, size: int) -> tuple[int, int]:
     else:
         n, at = uvarint(data, at)
     if (n - 1) * size > len(data) - at:
-        raise ProtocolError(f"an array of {n - 1} with {len(data) - at} bytes left")
+        raise ProtocolError(f"an array of {n - 1} elements with {len(data) - at} bytes left")
     if ELEMENTS.bounded:
         ELEMENTS.take(n - 1)
     return n - 1, at
@@ -143,7 +143,7 @@ def compact_count_or_null(data: bytes, at: int, size: int) -> tuple[int, int]:
 def legacy_text(data: bytes, at: int) -> tuple[str, int]:
     (n,) = INT16.unpack_from(data, at)
     if n < 0:
-        raise ProtocolError("null where a string must be")
+        raise ProtocolError("null instead of a string")
     at += 2
     return data[at : at + n].decode("utf-8", "replace"), at + n
 
@@ -159,7 +159,7 @@ def legacy_text_or_null(data: bytes, at: int) -> tuple[str | None, int]:
 def compact_text(data: bytes, at: int) -> tuple[str, int]:
     value, at = compact_text_or_null(data, at)
     if value is None:
-        raise ProtocolError("null where a string must be")
+        raise ProtocolError("null instead of a string")
     return value, at
 
 
@@ -175,7 +175,7 @@ def compact_text_or_null(data: bytes, at: int) -> tuple[str | None, int]:
 def legacy_blob(data: bytes, at: int) -> tuple[bytes, int]:
     value, at = legacy_blob_or_null(data, at)
     if value is None:
-        raise ProtocolError("null where bytes must be")
+        raise ProtocolError("null instead of bytes")
     return value, at
 
 
@@ -192,7 +192,7 @@ def legacy_blob_or_null(data: bytes, at: int) -> tuple[bytes | None, int]:
 def compact_blob(data: bytes, at: int) -> tuple[bytes, int]:
     value, at = compact_blob_or_null(data, at)
     if value is None:
-        raise ProtocolError("null where bytes must be")
+        raise ProtocolError("null instead of bytes")
     return value, at
 
 

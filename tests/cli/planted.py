@@ -290,7 +290,7 @@ ROWS: list[tuple[str, str, Plant, str]] = [
     ("damaged-end", "last segment", overwritten(OFFSETS, 70, b"!", crashed=True), LATER),
     ("damaged", "older segment", damaged_in_an_older_segment, LATER),
     ("damaged", "length", overwritten("orders", 8, b"\x7f\xff\xff\xff"), r"a batch of 2147483659 bytes, more than a request can contain \(\d+ bytes, sound batches follow\)"),
-    ("damaged", "magic", overwritten("orders", 16, b"\x01"), r"a batch of magic 1 \(\d+ bytes, sound batches follow\)"),
+    ("damaged", "magic", overwritten("orders", 16, b"\x01"), r"a batch has magic 1, not 2 \(\d+ bytes, sound batches follow\)"),
     ("damaged", "end of an older segment", cut_short("orders", 10), r"is cut short after \d+ \(\d+ bytes to the end of the segment, which is not the last\)"),
     ("damaged", "flushed once", cut_short(OFFSETS, 3, CLEAN), r"everything before offset 6 had been flushed, but the log is damaged from 4 on"),
     ("damaged", "after an orderly stop", cut_short(OFFSETS, 3, RECOVERY_POINT), r"the broker had stopped in order, so this happened later"),

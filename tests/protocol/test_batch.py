@@ -223,8 +223,8 @@ def test_records_cut_anywhere_inside_a_sound_batch_are_refused(codec: Compressio
     ("fields", "reason"),
     [
         ({"magic": 1}, "magic 1"),
-        ({"length": 48}, "of 60 bytes"),
-        ({"length": -1}, "of 11 bytes"),
+        ({"length": 48}, "says 60 bytes"),
+        ({"length": -1}, "says 11 bytes"),
         ({"length": 1 << 30}, "cut short"),
         ({"record_count": -1}, "-1 records"),
         ({"record_count": 5}, "5 records for 4 offsets"),
@@ -255,7 +255,7 @@ def test_an_impossible_header_is_refused_with_a_reason(fields: dict[str, int], r
         ("0c 00 00 00 01 01 7e", "63 headers"),
         ("0c 00 00 00 01 01 01", "-1 headers"),
         ("10 00 00 00 01 01 02 01 01", "without a name"),
-        ("1e 00 fe ff ff ff ff ff ff ff ff 01 00 01 01 00", "a timestamp of"),
+        ("1e 00 fe ff ff ff ff ff ff ff ff 01 00 01 01 00", "a record's timestamp"),
         ("0c 00 00 00 01 01 00 00", "1 bytes after"),
     ],
 )
@@ -280,7 +280,7 @@ def test_offsets_that_do_not_grow_are_refused() -> None:
 
 def test_a_count_of_records_that_the_bytes_cannot_hold_costs_nothing() -> None:
     batch = changed(build(FOUR), record_count=(1 << 31) - 1, last_offset_delta=(1 << 31) - 1)
-    with pytest.raises(CorruptBatch, match="records in"):
+    with pytest.raises(CorruptBatch, match="bytes of records"):
         records(batch, 0)
 
 

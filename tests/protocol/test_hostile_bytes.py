@@ -32,7 +32,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
     ],
 )
 def test_an_array_of_two_billion_in_a_short_frame_is_refused_before_it_is_read(cls: Any, version: int, data: str) -> None:
-    with pytest.raises(ProtocolError, match=r"an array of 214748364[67] with"):
+    with pytest.raises(ProtocolError, match=r"an array of 214748364[67] elements with"):
         cls.decode(bytes.fromhex(data), 0, version)
 
 
@@ -52,7 +52,7 @@ def heartbeat(tail: str) -> bytes:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (bytes.fromhex("00 00000001 026d 00 00"), "null where a string must be"),
+        (bytes.fromhex("00 00000001 026d 00 00"), "null instead of a string"),
         (bytes.fromhex("80808080801f00"), "longer than five bytes"),
         (bytes.fromhex("ffffffff7f") + bytes(60), "larger than an int32"),
         (bytes.fromhex("8080808008") + bytes(60), "larger than an int32"),
@@ -68,7 +68,7 @@ def test_a_malformed_heartbeat_is_refused_with_a_reason(data: bytes, reason: str
 
 
 def test_a_null_in_a_legacy_string_that_cannot_be_null_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="null where a string must be"):
+    with pytest.raises(ProtocolError, match="null instead of a string"):
         HeartbeatRequest.decode(bytes.fromhex("ffff 00000001 0001 6d"), 0, 0)
 
 
@@ -157,7 +157,7 @@ def test_a_value_that_does_not_fit_cannot_be_encoded(message: Any, version: int)
         message.encode(version)
 
 
-def test_null_where_a_string_must_be_cannot_be_encoded() -> None:
+def test_null_instead_of_a_string_cannot_be_encoded() -> None:
     def encode_null() -> bytes:
         message = HeartbeatRequest()
         message.group_id = cast(str, None)

@@ -123,7 +123,7 @@ def test_a_damaged_first_batch_named_by_the_time_index_is_reported(disk: SimDisk
     batches = [batch_at(BASE + number, padding=5_000, timestamp=9_000 - number) for number in range(4)]
     checked_segment(disk, batches).save_index()
     segment = write_segment(disk, [Batch(BASE, BASE, batches[0].data[:16] + b"\1" + batches[0].data[17:]), *batches[1:]])
-    assert check(segment, False, trust_index=False) == "a batch of magic 1"
+    assert check(segment, False, trust_index=False) == "a batch has magic 1, not 2"
 
 
 def test_a_read_from_the_start_verifies_every_checksum(disk: SimDisk) -> None:

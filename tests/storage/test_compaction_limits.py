@@ -250,11 +250,11 @@ def test_reported_segments_survive_a_crash(disk: SimDisk) -> None:
 @pytest.mark.parametrize(
     ("at", "patch", "reason"),
     [
-        (16, b"\1", "a batch of magic 1"),
-        (16, b"\3", "a batch of magic 3"),
-        (8, (48).to_bytes(4, "big"), "a batch of 60 bytes"),
-        (8, (0).to_bytes(4, "big"), "a batch of 12 bytes"),
-        (8, (-100).to_bytes(4, "big", signed=True), "a batch of -88 bytes"),
+        (16, b"\1", "a batch has magic 1, not 2"),
+        (16, b"\3", "a batch has magic 3, not 2"),
+        (8, (48).to_bytes(4, "big"), "a batch's length field says 60 bytes, fewer than a header"),
+        (8, (0).to_bytes(4, "big"), "a batch's length field says 12 bytes, fewer than a header"),
+        (8, (-100).to_bytes(4, "big", signed=True), "a batch's length field says -88 bytes, fewer than a header"),
         (21, b"\1", "a batch's checksum is wrong"),
     ],
 )

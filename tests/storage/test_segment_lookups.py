@@ -47,9 +47,9 @@ def test_damage_found_by_a_lookup_is_reported_with_its_position(disk: SimDisk) -
     before, fourth, last = b"".join(batch.data for batch in BATCHES[:3]), BATCHES[3].data, BATCHES[4].data
     for data, reason in (
         (fourth[:16] + b"\1" + fourth[17:] + last, "magic 1"),
-        (fourth[:8] + (48).to_bytes(4, "big") + fourth[12:] + last, "a batch of 60 bytes"),
+        (fourth[:8] + (48).to_bytes(4, "big") + fourth[12:] + last, "a batch's length field says 60 bytes, fewer than a header"),
         (fourth[:8] + (49).to_bytes(4, "big") + fourth[12:] + last, "magic"),  # a possible size, which leads into the middle of a batch
-        (fourth[:8] + b"\xff" * 4 + fourth[12:] + last, "a batch of 11 bytes"),
+        (fourth[:8] + b"\xff" * 4 + fourth[12:] + last, "a batch's length field says 11 bytes, fewer than a header"),
         (fourth[:8] + (1 << 20).to_bytes(4, "big") + fourth[12:] + last, "cut short"),
         (fourth[:8] + (sizes[3] + sizes[4] - 12 - 10).to_bytes(4, "big") + fourth[12:] + last, "cut short"),  # ten bytes are left
         (fourth + bytes(8) + last[8:], "no batch reaches offset 120, and 121 is the next"),

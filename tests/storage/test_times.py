@@ -198,8 +198,8 @@ def filled(disk: SimDisk, times: list[int], per_segment: int = 1 << 20) -> Log:
     ("at", "patch", "reason"),
     [
         (16, b"\1", "magic 1"),
-        (8, (48).to_bytes(4, "big"), "a batch of 60 bytes"),
-        (8, b"\xff\xff\xff\xff", "a batch of 11 bytes"),
+        (8, (48).to_bytes(4, "big"), "a batch's length field says 60 bytes, fewer than a header"),
+        (8, b"\xff\xff\xff\xff", "a batch's length field says 11 bytes, fewer than a header"),
         (8, (1 << 20).to_bytes(4, "big"), "a batch is cut short"),
     ],
 )

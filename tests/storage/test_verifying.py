@@ -129,7 +129,7 @@ def test_a_batch_length_below_the_header_size_is_refused(length: int) -> None:
     short[8:12] = length.to_bytes(4, "big", signed=True)
     short[17:21] = google_crc32c.value(bytes(short[21 : max(12 + length, 21)])).to_bytes(4, "big")
     segment, reason = checked(stored(bytes(stamped_batch + short)))
-    assert (reason, segment.size, segment.next_offset) == (f"a batch of {12 + length} bytes", len(stamped_batch), 1)
+    assert (reason, segment.size, segment.next_offset) == (f"a batch's length field says {12 + length} bytes, fewer than a header", len(stamped_batch), 1)
 
 
 @pytest.mark.parametrize("sizes", [(1_024,), (1_000, 1_048)])  # batches all of one size, or alternating between two sizes
