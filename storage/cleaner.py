@@ -31,7 +31,7 @@ class Report:
     """The line that `main` prints, parsed."""
 
     def __init__(self, line: bytes) -> None:
-        """Raises ValueError for any other line."""
+        """Raises ValueError if the line is not a report."""
         try:
             report: dict[str, Any] = json.loads(line)
             self.cleaned = [CleanedSegment(base, size, end, tuple(replaces)) for base, size, end, replaces in report["cleaned"]]

@@ -147,7 +147,7 @@ def check_location(disk: Disk, path: str) -> None:
 def _has_segments(disk: Disk, path: str) -> bool:
     try:
         return disk.exists(path) and bool(segment_bases(disk, path))
-    except OSError:  # no folder, or it cannot be listed: what opens the directory reports that
+    except OSError:  # missing, or cannot be listed: the opening of the directory reports that
         return False
 
 

@@ -221,7 +221,7 @@ class OsByteLocks:
         _lock_byte(self._descriptors[file_of(at)], fcntl.F_UNLCK, at)
 
     def are_supported(self, at: int) -> bool:
-        if _OFD_SETLK is None:  # process locks: a second lock of the same process never fails, so there is nothing to compare
+        if _OFD_SETLK is None:  # process locks: a second lock by the same process always succeeds, so it shows nothing
             return self.lock(at)
         other = os.open(self._paths[file_of(at)], os.O_RDWR)
         try:

@@ -87,7 +87,7 @@ class NodeDirectory(DataDirectory):
     def adopt(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Prepare this node's checkpoints for logs that it takes over, given the logs' recovery points and start offsets.
 
-        An entry from an earlier time when this node owned a log of this name is removed if it is stale: it may belong to another topic.
+        A stale entry, from when this node owned an earlier log of this name, is removed: it may belong to another topic.
         """
         points, starts, cleaned = self.recovery_points, self.log_starts, self.cleaner_points
         stale = {log for log, (point, start) in logs.items() if points.get(log, 0) > point or starts.get(log, 0) > start or log in cleaned}

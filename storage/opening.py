@@ -269,7 +269,7 @@ class Repair:
             self._disk.remove(path)
 
     def _complete(self, handles: Handles, segments: list[Segment]) -> None:
-        """Append, from the copies in a turn log, batches that the end of the log lacks: the system may drop them after a failed flush."""
+        """Append batches that the end of the log lacks from the copies in a turn log: after a failed flush the system may drop written bytes."""
         for batch in self._batch_copies():
             header = validate(batch, 0, len(batch))
             if not segments and header.base_offset == 0:

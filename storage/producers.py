@@ -119,7 +119,7 @@ class Producers:
         )
 
     def note_batch(self, id: int, epoch: int, sequence: int, delta: int, base_offset: int, timestamp: int, attributes: int) -> None:
-        """As `note`, without a header object, since an opening notes many batches."""
+        """Like `note`, but without a header object: an opening notes many batches."""
         producer = self._known.get(id)
         if producer is None:
             producer = self._known[id] = Producer(epoch)

@@ -76,7 +76,7 @@ def _compare(promoted: Segment, sources: list[Segment]) -> PromotedVerdict:
             if not _made_from(PlacedBatch(header, chunk, at), source):
                 return PromotedVerdict.FOREIGN
         elif source is not None or header.base_offset < compared_to:
-            return PromotedVerdict.FOREIGN  # a source covers these offsets without the batch
+            return PromotedVerdict.FOREIGN  # a source has these offsets, but not this batch
         else:
             verdict = PromotedVerdict.NEEDED
     return verdict

@@ -27,7 +27,7 @@ class LogId(NamedTuple):
 class HeldBy(NamedTuple):
     """Another node owns the log."""
 
-    holder: str  # that node, as text for messages
+    holder: str  # the owner, as text for messages
 
 
 class Unreadable(NamedTuple):

@@ -122,12 +122,12 @@ def finish_exchanges(disk: Disk, folder: str) -> None:
     leftovers = [name for name in disk.list(folder) if _is_leftover(name)]
     if not leftovers:
         return
-    # Kafka may split a segment into several, valid only together, and promotes the first of them last: a `.swap` after a `.cleaned` may be
-    # one of an incomplete set.
-    counts_before = min((_base(name) for name in leftovers if name.endswith(CLEANED)), default=1 << 63)
+    # Kafka may split a segment into several, valid only together, and promotes the first of them last: a `.swap` file whose base offset
+    # follows that of a `.cleaned` file may belong to an incomplete set.
+    valid_before = min((_base(name) for name in leftovers if name.endswith(CLEANED)), default=1 << 63)
     for name in leftovers:
         if name.endswith(f".log{SWAP}"):
-            _finish_exchange(disk, folder, _base(name), _base(name) < counts_before)
+            _finish_exchange(disk, folder, _base(name), _base(name) < valid_before)
     remove_unfinished(disk, folder)
 
 

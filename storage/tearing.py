@@ -14,14 +14,14 @@ from protocol.batch import COMPRESSION_MASK, CRC_FROM, HEADER_BYTES, MAGIC, Corr
 from storage.disk import File
 
 SECTOR: Final = 512  # the smallest block that a disk writes whole
-ZEROS_MIN: Final = 32  # so many zeros at the end count as unwritten, since few records end in so many
+ZEROS_MIN: Final = 32  # this many zeros at the end count as unwritten bytes: few records end in as many
 CHUNK_BYTES: Final = 1 << 20
 BATCH_BYTES_MAX: Final = 100 * 1024 * 1024  # socket.request.max.bytes: no request is larger
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 _MAGIC_IN_HEADER: Final = 16
 _CRC_IN_HEADER: Final = 17
 _PLAIN_ATTRIBUTES: Final = 0x78 | COMPRESSION_MASK
-_NOTHING: Final = bytes(SECTOR)
+_EMPTY_SECTOR: Final = bytes(SECTOR)
 _crc32c: Final = google_crc32c.value
 
 
@@ -35,7 +35,7 @@ def _ends_in_zeros(data: bytes) -> bool:
 
 
 def _has_empty_block(data: bytes, position: int) -> bool:
-    return any(data[at : at + SECTOR] == _NOTHING for at in range(-position % SECTOR, len(data) - SECTOR + 1, SECTOR))
+    return any(data[at : at + SECTOR] == _EMPTY_SECTOR for at in range(-position % SECTOR, len(data) - SECTOR + 1, SECTOR))
 
 
 def find_sound_batch(file: File, at: int, end: int, lowest: int) -> int:

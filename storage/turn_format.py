@@ -119,7 +119,7 @@ def header_of(data: bytes) -> tuple[int, int] | None:
 def read_turns(data: bytes, acknowledged: int = -1) -> TurnFile:
     """`acknowledged`: the file's acknowledged bytes, if a later file records them; -1: unknown, so an interrupted write may end the file."""
     reader = _Reader(data, acknowledged)
-    # Also if the header is damaged: files of the first version have no turns that `find` detects, and no later file records their size.
+    # Even with a damaged header the file is not of the first version, if a later file records its size or `find` detects a turn in it.
     if acknowledged >= 0 or data.startswith(MAGIC) or reader.find(0) >= 0:
         return reader.read(FILE_BYTES)
     return _FirstVersion(data).read()

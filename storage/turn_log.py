@@ -37,7 +37,7 @@ class TurnLog:
     """The open turn log. `write` and `remove` may run in any thread, one at a time."""
 
     def __init__(self, disk: Disk, folder: str, number: int, before: TurnLog | None = None) -> None:
-        """`before`: the previous turn log of this process, which is closed."""
+        """`before`: the previous turn log of this process, already closed."""
         self.number = number
         self.size = 0  # acknowledged bytes
         self.ends: Ends = {}  # end offsets of the logs that have batches in the file
@@ -50,7 +50,7 @@ class TurnLog:
         self._header = file_header(0, 0) if before is None or not before.size else file_header(before.number, before.size)
 
     def write(self, appended: Sequence[AppendedBatch]) -> None:
-        """Append the batches of one turn and sync. After OSError they are not in the file, and it must get no further turn."""
+        """Append the batches of one turn and sync. After OSError the batches are not in the file, and nothing may be appended to it again."""
         if self._file is None:
             self._file = self._disk.open(self._path, create=True)
             self._disk.sync_folder(self._folder)
@@ -223,7 +223,7 @@ class LeftoverTurns(TurnLogContents):
         return [name for name in self._logs if not name.startswith("/")]
 
     def discard(self, name: str) -> None:
-        """Drop the batches of a log that has all of them."""
+        """Drop the batches of this log, which has all of them."""
         if not self.damage:
             self._logs.pop(name, None)
 

@@ -253,7 +253,7 @@ def test_a_crash_at_any_step_of_a_repair_loses_no_acknowledged_batch(flushed: in
         assert not [name for name in disk.list(f"/data/{FOLDER}") if name.endswith("rewriting")]
         assert step > 8
         return
-    raise AssertionError("it never ended")
+    raise AssertionError("a fault was planted in the last step too: raise the number of steps")
 
 
 def test_a_repair_that_fails_at_any_step_can_be_repeated(disk: SimDisk) -> None:

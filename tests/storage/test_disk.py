@@ -206,7 +206,7 @@ def test_without_descriptors_idle_files_are_closed_once(tmp_path: Path, monkeypa
 
 def test_idle_files_are_closed_only_for_a_lack_of_descriptors(tmp_path: Path) -> None:
     disk = OsDisk()
-    disk.make_room = lambda: pytest.fail("it was asked")
+    disk.make_room = lambda: pytest.fail("make_room was called")
     with pytest.raises(FileNotFoundError):
         disk.open(str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):

@@ -513,4 +513,4 @@ def test_a_failed_segment_creation_leaves_the_log_usable(early: bool, padding: i
         for clean in (False, True):
             log, _ = reopen(disk, "/data", clean=clean)
             assert names(log) == ["b0.0", "b1.0", "b2.0", "next.0"]
-    raise AssertionError("it never ended")
+    raise AssertionError("a fault was planted in the last step too: raise the number of steps")

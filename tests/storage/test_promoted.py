@@ -153,7 +153,7 @@ def test_a_half_finished_swap_with_a_leftover_cleaned_file_loses_nothing(segment
         if not crash.happened:
             assert step > 3
             return
-    raise AssertionError("it never ended")
+    raise AssertionError("a fault was planted in the last step too: raise the number of steps")
 
 
 @pytest.mark.parametrize(("value", "timestamp"), [("w", 5_000), ("v", 4_999), ("v", 5_001)])

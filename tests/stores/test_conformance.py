@@ -65,7 +65,7 @@ def test_the_view_of_every_node_names_the_owner_and_its_epoch(nodes: Nodes) -> N
     assert second.own(LOG).epoch > log.epoch
 
 
-def test_a_released_log_is_another_nodes_with_all_its_records_at_a_newer_epoch(nodes: Nodes, flush: str) -> None:
+def test_another_node_gets_a_released_log_with_all_its_records_at_a_newer_epoch(nodes: Nodes, flush: str) -> None:
     first, second = nodes.start(1, flush), nodes.start(2, flush)
     log = first.own(LOG)
     append(first, log, b"a")
@@ -76,7 +76,7 @@ def test_a_released_log_is_another_nodes_with_all_its_records_at_a_newer_epoch(n
     assert first.acquire(LOG) == HeldBy("node 2")
 
 
-def test_the_log_of_a_killed_node_is_another_nodes_with_all_its_records(nodes: Nodes, flush: str) -> None:
+def test_another_node_gets_the_log_of_a_killed_node_with_all_its_records(nodes: Nodes, flush: str) -> None:
     first, second = nodes.start(1, flush), nodes.start(2, flush)
     log = first.own(LOG)
     append(first, log, b"a")

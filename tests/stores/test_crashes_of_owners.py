@@ -63,16 +63,16 @@ class Run:
         for _ in range(self.random.randint(1, 4)):
             choice = self.random.random()
             if choice < 0.5:
-                self.take(node)
+                self.acquire(node)
             elif choice < 0.6:
-                self.give(node)
+                self.release(node)
             elif choice < 0.65:
                 node.stop()
                 self.ended(node)
                 return
             self.append(node)
 
-    def take(self, node: DirectoryNode) -> None:
+    def acquire(self, node: DirectoryNode) -> None:
         ids = self.random.sample(LOGS, self.random.randint(1, len(LOGS)))
         for id, result in zip(ids, node.acquire_all(ids), strict=True):
             owner = self.owned.get(id, (None, None))[0]
@@ -93,7 +93,7 @@ class Run:
         assert [key for key in self.appended[id] if key in set(log_keys)] == log_keys, "the order has changed"
         self.appended[id] = log_keys
 
-    def give(self, node: DirectoryNode) -> None:
+    def release(self, node: DirectoryNode) -> None:
         own_logs = [id for id, (owner, _) in self.owned.items() if owner is node]
         for id in self.random.sample(own_logs, min(len(own_logs), 2)):
             del self.owned[id]

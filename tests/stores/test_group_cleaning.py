@@ -55,7 +55,7 @@ def stream(node: JetStreamNode, log: GroupLog) -> StreamState:
     return infos[0]
 
 
-def test_live_records_are_copied_forward_and_the_rest_goes(nodes: NodesOverJetStream) -> None:
+def test_live_records_are_copied_forward_and_older_entries_are_deleted(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
     state: State = {}
@@ -93,7 +93,7 @@ def test_live_records_are_copied_forward_and_the_rest_goes(nodes: NodesOverJetSt
     assert acquired.records.start_offset == log.records.start_offset > 6_000
 
 
-def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStream) -> None:
+def test_an_unfinished_cleaning_pass_is_repeated_by_the_next_owner(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
     state: State = {}

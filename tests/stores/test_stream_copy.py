@@ -55,7 +55,7 @@ async def copied(store_client: StoreClient, stream: Stream) -> list[bytes]:
     return [batch async for _, _, batch in store_client.read(stream, end).batches()]
 
 
-async def with_trouble(engine: NatsEngine, cluster: str, written: list[bytes]) -> list[bytes]:
+async def copied_under_faults(engine: NatsEngine, cluster: str, written: list[bytes]) -> list[bytes]:
     proxy = EngineProxy(engine.servers[0].port)
     await proxy.start()
 
@@ -82,9 +82,9 @@ async def with_trouble(engine: NatsEngine, cluster: str, written: list[bytes]) -
         await proxy.close()
 
 
-def test_what_gets_lost_on_the_way_is_sent_again(one_server: NatsEngine) -> None:
+def test_lost_entries_are_sent_again(one_server: NatsEngine) -> None:
     written = batches()
-    assert asyncio.run(with_trouble(one_server, f"copied{next(NUMBERS)}", written)) == written
+    assert asyncio.run(copied_under_faults(one_server, f"copied{next(NUMBERS)}", written)) == written
 
 
 def test_a_copy_that_is_repeated_from_anywhere_is_the_same(one_server: NatsEngine) -> None:
@@ -103,7 +103,7 @@ def test_a_copy_that_is_repeated_from_anywhere_is_the_same(one_server: NatsEngin
     assert asyncio.run(repeated()) == written
 
 
-def test_the_entry_of_another_hand_ends_a_copy(one_server: NatsEngine) -> None:
+def test_an_entry_of_another_writer_ends_a_copy(one_server: NatsEngine) -> None:
     async def interfered() -> None:
         store_client = client_of(one_server.url, f"copied{next(NUMBERS)}")
         try:

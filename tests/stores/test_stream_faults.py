@@ -80,7 +80,7 @@ def test_an_owner_that_does_not_write_hears_of_a_claim(nodes: NodesOverJetStream
     assert acquired.usable()
 
 
-def test_of_many_claimants_at_once_each_epoch_has_one(nodes: NodesOverJetStream) -> None:
+def test_each_epoch_goes_to_one_of_many_simultaneous_claimants(nodes: NodesOverJetStream) -> None:
     all_nodes = [nodes.start(id) for id in (1, 2, 3)]
     owners: list[OwnedLog | HeldBy | Unreadable] = []
     for node in all_nodes:

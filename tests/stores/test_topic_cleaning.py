@@ -57,7 +57,7 @@ def await_cut(node: JetStreamNode, log: StreamTopicLog, offset: int) -> None:
     raise AssertionError
 
 
-def test_the_newest_records_stay_at_their_offsets_and_the_rest_goes(nodes: NodesOverJetStream) -> None:
+def test_the_newest_records_stay_at_their_offsets_and_older_ones_are_removed(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     written = Written(TOPIC)
     log = written.own(first)
@@ -106,7 +106,7 @@ def test_readers_go_on_through_a_cleaning_at_any_offset(nodes: NodesOverJetStrea
     assert times or log.records.high_watermark  # the lookup may have no result yet, while entries are fetched
 
 
-def test_a_tombstone_goes_after_its_time_and_a_log_may_become_empty(nodes: NodesOverJetStream) -> None:
+def test_a_tombstone_is_removed_after_its_retention_and_a_log_may_become_empty(nodes: NodesOverJetStream) -> None:
     node = nodes.start(1)
     written = Written(TOPIC)
     log = written.own(node)
@@ -128,7 +128,7 @@ def test_a_tombstone_goes_after_its_time_and_a_log_may_become_empty(nodes: Nodes
     assert [offset for offset in written.check(node, log, until) if offset < until - 1] == []
 
 
-def test_a_pass_that_its_owner_did_not_end_changes_nothing(nodes: NodesOverJetStream) -> None:
+def test_an_unfinished_cleaning_pass_changes_nothing(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     written = Written(TOPIC)
     log = written.own(first)
@@ -145,7 +145,7 @@ def test_a_pass_that_its_owner_did_not_end_changes_nothing(nodes: NodesOverJetSt
     written.check(second, acquired, until)
 
 
-def test_an_owner_that_was_fenced_cannot_end_its_pass(nodes: NodesOverJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fenced_owner_cannot_end_its_cleaning_pass(nodes: NodesOverJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
     """Node 2 takes the log over after node 1 has copied everything, before node 1 ends its pass."""
     first, second = nodes.start(1), nodes.start(2)
     written = Written(TOPIC)
@@ -169,7 +169,7 @@ def test_an_owner_that_was_fenced_cannot_end_its_pass(nodes: NodesOverJetStream,
     assert written.check(second, acquired) == list(range(len(written.sent)))
 
 
-def test_retention_drops_what_was_cleaned_too(nodes: NodesOverJetStream) -> None:
+def test_retention_deletes_cleaned_entries_too(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     written = Written(TOPIC)
     log = written.own(first)
