@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ADDRESS: Final = "10.9.9.9"
 PAUSE_NS: Final = 100 * MS
 REQUEST_NS: Final = 30 * SECOND
-FORGOTTEN_NS: Final = 60 * SECOND
+OFFSETS_REMOVED_NS: Final = 60 * SECOND  # after it, groups have removed the offsets of a deleted topic
 TRIES: Final = 40
 LATEST: Final = -1
 # Actions on a group.
@@ -101,7 +101,7 @@ class Administrator(Client):
         if request.reply.responses[0].error_code == ErrorCode.NONE:
             self._removed(removals, ErrorCode.NONE)
         else:  # an earlier attempt, whose reply was lost, deleted the topic; groups may not have removed its offsets yet
-            self.world.after(FORGOTTEN_NS, self._removed, removals, None)
+            self.world.after(OFFSETS_REMOVED_NS, self._removed, removals, None)
         yield from self._check_deleted(name)
         yield self.world.random.choice((PAUSE_NS, SECOND, 10 * SECOND))
         yield from self._create({name: partitions})

@@ -73,7 +73,7 @@ class Audit:
                 raise Broken("static restart", f"{body.instance_id} joins as new member {body.member_id}, although {before} has its seat", group)
             member_of_instance[body.instance_id] = body.member_id
 
-    def gone(self, group: str, body: Any) -> None:
+    def removed(self, group: str, body: Any) -> None:
         if body.instance_id is not None and body.how == Removal.REBALANCE_TIMEOUT:
             raise Broken("sessions", f"{body.member_id} is removed since it did not rejoin in time, although its session has not ended", group)
         found = self.in_memory(group)

@@ -87,7 +87,7 @@ class ClusterRun(Run):
         leaders = {each.partition_index: each.leader_id for each in request.reply.topics[0].partitions}
         if request.sent > self.power_failed_at:
             for each in request.reply.topics[0].partitions:
-                self.epochs.named((topic, each.partition_index), each.leader_epoch, request.sent)
+                self.epochs.answered((topic, each.partition_index), each.leader_epoch, request.sent)
         leader = leaders.get(partition, -1)
         node = next((node for node in self.shared_machine.nodes if node.id == leader), None)
         led = self._wire_to(node, client, "10.1.1.1") if node is not None else None

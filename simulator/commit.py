@@ -24,7 +24,7 @@ REFUSING: Final = (
     ErrorCode.INVALID_GROUP_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-MARK: Final = 0x7E57_0FF5_E700_0000  # placeholders of the offsets in the encoded request
+PLACEHOLDER: Final = 0x7E57_0FF5_E700_0000  # of the first offset in the encoded request; the others follow it
 
 _OFFSET: Final = struct.Struct(">q")
 
@@ -35,12 +35,12 @@ class Commit:
         self.version = version
         self.partitions = [(group, topic, number) for topic, number in owned]
         by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for mark, (topic, number) in enumerate(owned):
-            by_topic.setdefault(topic, []).append(OffsetCommitRequestPartition(number, MARK + mark, -1, ""))
+        for index, (topic, number) in enumerate(owned):
+            by_topic.setdefault(topic, []).append(OffsetCommitRequestPartition(number, PLACEHOLDER + index, -1, ""))
         topics = [OffsetCommitRequestTopic(topic, partitions) for topic, partitions in by_topic.items()]
         self.message = OffsetCommitRequest(group, generation, member_id, instance if version >= 7 else None, -1, topics)
         self._body = bytearray(self.message.encode(version))
-        self._at = [self._body.index(_OFFSET.pack(MARK + mark)) for mark in range(len(owned))]
+        self._at = [self._body.index(_OFFSET.pack(PLACEHOLDER + index)) for index in range(len(owned))]
         self._accepted: Any = None  # the last reply without an error
 
     def encode(self, values: list[int]) -> bytes:

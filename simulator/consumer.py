@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REQUEST_NS: Final = 30 * SECOND
 JOIN_EXTRA_NS: Final = 5 * SECOND
 BACKOFF_NS: Final = 100 * MS
-TAKE_OVER_LATE: Final = 0.2  # the least probability that a SyncGroup is late, of a member that an error made rejoin
+TAKE_OVER_LATE: Final = 0.2  # the minimum probability of a late SyncGroup, for a member that an error made rejoin
 
 
 class Consumer(Client):
@@ -183,7 +183,7 @@ class Consumer(Client):
         reply: JoinGroupResponse = request.reply
         code = reply.error_code
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            raise Broken("join", f"{self.name}: JoinGroup is answered with 27", self.group)
+            raise Broken("join", f"{self.name}: JoinGroup is answered with REBALANCE_IN_PROGRESS", self.group)
         if code:
             yield from self._join_refused(wire, code, reply.member_id, request)
             return

@@ -204,7 +204,7 @@ class Faults:
             self.world.random.choice(leaders).has_assignment = False
 
     def leader_is_slow(self, group: str, until: int) -> None:
-        """The leader sends its SyncGroup only at `until`: perhaps disturb a member whose SyncGroup waits for that."""
+        """The leader sends its SyncGroup only at `until`: perhaps disturb a follower whose SyncGroup is parked until then."""
         if "waiting" in self.plan.faults:
             self.world.at(self.world.between(self.world.now, until), self._disturb_followers, group)
 

@@ -65,11 +65,11 @@ class SimWorkers(Workers):
             before = int(duration_ns * world.random.random())
             world.after(before, self._work, work, done, duration_ns - before)
 
-    def _work(self, work: Callable[[], Any], done: Callable[[Any], None], rest: int) -> None:
+    def _work(self, work: Callable[[], Any], done: Callable[[Any], None], remaining_ns: int) -> None:
         if self._sim_loop.dead:
             return
         if self._sim_loop.frozen_until > self._world.now:
-            self._world.at(self._sim_loop.frozen_until, self._work, work, done, rest)
+            self._world.at(self._sim_loop.frozen_until, self._work, work, done, remaining_ns)
             return
         try:
             result = work()
@@ -78,7 +78,7 @@ class SimWorkers(Workers):
             return
         except Exception as error:
             result = error
-        self._world.after(rest, self._done, done, result)
+        self._world.after(remaining_ns, self._done, done, result)
 
     def _done(self, done: Callable[[Any], None], result: Any) -> None:
         if self._sim_loop.dead:

@@ -24,19 +24,19 @@ class LeaderEpochs:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._named: dict[tuple[str, int], tuple[int, int]] = {}  # partition -> newest epoch in a reply, and the moment of the first such reply
+        self._answered: dict[tuple[str, int], tuple[int, int]] = {}  # partition -> newest epoch in a reply, and the moment of the first such reply
 
-    def named(self, partition: tuple[str, int], epoch: int, sent: int) -> None:
+    def answered(self, partition: tuple[str, int], epoch: int, sent: int) -> None:
         """A Metadata request, sent at `sent`, was answered with this leader epoch of the partition."""
-        newest, moment = self._named.get(partition, (-1, 0))
+        newest, moment = self._answered.get(partition, (-1, 0))
         if epoch < newest and moment < sent:
             raise Broken(self.promise, f"{partition} has leader epoch {epoch}, and had {newest} at {format_time(moment)}", partition[0])
         if epoch > newest:
-            self._named[partition] = epoch, self._world.now
+            self._answered[partition] = epoch, self._world.now
 
     def power_failed(self) -> None:
         """After a power failure a log may reuse an epoch at which nothing was durable."""
-        self._named.clear()
+        self._answered.clear()
 
 
 class OneOwner:

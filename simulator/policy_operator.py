@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from simulator.consumer import Consumer
     from simulator.run import Run
 
-GROUP: Final = 32  # the resource type of DescribeConfigs
-OF_THE_GROUP: Final = 8  # the config source in DescribeConfigs for a value set for the group itself
+GROUP_RESOURCE: Final = 32  # the resource type of DescribeConfigs
+GROUP_POLICY_SOURCE: Final = 8  # the config source in DescribeConfigs for a value set for the group itself
 ALTER_VERSION: Final = 1
 DESCRIBE_VERSION: Final = 4
 LEAVE_VERSION: Final = 5
@@ -114,7 +114,7 @@ class PolicyOperator(Client):
         self.world.trace(f"operator: changes policies of {group}: {changed}", group)
         pending = run.policies.settings.send(group, changes)
         run.policies.requests.send(group, changes)
-        resource = AlterConfigsResource(GROUP, group, [AlterableConfig(*change) for change in changes])
+        resource = AlterConfigsResource(GROUP_RESOURCE, group, [AlterableConfig(*change) for change in changes])
         request = wire.send(IncrementalAlterConfigsRequest([resource], False), ALTER_VERSION, REQUEST_NS)
 
         def settled(reply: Any) -> None:
@@ -145,11 +145,11 @@ class PolicyOperator(Client):
         wire = yield from self._coordinator(group)
         if wire is None:
             return
-        request = wire.send(DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, None)], False, False), DESCRIBE_VERSION, REQUEST_NS)
+        request = wire.send(DescribeConfigsRequest([DescribeConfigsResource(GROUP_RESOURCE, group, None)], False, False), DESCRIBE_VERSION, REQUEST_NS)
         yield request
         if not request.lost and not run.is_void(request):
             result = request.reply.results[0]
             if not result.error_code:
-                run.policies.settings.read(group, {config.name: config.value or "" for config in result.configs if config.config_source == OF_THE_GROUP})
+                run.policies.settings.read(group, {config.name: config.value or "" for config in result.configs if config.config_source == GROUP_POLICY_SOURCE})
                 self.world.count("policies read")
         wire.close()

@@ -87,8 +87,8 @@ class Absences:
         self._rebalance_ended[group] = moment
 
     def expired(self, group: str, member_id: str, moment: int) -> None:
-        """A static member of a generation was removed at the end of its session. Only standbys are; they exist until the first rebalance
-        without target.group.size has ended.
+        """A static member of a generation was removed at the end of its session. Only a standby may be; standbys exist until the end of the
+        first rebalance without target.group.size.
         """
         since = min(moment - REBALANCE_NS, self._rebalance_ended.get(group, 0))
         standbys = any(policies.target_group_size is not None for policies in self._settings.during(group, since, moment + CLOSE_NS))
@@ -284,15 +284,15 @@ class Roster:
         self._world = world
         self._settings = settings
 
-    def succeeded(self, group: str, who: str, instance: str | None, sent: int, what: str) -> None:
+    def succeeded(self, group: str, member: str, instance: str | None, sent: int, what: str) -> None:
         possible = self._settings.during(group, sent, self._world.now)
         if all(excludes(policies, instance) for policies in possible):
-            raise Broken(self.promise, f"{what} of {who} ({instance or 'dynamic'}) succeeds, although the strict list has only {possible[0].instance_ids}", group)
+            raise Broken(self.promise, f"{what} of {member} ({instance or 'dynamic'}) succeeds, although the strict list has only {possible[0].instance_ids}", group)
 
-    def refused(self, group: str, who: str, instance: str | None, sent: int) -> None:
+    def refused(self, group: str, member: str, instance: str | None, sent: int) -> None:
         possible = self._settings.during(group, sent, self._world.now)
         if not any(excludes(policies, instance) for policies in possible):
-            raise Broken(self.promise, f"{who} ({instance or 'dynamic'}) is refused, although no strict list excludes it", group)
+            raise Broken(self.promise, f"{member} ({instance or 'dynamic'}) is refused, although no strict list excludes it", group)
 
 
 def excludes(policies: GroupPolicies, instance: str | None) -> bool:
@@ -308,7 +308,7 @@ class RebalanceRequests:
         self._world = world
         self._sent: dict[Key, int] = {}  # group, text
         self._acted: set[Key] = set()
-        self._moved: dict[str, int] = {}  # group -> last moment of a rebalance, or of missing notes
+        self._rebalanced_at: dict[str, int] = {}  # group -> last moment of a rebalance, or of missing notes
 
     def send(self, group: str, changes: Sequence[Change]) -> None:
         for text in requests_in(changes):
@@ -316,20 +316,20 @@ class RebalanceRequests:
 
     def rejoin_noted(self, group: str, text: str) -> None:
         """A note says that all members were asked to rejoin by this request."""
-        self.moved(group)
+        self.rebalanced(group)
         if (group, text) not in self._sent:
             raise Broken(self.promise, f"all members rejoin for {text!r}, which was never requested", group)
         if (group, text) in self._acted:
             raise Broken(self.promise, f"all members rejoin again for {text!r}", group)
         self._acted.add((group, text))
 
-    def moved(self, group: str) -> None:
-        self._moved[group] = self._world.now
+    def rebalanced(self, group: str) -> None:
+        self._rebalanced_at[group] = self._world.now
 
     def acknowledged(self, group: str, changes: Sequence[Change], sent: int, has_members: bool) -> None:
         """The request was accepted. `has_members`: the group has members and is not in a join phase."""
         for text in requests_in(changes):
-            if has_members and (group, text) not in self._acted and self._moved.get(group, -1) < sent:
+            if has_members and (group, text) not in self._acted and self._rebalanced_at.get(group, -1) < sent:
                 raise Broken(self.promise, f"{text!r} was accepted and no member rejoins", group)
 
 

@@ -152,7 +152,7 @@ class PolicyWatch:
             self.absences.forget_notes(group)
             self.arrivals.forget([group])
             self.seats.forget([group])
-            self.requests.moved(group)
+            self.requests.rebalanced(group)
         if note.kind == NoteKind.STATE_CHANGE:
             self._state_change(partition, group, body, moment, steady)
         elif note.kind == NoteKind.MEMBER_GONE:
@@ -188,7 +188,7 @@ class PolicyWatch:
         self.absences.other_note(group, moment)
         if cause == Cause.REQUESTED:
             self.requests.rejoin_noted(group, body.reason_text)
-        self.requests.moved(group)
+        self.requests.rebalanced(group)
         at, removed = self._seats_removed.pop(group, (0, 0))
         if body.to_state == State.PREPARING:
             if self._single_node:

@@ -192,7 +192,7 @@ class _Claim:
 
 
 class Instances:
-    """At most one member with an instance id has successful requests. Only another claim of the id fences a member, and then for ever."""
+    """At most one member with an instance id has successful requests. Only another claim of the id fences a member, which stays fenced for ever."""
 
     promise = "instances"
 
@@ -289,7 +289,7 @@ class Generations:
         """A SyncGroup was answered. `member_key`: the instance id, or the member id of a dynamic member. `mark`: bytes that the leader puts into the
         assignments of all members. `seats_move`: the group may have standbys.
 
-        JoinGroup replies do not count: a generation that was never stored, for want of a SyncGroup, may begin again with other members.
+        JoinGroup replies do not count: a generation that was never stored, because SyncGroups were missing, may begin again with other members.
         """
         key = group, generation
         self._answered(key, sent)
@@ -355,7 +355,7 @@ class Generations:
 
 
 class Sessions:
-    """No member is removed before its session has ended, nor for want of a SyncGroup that it sent and that was answered."""
+    """No member is removed before its session has ended, nor for a missing SyncGroup although its SyncGroup was answered."""
 
     promise = "sessions"
 
@@ -405,10 +405,10 @@ class Sessions:
         if parked is not None and parked[:2] == (node, generation):
             self.renewed(group, member_id, parked[2], parked[3], "parked SyncGroup")
 
-    def no_sync(self, group: str, member_id: str, generation: int, node: object) -> None:
+    def removed_without_sync(self, group: str, member_id: str, generation: int, node: object) -> None:
         """The node removed the member, with the reason that it sent no SyncGroup in time."""
         if self._synced.get((group, member_id)) == (node, generation):
-            raise Broken(self.promise, f"{member_id} is removed for want of a SyncGroup, although that of generation {generation} was answered", group)
+            raise Broken(self.promise, f"{member_id} is removed for a missing SyncGroup, although its SyncGroup of generation {generation} was answered", group)
 
     def lost_since(self, moment: int) -> None:
         self._synced.clear()

@@ -180,7 +180,7 @@ class Run(Faults):
         bound = world.now + 2 * longest + 35 * SECOND + LIVENESS_MARGIN_NS
         while world.now < bound:
             world.run_until(world.now + SECOND)
-            if self._serves() and self._topics_serve() and all(self._is_well(group) for group in self.plan.groups):
+            if self._serves() and self._topics_serve() and all(self._is_stable(group) for group in self.plan.groups):
                 for audit in self.audits.values():
                     audit.check_all_answered()
                 world.trace("every group is stable")
@@ -188,8 +188,8 @@ class Run(Faults):
             for node in self.nodes:
                 self._start_node(node)
         for group in self.plan.groups:
-            if not self._is_well(group):
-                raise Broken("liveness", self._why_unwell(group), group.name)
+            if not self._is_stable(group):
+                raise Broken("liveness", self._why_not_stable(group), group.name)
         raise Broken("liveness", self._why_not_serving())
 
     def _end_late_appends(self) -> None:
@@ -230,7 +230,7 @@ class Run(Faults):
     def _members(self, group: GroupPlan) -> list[Consumer]:
         return [consumer for consumer in self.consumers if consumer.group == group.name and consumer.running and not consumer.fenced]
 
-    def _is_well(self, group: GroupPlan) -> bool:
+    def _is_stable(self, group: GroupPlan) -> bool:
         if self.rot.allows_closed(group.name):
             return True
         members = self._members(group)
@@ -241,7 +241,7 @@ class Run(Faults):
         owners = {consumer.instance or consumer.name for consumer in members}
         return len(assigned) >= min(len(owners), room) or not members
 
-    def _why_unwell(self, group: GroupPlan) -> str:
+    def _why_not_stable(self, group: GroupPlan) -> str:
         shard = self._coordinator_of(group.name).broker.shards.journal_of(group.name).shard
         found = shard.groups.get(group.name)
         state = f"{State(found.state).name} in generation {found.generation} with {sorted(found.members)}" if found is not None else "unknown"
@@ -402,11 +402,11 @@ class Run(Faults):
                 self.sessions.expired(group, body.member_id, moment)
             else:
                 if how == Removal.SYNC_TIMEOUT:
-                    self.sessions.no_sync(group, body.member_id, note.generation, node)
+                    self.sessions.removed_without_sync(group, body.member_id, note.generation, node)
                     if audit.clock_is_steady:
                         audit.rebalances.sync_phase_ended(group, note.at_ms)
                 self.sessions.removed(group, body.member_id)
-            audit.gone(group, body)
+            audit.removed(group, body)
         elif kind == NoteKind.STATIC_REPLACED:
             self.world.trace(f"{source}: {group}: instance {body.instance_id} returns as {body.new_id}, instead of {body.old_id} ({Replacement(body.outcome).name})", group)
             audit.replaced(group, body)

@@ -1,6 +1,6 @@
 """The story of a broken promise, for readers who do not know the simulator: the promise, and the lines of the trace that lead to its end.
 
-The run is repeated for it, so that the trace also has the requests of the clients of the concerned group.
+The run is repeated for the story, so that the trace also has the requests of the clients of the concerned group.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PROMISED: Final = {
     "replies in order": "replies arrive whole and in the order of their requests",
     "roster": "a strict list of instance ids admits no other member, and refuses no listed instance",
     "seats": "at most target.group.size members have partitions, and a seat has one unfenced holder",
-    "sessions": "no member is removed before its session has ended, nor while its JoinGroup waits, nor for a SyncGroup that was answered, nor much later",
+    "sessions": "no member is removed before its session has ended or much later, while its JoinGroup waits, or for lack of a SyncGroup that the broker answered",
     "static restart": "a static member that returns within its session causes no rebalance and is no new member",
     "subscription change": "a static member that returns with other topics causes a rebalance",
     "topics": "a topic whose deletion was acknowledged is gone",

@@ -252,7 +252,7 @@ def test_a_standby_may_be_removed_at_the_end_of_its_session_until_a_rebalance_wi
 
 
 
-def test_absences_that_end_in_time_and_together_are_well(policy_setup: PolicySetup) -> None:
+def test_absences_that_end_in_time_and_together_keep_the_promise(policy_setup: PolicySetup) -> None:
     absences = away(policy_setup, 10, 15)
     absences.removed("g", "m0", policy_setup.at(20), True, policy_setup.at(10), 6 * SECOND)
     absences.removed("g", "m1", policy_setup.at(20), True, policy_setup.at(10), 6 * SECOND)

@@ -113,14 +113,14 @@ def generation_with_other_seats(rebalances: Rebalances) -> None:
     rebalances.check(group, 2)
 
 
-def leader_hears_of_too_few(rebalances: Rebalances) -> None:
+def leader_list_lacks_a_member(rebalances: Rebalances) -> None:
     group = stable(("a", None), ("b", "i"))
     rebalances.listed(group, listing(4, ("a", None), ("b", "i")))
     rebalances.listed(group, listing(3, ("a", None)))
     rebalances.listed(group, listing(4, ("a", None)))
 
 
-def leader_hears_of_another_subscription(rebalances: Rebalances) -> None:
+def leader_list_has_another_subscription(rebalances: Rebalances) -> None:
     group = stable(("a", None), ("b", "i"))
     rebalances.listed(group, listing(4, ("a", None), ("before b", "i"), metadata=b""))
     rebalances.listed(group, listing(4, ("a", None), ("b", "i"), metadata=b"other"))
@@ -164,7 +164,7 @@ def too_little_time_for_a_sync(rebalances: Rebalances) -> None:
     rebalances.sync_phase_ended("g", 999 + TIMEOUT_MS)
 
 
-def heartbeat_tells_nothing(rebalances: Rebalances) -> None:
+def heartbeat_succeeds_during_a_rebalance(rebalances: Rebalances) -> None:
     group = rebalancing("a")
     rebalances.check(group, 10)
     rebalances.heartbeat_accepted(group, 10, "Heartbeat")
@@ -208,13 +208,13 @@ def expired_while_it_waits(rebalances: Rebalances) -> None:
         too_many_members,
         laggard_in_the_generation,
         generation_with_other_seats,
-        leader_hears_of_too_few,
-        leader_hears_of_another_subscription,
+        leader_list_lacks_a_member,
+        leader_list_has_another_subscription,
         subscription_is_not_kept,
         join_phase_does_not_end,
         first_rebalance_is_not_extended,
         too_little_time_for_a_sync,
-        heartbeat_tells_nothing,
+        heartbeat_succeeds_during_a_rebalance,
         pending_id_not_waited_for,
         member_not_waited_for,
         expired_while_it_waits,

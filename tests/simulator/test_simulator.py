@@ -135,7 +135,7 @@ def lost_commit(world: World) -> None:
     offsets.read(PARTITION, first, world.now)
 
 
-def offset_of_nobody(world: World) -> None:
+def uncommitted_offset_is_read(world: World) -> None:
     Offsets(world).read(PARTITION, 7, 0)
 
 
@@ -147,7 +147,7 @@ def refused_commit(world: World) -> None:
     offsets.read(PARTITION, value, 0)
 
 
-def two_speak_for_one_instance(world: World) -> None:
+def two_members_succeed_for_one_instance(world: World) -> None:
     instances = Instances(world)
     at(world, 1)
     instances.joined("g", "i", "first", 0)
@@ -182,7 +182,7 @@ def member_is_fenced_without_another_claim(world: World) -> None:
     instances.fenced("g", "i", "second")
 
 
-def replaced_member_hears_that_it_is_unknown(world: World) -> None:
+def replaced_member_gets_unknown_member_id(world: World) -> None:
     instances = Instances(world)
     at(world, 1)
     instances.joined("g", "i", "second", 0)
@@ -191,7 +191,7 @@ def replaced_member_hears_that_it_is_unknown(world: World) -> None:
     instances.unknown("g", "i", "first", "second", 2 * SECOND)
 
 
-def assignment_is_gone(world: World) -> None:
+def assignment_is_lost(world: World) -> None:
     generations = Generations(world, lambda group: True)
     generations.assigned("g", 1, "a", "leader@1", b"1", [("t", 0)], 0)
     generations.nothing_assigned("g", 1, "b", SECOND)
@@ -237,10 +237,10 @@ def early_expiry_after_an_assignment(world: World) -> None:
 def removed_after_its_sync(world: World) -> None:
     sessions = Sessions(world)
     sessions.synced("g", "a", 5, "this node")
-    sessions.no_sync("g", "a", 5, "a node with an older log")
-    sessions.no_sync("g", "a", 6, "this node")
-    sessions.no_sync("g", "b", 5, "this node")
-    sessions.no_sync("g", "a", 5, "this node")
+    sessions.removed_without_sync("g", "a", 5, "a node with an older log")
+    sessions.removed_without_sync("g", "a", 6, "this node")
+    sessions.removed_without_sync("g", "b", 5, "this node")
+    sessions.removed_without_sync("g", "a", 5, "this node")
 
 
 def lost_record(world: World) -> None:
@@ -328,13 +328,13 @@ def record_twice(world: World) -> None:
     "break_it",
     [
         lost_commit,
-        offset_of_nobody,
+        uncommitted_offset_is_read,
         refused_commit,
-        two_speak_for_one_instance,
+        two_members_succeed_for_one_instance,
         fenced_member_succeeds,
         member_is_fenced_without_another_claim,
-        replaced_member_hears_that_it_is_unknown,
-        assignment_is_gone,
+        replaced_member_gets_unknown_member_id,
+        assignment_is_lost,
         two_sets_of_seats,
         two_owners,
         generation_goes_back,
