@@ -28,7 +28,7 @@ def open_sockets() -> list[socket.socket]:
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
+def close_leaked_sockets() -> Iterator[None]:
     """Close sockets that a client library left open (kafka-python: refused connections): a later test would fail with their ResourceWarning."""
     before = {id(open_socket) for open_socket in open_sockets()}
     yield

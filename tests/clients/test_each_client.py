@@ -21,7 +21,7 @@ Connect = Callable[..., AnyClient]
 SETTINGS = {"retention.ms": "3600000", "cleanup.policy": "compact"}
 
 
-def patiently(work: Callable[[], Cluster]) -> Cluster:
+def with_retries(work: Callable[[], Cluster]) -> Cluster:
     """Retry like an application: kafka-python and aiokafka report a lost connection, and reconnect at the next call."""
     until = time.monotonic() + 10
     while True:
@@ -60,13 +60,13 @@ def test_a_topic_is_made_once_and_found_after_a_restart_and_after_kill_9(connect
         assert without_ids(topics) == {"__consumer_offsets": 50, "orders": 3}
         assert first.stop() == 0
     with broker(*arguments) as second:
-        assert (patiently(client.cluster), client.topics()) == (cluster, topics)  # with the client that was connected to the first broker
+        assert (with_retries(client.cluster), client.topics()) == (cluster, topics)  # with the client that was connected to the first broker
         client.create("payments", 2, SETTINGS)
         topics = client.topics()
         second.kill()
     with broker(*arguments):
         newcomer = connect(f"127.0.0.1:{port}")
-        assert newcomer.cluster() == patiently(client.cluster) == cluster
+        assert newcomer.cluster() == with_retries(client.cluster) == cluster
         assert newcomer.topics() == client.topics() == topics
         assert without_ids(topics) == {"__consumer_offsets": 50, "orders": 3, "payments": 2}
 

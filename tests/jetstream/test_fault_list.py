@@ -46,7 +46,7 @@ FAULTS = {
         (STREAMS, "test_appends_are_stored_once_though_messages_get_lost"),
     ],
     "several nodes claim a log at once, also from an owner that writes at full rate; two processes have one node id": [
-        (STREAMS, "test_of_many_claimants_at_once_each_epoch_has_one"),
+        (STREAMS, "test_each_epoch_goes_to_one_of_many_simultaneous_claimants"),
         (STREAMS, "test_a_pipeline_at_full_rate_is_cut_by_a_claim"),
         (CUTS, "test_three_claimants_and_a_returning_owner_never_share_an_epoch"),
         (STREAMS, "test_the_older_of_two_processes_with_one_id_ends"),

@@ -220,7 +220,7 @@ class Campaign:
         until = begin + 6 * STABLE_SECONDS
         while (seats := self.seated()) != self._seats or not self.ledger.stable():
             if time.monotonic() > until:
-                self.violations.append(f"after kill {len(self.kills) + 1} a group is not as it was: {seats}, and was {self._seats}")
+                self.violations.append(f"after kill {len(self.kills) + 1} the members or assignments of a group have changed: {seats}, before the kill {self._seats}")
                 break
             time.sleep(0.02)
         stable = time.monotonic() - begin
@@ -255,7 +255,7 @@ class Campaign:
             member.check_alive()
             noticed: list[Event] = member.disturbances()
             if noticed:
-                self.violations.append(f"{member.instance} noticed {len(noticed)} times, first {noticed[0]}")
+                self.violations.append(f"{member.instance} got an error or a rebalance {len(noticed)} times, first {noticed[0]}")
         if (builds := self.nodes.builds()) != {build()}:
             self.violations.append(f"the nodes run {builds}, and this test {build()}")
         if (rebalances := self.nodes.rebalances(GROUP)) != self._rebalances:

@@ -87,7 +87,7 @@ def hunt_in(world: str, options: argparse.Namespace) -> int:
         say(f"\n=== {world}, seed {options.seed}, {time.monotonic() - begin:.0f} s")
         for line in hunting.coverage.lines(full=world == "full"):
             say(line)
-        say(f"plays: {dict(hunting.counts)}; meant: {dict(hunting.deviations)}; differences: {len(hunting.finds)}")
+        say(f"plays: {dict(hunting.counts)}; expected differences: {dict(hunting.deviations)}; differences: {len(hunting.finds)}")
         for find in hunting.finds.values():
             settle(servers, find, versions, world, options)
         return int(bool(hunting.finds))

@@ -19,13 +19,13 @@ NEW = {"Empty", "PreparingRebalance", "CompletingRebalance"}
 
 
 class Difference(NamedTuple):
-    """A step, a field and both values. `meant` names the deviation or free choice that explains the difference; "": none does."""
+    """A step, a field and both values. `explanation` names the deviation or free choice that explains the difference; "": none does."""
 
     step: int
     place: str
     ours: Any
     kafka_value: Any
-    meant: str = ""
+    explanation: str = ""
 
     @property
     def signature(self) -> str:
@@ -81,8 +81,8 @@ def answers_differ(ours: Trace, kafkas: Trace, number: int, mine_at: int | None,
     ours_answer = ours.answers[at].get(number, NO_ANSWER)
     theirs = kafkas.answers[at].get(number, NO_ANSWER)
     never = theirs_at is None
-    meant = next((deviation.name for deviation in DEVIATIONS if never and deviation.explains(request, kafkas.steps[at], ours_answer, theirs)), "")
-    return Difference(at, request["do"], ours_answer, theirs, meant)
+    explanation = next((deviation.name for deviation in DEVIATIONS if never and deviation.explains(request, kafkas.steps[at], ours_answer, theirs)), "")
+    return Difference(at, request["do"], ours_answer, theirs, explanation)
 
 
 def looks_differ(ours: Trace, kafkas: Trace, at: int) -> Iterator[Difference]:
@@ -151,9 +151,9 @@ def first_difference(ours: Trace, kafkas: Trace) -> Difference | None:
     for difference in differences(ours, kafkas):
         if tainted and difference.step >= tainted[0]:
             return None
-        if difference.place == "leader" and difference.meant:
+        if difference.place == "leader" and difference.explanation:
             return None
-        if not difference.meant:
+        if not difference.explanation:
             return difference
     return None
 
@@ -180,4 +180,4 @@ def code_of(answer: Any) -> str:
 
 def occurring(ours: Trace, kafkas: Trace) -> set[str]:
     """The deviations that occur in this pair."""
-    return {difference.meant for difference in differences(ours, kafkas) if difference.meant}
+    return {difference.explanation for difference in differences(ours, kafkas) if difference.explanation}

@@ -173,7 +173,7 @@ class Campaign:
 
     def _complain(self) -> None:
         for line in self._broker.complaints:
-            self.ledger.report_violation(f"the broker said: {line}")
+            self.ledger.report_violation(f"the broker logged: {line}")
         self._broker.complaints.clear()
 
     # Checks after each kill.
@@ -181,7 +181,7 @@ class Campaign:
     async def _settle(self) -> None:
         """Wait until all members are settled, within the time that the protocol allows; report those that are not."""
         begin = time.monotonic()
-        while not self._look() and not self.ledger.violations:
+        while not self._check_settled() and not self.ledger.violations:
             if time.monotonic() - begin > self._plan.settle_seconds:
                 waiting = [repr(member) for group in self._groups if group.seats(self.ledger.broker_run) is None for member in group.members]
                 self.ledger.report_violation(
@@ -190,7 +190,7 @@ class Campaign:
             await asyncio.sleep(LOOK_SECONDS)
         self.longest_settling = max(self.longest_settling, time.monotonic() - begin)
 
-    def _look(self) -> bool:
+    def _check_settled(self) -> bool:
         for group in self._groups:
             done_members = [member for member in group.leaving if member.done]
             group.leaving = [member for member in group.leaving if not member.done]

@@ -123,8 +123,8 @@ class Ledger:
         """Check an error reply to a live member under its current member id."""
         self.count(f"{api} {code}")
         if code == ErrorCode.FENCED_INSTANCE_ID:
-            self.report_violation(f"fenced: {seat} of {group} lives, and its {api} was answered 82")
+            self.report_violation(f"fenced: {seat} of {group} lives, and its {api} was answered FENCED_INSTANCE_ID")
         elif code not in EXPECTED[api]:
             self.report_violation(f"unexpected code: {api} of {seat} of {group} was answered {code}")
         elif code in UNSETTLING and group in self._settled:
-            self.report_violation(f"rebalance without cause: {api} of {seat} of {group} was answered {code}, all had been settled")
+            self.report_violation(f"rebalance without cause: {api} of {seat} of {group} was answered {code}, although all members were settled")

@@ -76,7 +76,7 @@ class Producer(Actor):
             self._ledger.answered(self.name, "InitProducerId", reply.error_code)
             raise Retry
         self._id = reply.producer_id, reply.producer_epoch
-        self._ledger.named(self.name, self._id)
+        self._ledger.producer_id_assigned(self.name, self._id)
 
     async def _produce(self, wire: Wire) -> None:
         """Send unsettled batches, then new batches, until a batch fails."""

@@ -87,7 +87,7 @@ class RecordCampaign:
             self.ledger.count("orderly ends")
             code = await asyncio.to_thread(self._broker.stop)
             if code != 0:
-                self.ledger.report_violation(f"the broker ended with {code} when it was told to")
+                self.ledger.report_violation(f"the broker ended with {code} when it was told to stop")
         else:
             await asyncio.to_thread(self._broker.kill)
             self.kills += 1
@@ -98,7 +98,7 @@ class RecordCampaign:
         self.ledger.restarted()
         await asyncio.to_thread(self._broker.start, *SETTINGS)
         for line in self._broker.complaints:
-            self.ledger.report_violation(f"the broker said: {line}")
+            self.ledger.report_violation(f"the broker logged: {line}")
         self._broker.complaints.clear()
         if chance.random() < 0.8:
             await self._settle()
@@ -118,7 +118,7 @@ class RecordCampaign:
         self._reader.stop()
         await self._reader.ended()
         reader = self._reader = Reader(self._broker.port, self.ledger, TOPIC, self._plan.partitions, self._chance())
-        await self._until(lambda: self._well() and self.ledger.all_read(reader.positions))
+        await self._until(lambda: self._no_client_failed() and self.ledger.all_read(reader.positions))
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         begin = time.monotonic()
@@ -131,9 +131,9 @@ class RecordCampaign:
     def _settled(self) -> bool:
         assert self._reader is not None
         broker_run = self.ledger.broker_run
-        return self._well() and self._reader.checked_run == broker_run and all(producer.steady_run == broker_run for producer in self._producers)
+        return self._no_client_failed() and self._reader.checked_run == broker_run and all(producer.steady_run == broker_run for producer in self._producers)
 
-    def _well(self) -> bool:
+    def _no_client_failed(self) -> bool:
         for client in (self._reader, *self._producers, *self._dead):
             if client is not None and (failure := client.failure()) is not None:
                 raise failure

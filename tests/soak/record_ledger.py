@@ -55,13 +55,13 @@ class RecordLedger:
         """Check an error reply."""
         self.count(f"{api} {code}")
         if code not in EXPECTED[api]:
-            self.report_violation(f"unexpected code: {client} was told {code} by {api}")
+            self.report_violation(f"unexpected code: {api} of {client} was answered {code}")
 
-    def named(self, producer: str, producer_id: tuple[int, int]) -> None:
+    def producer_id_assigned(self, producer: str, producer_id: tuple[int, int]) -> None:
         """Note the producer id and epoch of a producer; no other producer may get the same."""
         owner = self._names.setdefault(producer_id, producer)
         if owner != producer:
-            self.report_violation(f"two of one name: {producer} was given {producer_id}, which {owner} has")
+            self.report_violation(f"producer id assigned twice: {producer} got {producer_id}, which {owner} has")
 
     def sent(self, partition: int, first: Mark, count: int) -> None:
         assert self._sent.get((first.producer, partition), 0) == first.number
@@ -72,7 +72,7 @@ class RecordLedger:
         self.count("acknowledged", count)
         newest = self._acknowledged_end.get((producer, partition), (0, 0))
         if (number < newest[0]) != (offset < newest[1]):
-            self.report_violation(f"order: {first} is at {offset} of partition {partition}, and what ends before number {newest[0]} before {newest[1]}")
+            self.report_violation(f"order: {first} is at {offset} of partition {partition}, and its producer's records before number {newest[0]} end at offset {newest[1]}")
         self._acknowledged_end[producer, partition] = max(newest, (number + count, offset + count))
         self._ends[partition] = max(self._ends[partition], offset + count)
         log, promised = self._log[partition], self._promised[partition]
@@ -113,7 +113,7 @@ class RecordLedger:
         elif mark.number >= self._sent.get(sequence, 0):
             self.report_violation(f"invented record: {mark} is at {offset} of partition {partition}")
         elif mark.number > expected:
-            self.report_violation(f"left out: {mark} is at {offset} of partition {partition}, {expected} is not before it")
+            self.report_violation(f"left out: {mark} is at {offset} of partition {partition}, without number {expected} before it")
         self._read[sequence] = mark.number + 1
         promised = self._promised[partition].pop(offset, mark)
         if promised != mark:

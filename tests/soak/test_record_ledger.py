@@ -76,7 +76,7 @@ def test_a_record_that_is_there_twice_is_found(ledger: RecordLedger) -> None:
 
 def test_a_missing_record_is_found_by_the_next_record(ledger: RecordLedger) -> None:
     read(ledger, ("a", 0), ("a", 2))
-    check_single_violation(ledger, "left out: Mark(producer='a', number=2) is at 1 of partition 0, 1 is not before it")
+    check_single_violation(ledger, "left out: Mark(producer='a', number=2) is at 1 of partition 0, without number 1 before it")
 
 
 def test_offsets_of_a_producer_grow_with_its_numbers(ledger: RecordLedger) -> None:
@@ -85,7 +85,7 @@ def test_offsets_of_a_producer_grow_with_its_numbers(ledger: RecordLedger) -> No
     ledger.acknowledged(0, Mark("a", 4), 1, 6)
     assert not ledger.violations
     ledger.acknowledged(0, Mark("a", 5), 1, 3)
-    check_single_violation(ledger, "order: Mark(producer='a', number=5) is at 3 of partition 0, and what ends before number 5 before 7")
+    check_single_violation(ledger, "order: Mark(producer='a', number=5) is at 3 of partition 0, and its producer's records before number 5 end at offset 7")
 
 
 def test_an_earlier_record_after_a_later_one_is_found(ledger: RecordLedger) -> None:
@@ -113,12 +113,12 @@ def test_a_missing_offset_is_a_gap(ledger: RecordLedger) -> None:
 
 
 def test_an_id_is_assigned_to_one_producer_only(ledger: RecordLedger) -> None:
-    ledger.named("a", (7, 0))
-    ledger.named("a", (7, 0))
-    ledger.named("b", (7, 1))
+    ledger.producer_id_assigned("a", (7, 0))
+    ledger.producer_id_assigned("a", (7, 0))
+    ledger.producer_id_assigned("b", (7, 1))
     assert not ledger.violations
-    ledger.named("b", (7, 0))
-    check_single_violation(ledger, "two of one name")
+    ledger.producer_id_assigned("b", (7, 0))
+    check_single_violation(ledger, "producer id assigned twice")
 
 
 def test_records_acknowledged_before_a_restart_must_be_read_after_it(ledger: RecordLedger) -> None:

@@ -15,7 +15,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from tests.clients.programs.life import (
-    PATIENCE_SECONDS,
+    COMMIT_RETRY_SECONDS,
     POLL_SECONDS,
     RETRY_SECONDS,
     CommitRefused,
@@ -24,12 +24,12 @@ from tests.clients.programs.life import (
     Settings,
     positions_behind,
     read_commands,
-    say,
-    say_commit_refused,
-    say_committed,
-    say_error,
-    say_partitions,
-    say_records,
+    report,
+    report_commit_refused,
+    report_committed,
+    report_error,
+    report_partitions,
+    report_records,
     settings_of,
 )
 
@@ -43,17 +43,17 @@ class Listener(aiokafka.abc.ConsumerRebalanceListener):  # type: ignore[misc]
         self.revoked = 0  # the number of revocations
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        say_partitions("assigned", assigned)
+        report_partitions("assigned", assigned)
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         async with self.processing:
             self.revoked += 1
-            say_partitions("revoked", revoked)
+            report_partitions("revoked", revoked)
 
 
 async def commit(consumer: aiokafka.AIOKafkaConsumer, positions: dict[tuple[str, int], int]) -> None:
     offsets = {aiokafka.TopicPartition(*partition): offset for partition, offset in positions.items()}
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = time.monotonic() + COMMIT_RETRY_SECONDS
     while True:
         try:
             await consumer.commit(offsets)
@@ -61,9 +61,9 @@ async def commit(consumer: aiokafka.AIOKafkaConsumer, positions: dict[tuple[str,
             if error.retriable and time.monotonic() < until:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            say_commit_refused(CommitRefused(error, False))
+            report_commit_refused(CommitRefused(error, False))
         else:
-            say_committed(positions)
+            report_committed(positions)
         return
 
 
@@ -74,7 +74,7 @@ async def poll(consumer: aiokafka.AIOKafkaConsumer, listener: Listener) -> None:
     revoked = listener.revoked  # to notice a revocation while this waits for the lock
     async with listener.processing:
         if records and revoked == listener.revoked:
-            say_records(records)
+            report_records(records)
             await commit(consumer, positions_behind(records))
 
 
@@ -103,9 +103,9 @@ async def live() -> None:
     polling = True
     try:
         await consumer.start()  # returns when the member has joined
-        say("started")
+        report("started")
     except aiokafka.errors.KafkaError as error:
-        say_error(Refused(error))
+        report_error(Refused(error))
         polling = False
     while True:
         while not polling or not commands.empty():
@@ -117,13 +117,13 @@ async def live() -> None:
                     consumer.unsubscribe()
                 case "close":
                     await consumer.stop()
-                    say("closed")
+                    report("closed")
                     return
-            say("did", word=word)
+            report("did", word=word)
         try:
             await poll(consumer, listener)
         except aiokafka.errors.KafkaError as error:
-            say_error(Refused(error))
+            report_error(Refused(error))
             polling = False
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tests.clients.programs.life import CommitRefused, Record, Refused, Settings, live, say_partitions
+from tests.clients.programs.life import CommitRefused, Record, Refused, Settings, live, report_partitions
 
 RECORDS_AT_ONCE = 500
 RETRIABLE_ERRORS = (
@@ -23,7 +23,7 @@ RETRIABLE_ERRORS = (
 
 
 def event_printer(event: str) -> Callable[[confluent_kafka.Consumer, list[TopicPartition]], None]:
-    return lambda consumer, partitions: say_partitions(event, partitions)
+    return lambda consumer, partitions: report_partitions(event, partitions)
 
 
 class Consumer:

@@ -12,7 +12,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from tests.clients.programs.life import CommitRefused, Record, Refused, Settings, live, say_partitions
+from tests.clients.programs.life import CommitRefused, Record, Refused, Settings, live, report_partitions
 
 ASSIGNORS = {assignor.name: assignor for assignor in (RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor, CooperativeStickyAssignor)}
 RETRIABLE_ERRORS = kafka.errors.RetriableError  # includes lost connections
@@ -23,13 +23,13 @@ JOIN_SECONDS = 1.0
 
 class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_assigned(self, assigned: Any) -> None:
-        say_partitions("assigned", assigned)
+        report_partitions("assigned", assigned)
 
     def on_partitions_revoked(self, revoked: Any) -> None:
-        say_partitions("revoked", revoked)
+        report_partitions("revoked", revoked)
 
     def on_partitions_lost(self, lost: Any) -> None:
-        say_partitions("lost", lost)
+        report_partitions("lost", lost)
 
 
 class Consumer:

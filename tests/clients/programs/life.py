@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 POLL_SECONDS = 0.1
-PATIENCE_SECONDS = 20.0  # how long a commit is retried: longer than a restart of a broker
+COMMIT_RETRY_SECONDS = 20.0  # how long a commit is retried: longer than a restart of a broker
 RETRY_SECONDS = 0.1
 
 
@@ -68,32 +68,32 @@ class Consumer(Protocol):
     def close(self) -> None: ...
 
 
-def say(event: str, **more: object) -> None:
+def report(event: str, **more: object) -> None:
     print(json.dumps({"event": event, "at": time.time()} | more), flush=True)
 
 
-def say_partitions(event: str, partitions: Iterable[Any]) -> None:
-    say(event, partitions=sorted([partition.topic, partition.partition] for partition in partitions))
+def report_partitions(event: str, partitions: Iterable[Any]) -> None:
+    report(event, partitions=sorted([partition.topic, partition.partition] for partition in partitions))
 
 
 def positions_behind(records: Iterable[Record]) -> dict[tuple[str, int], int]:
     return {(record.topic, record.partition): record.offset + 1 for record in records}
 
 
-def say_records(records: Sequence[Record]) -> None:
-    say("records", records=records)
+def report_records(records: Sequence[Record]) -> None:
+    report("records", records=records)
 
 
-def say_committed(positions: dict[tuple[str, int], int]) -> None:
-    say("committed", positions=[[topic, partition, offset] for (topic, partition), offset in sorted(positions.items())])
+def report_committed(positions: dict[tuple[str, int], int]) -> None:
+    report("committed", positions=[[topic, partition, offset] for (topic, partition), offset in sorted(positions.items())])
 
 
-def say_error(error: Refused) -> None:
-    say("error", name=error.name, text=str(error))
+def report_error(error: Refused) -> None:
+    report("error", name=error.name, text=str(error))
 
 
-def say_commit_refused(refused: CommitRefused) -> None:
-    say("commit_refused", name=refused.name, text=str(refused))
+def report_commit_refused(refused: CommitRefused) -> None:
+    report("commit_refused", name=refused.name, text=str(refused))
 
 
 def read_commands() -> queue.SimpleQueue[dict[str, Any]]:
@@ -114,8 +114,8 @@ def settings_of(command: dict[str, Any]) -> Settings:
     return Settings(**command)
 
 
-def commit_patiently(consumer: Consumer, positions: dict[tuple[str, int], int]) -> None:
-    until = time.monotonic() + PATIENCE_SECONDS
+def commit_with_retries(consumer: Consumer, positions: dict[tuple[str, int], int]) -> None:
+    until = time.monotonic() + COMMIT_RETRY_SECONDS
     while True:
         try:
             consumer.commit(positions)
@@ -123,9 +123,9 @@ def commit_patiently(consumer: Consumer, positions: dict[tuple[str, int], int]) 
             if refused.retriable and time.monotonic() < until:
                 time.sleep(RETRY_SECONDS)
                 continue
-            say_commit_refused(refused)
+            report_commit_refused(refused)
         else:
-            say_committed(positions)
+            report_committed(positions)
         return
 
 
@@ -133,7 +133,7 @@ def live(make: Callable[[Settings], Consumer], poll_seconds: float = POLL_SECOND
     """Run a member of a client that polls. `pause`: stop polling, as an application that processes for too long; `close`: leave the group."""
     commands = read_commands()
     consumer = make(settings_of(commands.get()))
-    say("started")
+    report("started")
     polling = True
     while True:
         while not polling or not commands.empty():
@@ -145,15 +145,15 @@ def live(make: Callable[[Settings], Consumer], poll_seconds: float = POLL_SECOND
                     consumer.unsubscribe()
                 case "close":
                     consumer.close()
-                    say("closed")
+                    report("closed")
                     return
-            say("did", word=word)
+            report("did", word=word)
         try:
             records = consumer.poll(poll_seconds)
         except Refused as error:
-            say_error(error)
+            report_error(error)
             polling = False
             continue
         if records:
-            say_records(records)
-            commit_patiently(consumer, positions_behind(records))
+            report_records(records)
+            commit_with_retries(consumer, positions_behind(records))

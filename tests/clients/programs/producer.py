@@ -20,7 +20,7 @@ import kafka
 import kafka.errors
 from confluent_kafka import KafkaException
 
-from tests.clients.programs.life import read_commands, say
+from tests.clients.programs.life import read_commands, report
 
 DELIVERY_SECONDS = 60.0
 LINGER_MS = 2
@@ -39,12 +39,12 @@ class Producer(Protocol):
     def finish(self) -> None: ...
 
 
-def say_stored(value: str, partition: int, offset: int) -> None:
-    say("stored", value=value, partition=partition, offset=offset)
+def report_stored(value: str, partition: int, offset: int) -> None:
+    report("stored", value=value, partition=partition, offset=offset)
 
 
-def say_refused(value: str, error: object) -> None:
-    say("refused", value=value, text=str(error))
+def report_refused(value: str, error: object) -> None:
+    report("refused", value=value, text=str(error))
 
 
 class KafkaPython:
@@ -61,8 +61,8 @@ class KafkaPython:
 
     def send(self, value: str, partition: int) -> None:
         sent = self._producer.send(self._topic, value.encode(), partition=partition)
-        sent.add_callback(lambda stored: say_stored(value, partition, stored.offset))
-        sent.add_errback(lambda error: say_refused(value, error))
+        sent.add_callback(lambda stored: report_stored(value, partition, stored.offset))
+        sent.add_errback(lambda error: report_refused(value, error))
 
     def finish(self) -> None:
         self._producer.flush(DELIVERY_SECONDS)
@@ -87,9 +87,9 @@ class Aiokafka:
         try:
             stored = await self._producer.send_and_wait(self._topic, value.encode(), partition=partition)
         except aiokafka.errors.KafkaError as error:
-            say_refused(value, error)
+            report_refused(value, error)
         else:
-            say_stored(value, partition, stored.offset)
+            report_stored(value, partition, stored.offset)
 
     def send(self, value: str, partition: int) -> None:
         sent = asyncio.run_coroutine_threadsafe(self._send(value, partition), self._loop)
@@ -122,9 +122,9 @@ class Confluent:
     def _delivered(self, error: Any, message: Any) -> None:
         value = message.value().decode()
         if error is None:
-            say_stored(value, message.partition(), message.offset())
+            report_stored(value, message.partition(), message.offset())
         else:
-            say_refused(value, error)
+            report_refused(value, error)
 
     def finish(self) -> None:
         self._producer.flush(DELIVERY_SECONDS)
@@ -139,7 +139,7 @@ def main(client: str) -> None:
     assert command.pop("do") == "start"
     settings = Settings(**command)
     producer = CLIENTS[client](settings)
-    say("started")
+    report("started")
     for number in count():
         if not commands.empty():
             break
@@ -147,11 +147,11 @@ def main(client: str) -> None:
         try:
             producer.send(value, number % settings.partitions)
         except (KafkaException, kafka.errors.KafkaError) as error:
-            say_refused(value, error)
+            report_refused(value, error)
             break
         time.sleep(settings.pause_seconds)
     producer.finish()
-    say("finished")
+    report("finished")
     commands.get()
     commands.get()  # until standard input ends
 
