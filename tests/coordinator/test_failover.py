@@ -21,7 +21,7 @@ KEY = group_key("g")
 
 
 @scenario("FO-01")
-def test_loaded_members_go_on_as_before_with_a_full_session(play: Play) -> None:
+def test_loaded_members_keep_generation_and_assignment_with_a_full_session(play: Play) -> None:
     play.two_loaded()
     assert (play.session_left("m0"), play.session_left("m1")) == (10_000, 10_000)
     play.heartbeat("m0", 7).expect(ErrorCode.NONE)

@@ -174,7 +174,7 @@ def test_an_exception_in_a_reply_propagates_unless_a_handler_is_given(register: 
             end()
 
 
-def test_a_refused_append_fails_every_held_reply_and_voids_the_rest(register: Register) -> None:
+def test_a_refused_append_fails_every_held_reply_and_drops_unwritten_facts(register: Register) -> None:
     flushed = register.write(b"1")
     taken(register.hold)
     register.hold.confirm(1)

@@ -85,7 +85,7 @@ def test_a_leaving_pending_id_does_not_end_the_initial_phase(play: Play) -> None
 
 
 @scenario("IR-09")
-def test_a_member_that_is_removed_changes_nothing_about_the_delay(play: Play) -> None:
+def test_a_removed_member_does_not_change_the_initial_delay(play: Play) -> None:
     a = play.join("a", instance="ia")
     b = play.join("b", instance="ib")
     play.leave(("", "ia")).expect()
@@ -130,7 +130,7 @@ def test_an_initial_phase_that_used_up_its_extensions_does_not_shorten_the_next(
 
 
 @scenario("IR-13")
-def test_a_member_that_joins_again_in_the_phase_changes_nothing_about_it(play: Play) -> None:
+def test_a_member_that_joins_again_does_not_change_the_initial_delay(play: Play) -> None:
     play.join("a", version=3)
     play.at(1_000)
     rejoined = play.join("a", metadata=T0_T1).expect_parked()

@@ -164,7 +164,7 @@ def test_a_pending_id_cannot_be_used_by_a_static_member(play: Play) -> None:
 
 
 @pytest.mark.parametrize(("type", "protocol"), [("consumer", "other"), ("other", "range")])
-def test_a_sync_for_another_protocol_is_refused_though_the_rest_is_right(play: Play, type: str, protocol: str) -> None:
+def test_a_sync_that_names_another_protocol_is_refused(play: Play, type: str, protocol: str) -> None:
     play.two_static()
     play.sync("b", type="consumer", protocol="range").expect()
     play.sync("b", type=type, protocol=protocol).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -32,7 +32,7 @@ def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
 
 
 @scenario("SR-02")
-def test_until_the_restart_is_durable_both_processes_wait_for_their_heartbeats_z17(play: Play) -> None:
+def test_heartbeats_of_both_processes_are_answered_when_the_restart_is_durable_z17(play: Play) -> None:
     play.two_static()
     play.hold_appends()
     restart = play.join("b'").expect_parked()
@@ -98,7 +98,7 @@ def test_an_old_client_that_led_gets_its_old_id_as_the_leader(play: Play, versio
 
 
 @scenario("SR-09")
-def test_an_old_client_that_led_changes_nothing_by_syncing(play: Play) -> None:
+def test_assignments_of_a_restarted_old_leader_are_ignored(play: Play) -> None:
     play.two_static()
     play.join("a'", version=5)
     play.expect_records("replacement")

@@ -8,7 +8,7 @@ import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.MessageUtil;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
 
-/** For each line "class version json" of a file: the bytes that Kafka's own serializer makes of the message, in hex. */
+/** Prints, for each line "class version json" of a file, the message's bytes by Kafka's own serializer, in hex. */
 public class KafkaBytes {
     public static void main(String[] args) throws Exception {
         ObjectMapper mapper = new ObjectMapper();

@@ -123,7 +123,7 @@ SUBSCRIPTION = ConsumerProtocolSubscription(["a", "b"], b"user", [ConsumerProtoc
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_subscription_reads_back_what_its_version_carries(version: int) -> None:
+def test_a_subscription_is_read_with_the_fields_of_its_version(version: int) -> None:
     subscription = read_subscription(with_version(SUBSCRIPTION, version))
     assert (subscription.topics, subscription.user_data) == (["a", "b"], b"user")
     assert subscription.owned_partitions == (SUBSCRIPTION.owned_partitions if version >= 1 else [])

@@ -22,7 +22,7 @@ CRC = Struct(">I")
 PARTITION = Struct(">i")
 OFFSET = Struct(">q")
 OFFSET_AT = 2  # position of the offset in a value: after the version
-BATCH = Struct(">qi")  # its offset, and the length of the rest
+BATCH = Struct(">qi")  # base offset, and length of the rest of the batch
 MARK = 0x7A7B7C7D  # a partition number that marks its place in the template batch
 
 

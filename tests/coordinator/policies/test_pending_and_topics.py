@@ -38,7 +38,7 @@ def test_an_unused_member_id_ends_with_its_connection(play: Play, connection: Co
 
 
 @scenario("PP-02")
-def test_a_rebalance_goes_on_when_the_unused_id_is_released(play: Play, connection: Connection) -> None:
+def test_a_join_phase_ends_when_the_unused_member_id_is_released(play: Play, connection: Connection) -> None:
     play.join("x", instance=None).expect(MEMBER_ID_REQUIRED)
     play.connection = None
     play.join("a").expect_parked()

@@ -42,7 +42,7 @@ def test_a_group_that_forms_is_ready_when_all_listed_instances_are_there(play: P
 
 
 @scenario("PL-02")
-def test_a_group_that_forms_goes_on_without_the_missing_at_the_timeout(play: Play) -> None:
+def test_a_forming_group_is_assigned_without_missing_instances_at_the_timeout(play: Play) -> None:
     play.set_policies(roster("ia,ib,ic"))
     first = play.join("a", instance="ia").expect_parked()
     play.at(50_000)
