@@ -77,7 +77,7 @@ def test_a_broker_that_answers_an_error_or_not_at_all_is_a_failure(built: Tools)
         generate(built.kgload, None, server, ("--quiet",), 0.1)
 
 
-def test_an_answer_of_another_shape_is_a_failure_too(built: Tools) -> None:
+def test_an_unreadable_reply_is_a_failure_too(built: Tools) -> None:
     with floor(built.kgfloor, None) as server, pytest.raises(ServerError, match="ApiVersions"):
         served_versions(server.port)  # asks for ApiVersions version 0, which kgfloor does not support
 
@@ -161,7 +161,7 @@ def test_a_disturbed_round_does_not_affect_the_ratio_of_minima() -> None:
     assert metric["ours"]["least"] == 12.0 / 5.0
 
 
-def test_kafka_is_warm_when_two_laps_cost_no_less_than_before() -> None:
+def test_kafka_is_warm_when_two_laps_get_no_cheaper() -> None:
     assert not is_warm([1.0, 0.9], 100.0)
     assert not is_warm([1.0, 0.8, 0.7, 0.6], 100.0)
     assert not is_warm([1.0, 0.8, 0.79, 0.8], 10.0)  # two laps without a gain, but too little time

@@ -34,7 +34,7 @@ def valid() -> Callable[[dict[str, Any]], object]:
 
 
 @FILES
-def test_a_compose_file_is_one_for_old_and_new_compose(path: Path, valid: Callable[[dict[str, Any]], object]) -> None:
+def test_a_compose_file_is_valid_for_old_and_new_compose(path: Path, valid: Callable[[dict[str, Any]], object]) -> None:
     document = compose_file(path)
     valid(document)
     assert document["version"] == "3.8"  # docker-compose 1.29 reads a file without a version in the format of 2014

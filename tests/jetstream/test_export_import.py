@@ -34,7 +34,7 @@ def engine(one_server: NatsEngine) -> TenureCluster:
     return TenureCluster(one_server)
 
 
-def test_a_directory_is_the_same_after_its_way_through_jetstream(cluster: ClusterFolder, engine: TenureCluster, tmp_path: Path) -> None:
+def test_a_directory_imported_into_jetstream_and_exported_again_is_the_same(cluster: ClusterFolder, engine: TenureCluster, tmp_path: Path) -> None:
     moved = store("import", "--from", cluster.path, "--to", *engine.place)
     assert (moved["cluster_id"], moved["logs"], moved["continued"]) == (CLUSTER_ID, 14, False)
     store("export", "--from", *engine.place, "--to", tmp_path / "back")

@@ -24,8 +24,8 @@ FAULTS = {
     ],
     "an owner is frozen for longer than its lease, with its self-fence and without": [
         (KILLS, "test_a_node_frozen_for_longer_than_its_lease_is_replaced_and_comes_back_as_another"),
-        (PROMISES, "test_all_replies_while_nodes_failed_fit_together"),
-        (PROMISES, "test_the_log_alone_keeps_what_nodes_without_self_fence_promise"),
+        (PROMISES, "test_replies_during_failures_of_nodes_show_no_anomaly"),
+        (PROMISES, "test_fenced_appends_alone_prevent_anomalies_when_nodes_do_not_fence_themselves"),
         (STREAMS, "test_the_log_alone_refuses_a_node_that_does_not_notice_the_end_of_its_lease"),
     ],
     "the loop of an owner stands still for longer than its lease, with a reply already made": [
@@ -34,11 +34,11 @@ FAULTS = {
     ],
     "an owner is cut off from the engine in both ways, in one, and for its heartbeats only": [
         (CUTS, "test_a_node_that_is_cut_off_in_any_way_ends_before_the_next_owner_begins"),
-        (PROMISES, "test_all_replies_while_nodes_failed_fit_together"),
+        (PROMISES, "test_replies_during_failures_of_nodes_show_no_anomaly"),
         (STREAMS, "test_a_node_that_comes_back_finds_its_log_with_another_owner"),
     ],
     "an owner is cut off from clients and other nodes, and not from the engine": [
-        (PROMISES, "test_a_node_that_only_the_engine_reaches_keeps_its_logs"),
+        (PROMISES, "test_a_node_that_only_jetstream_reaches_keeps_its_logs"),
     ],
     "acknowledgements are late or lost, and appends are sent twice": [
         (CUTS, "test_acknowledgements_that_come_late_are_no_failure"),
@@ -84,7 +84,7 @@ FAULTS = {
     ],
     "wall clocks jump by hours": [(CUTS, "test_wall_clocks_that_jump_by_hours_change_nothing")],
     "all replies to clients fit together: commits, fetches, generations, epochs": [
-        (PROMISES, "test_all_replies_while_nodes_failed_fit_together"),
+        (PROMISES, "test_replies_during_failures_of_nodes_show_no_anomaly"),
         ("jetstream/test_history.py", "test_each_anomaly_is_found"),
     ],
 }

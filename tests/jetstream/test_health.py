@@ -17,7 +17,7 @@ pytestmark = pytest.mark.jetstream
 HEALTH_SECONDS = 30.0
 
 
-def test_a_node_is_ready_says_what_it_cannot_know_and_notices_that_the_engine_is_gone(own_server: NatsEngine, tenure: Tenure) -> None:
+def test_health_reports_the_lease_and_the_needed_sync_interval_and_that_the_engine_is_gone(own_server: NatsEngine, tenure: Tenure) -> None:
     arguments = ("--store", own_server.url, "--cluster", "health", "--node-id", "1", "--listen", "127.0.0.1:0", "--set", "store.replicas=1")
     with broker(*arguments) as node:
 

@@ -159,7 +159,7 @@ def new_cluster(tmp_path: Path) -> Iterator[Callable[..., FaultyCluster]]:
         cluster.close()
 
 
-def test_all_replies_while_nodes_failed_fit_together(new_cluster: Callable[..., FaultyCluster]) -> None:
+def test_replies_during_failures_of_nodes_show_no_anomaly(new_cluster: Callable[..., FaultyCluster]) -> None:
     cluster = new_cluster()
     cluster.begin()
     cluster.kill(2)
@@ -176,7 +176,7 @@ def leaderships_of(cluster: FaultyCluster, node: int) -> set[Leadership]:
     return {leadership for leadership in cluster.history.leaderships if leadership.node == node}
 
 
-def test_a_node_that_only_the_engine_reaches_keeps_its_logs(new_cluster: Callable[..., FaultyCluster]) -> None:
+def test_a_node_that_only_jetstream_reaches_keeps_its_logs(new_cluster: Callable[..., FaultyCluster]) -> None:
     cluster = new_cluster()
     proxy = ThreadedProxy(cluster.nodes.port(3))
     try:
@@ -202,7 +202,7 @@ def test_clients_get_only_errors_that_they_retry_while_the_disk_of_the_engine_is
     assert cluster.history.errors <= {ErrorCode.NONE, UNANSWERED} | RETRIABLE
 
 
-def test_the_log_alone_keeps_what_nodes_without_self_fence_promise(new_cluster: Callable[..., FaultyCluster], tmp_path: Path) -> None:
+def test_fenced_appends_alone_prevent_anomalies_when_nodes_do_not_fence_themselves(new_cluster: Callable[..., FaultyCluster], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_SELF_FENCE)
     cluster = new_cluster(f"{tmp_path}{os.pathsep}{PACKAGES}")
     cluster.begin()

@@ -99,7 +99,7 @@ def test_a_damaged_log_of_groups_is_replaced(records: int, backup: ClusterFolder
     assert {name: found.batches for name, found in contents(tmp_path / "back").items()} == {name: found.batches for name, found in before.items()}
 
 
-def test_a_damaged_log_of_a_topic_goes_on_where_it_ended(backup: ClusterFolder, engine: TenureCluster, nodes: NodesOverJetStream) -> None:
+def test_a_replaced_damaged_log_of_a_topic_continues_at_its_former_end_offset(backup: ClusterFolder, engine: TenureCluster, nodes: NodesOverJetStream) -> None:
     damage(engine, ORDERS, 5)
     store("import", "--from", backup.path, "--to", *engine.place, "--only", str(ORDERS))
     node = nodes.start(1)

@@ -95,7 +95,7 @@ def account(nodes: FakeNodes, answer: Callable[[int], int]) -> Account:
     return new_account
 
 
-def test_a_lost_commit_is_found_and_one_without_an_answer_may_be_there_or_not() -> None:
+def test_a_lost_commit_is_found_and_an_unanswered_commit_may_or_may_not_be_stored() -> None:
     nodes = FakeNodes()
 
     def answer(offset: int) -> int:

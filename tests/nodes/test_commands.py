@@ -82,11 +82,11 @@ def test_the_last_node_is_not_drained(ask: Tenure, nodes: Nodes) -> None:
     nodes.await_settled()
 
 
-def test_a_node_that_is_not_there_is_not_drained(ask: Tenure) -> None:
+def test_a_missing_node_cannot_be_drained(ask: Tenure) -> None:
     assert ask("node", "drain", "7") == (Exit.MISSING, "", "tenure: there is no node 7 at the moment; there is 1, 2, 3\n")
 
 
-def test_a_broker_that_is_alone_is_not_drained(tenure: Tenure, bootstrap: str) -> None:
+def test_a_single_broker_cannot_be_drained(tenure: Tenure, bootstrap: str) -> None:
     result = with_bootstrap(bootstrap, tenure)("node", "drain", "1")
     assert (result.code, result.err) == (Exit.UNSUPPORTED, "tenure: broker 1 is not one of several nodes of Tenure (tenure serve --nodes N)\n")
 

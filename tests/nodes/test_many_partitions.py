@@ -61,7 +61,7 @@ def check_started(nodes: Nodes, begin: float, occasion: str) -> None:
     assert spent < CORES * START_SECONDS_MAX
 
 
-def test_all_are_served_soon_after_a_start(nodes: Nodes) -> None:
+def test_all_partitions_are_served_soon_after_a_start(nodes: Nodes) -> None:
     assert nodes.stop() == 0
     nodes.close()
     begin = time.monotonic()
@@ -69,7 +69,7 @@ def test_all_are_served_soon_after_a_start(nodes: Nodes) -> None:
     check_started(nodes, begin, "a start")
 
 
-def test_all_are_served_soon_after_all_nodes_were_killed(nodes: Nodes) -> None:
+def test_all_partitions_are_served_soon_after_all_nodes_were_killed(nodes: Nodes) -> None:
     before = [nodes.pid(id) for id in nodes.ids]
     begin = time.monotonic()
     nodes.kill(*nodes.ids)

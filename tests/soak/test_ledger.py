@@ -99,7 +99,7 @@ def test_a_settled_member_has_the_same_assignment_after_a_restart(ledger: Ledger
 
 
 @pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS])
-def test_a_settled_member_that_is_called_back_is_found(ledger: Ledger, code: int) -> None:
+def test_a_rebalance_of_a_settled_member_is_a_violation(ledger: Ledger, code: int) -> None:
     ledger.answered("g", "a", "Heartbeat", code)
     assert not ledger.violations
     ledger.settled("g", {"a": Seat(1, FIRST)})
@@ -124,7 +124,7 @@ def test_a_living_process_that_is_fenced_is_found(ledger: Ledger, api: str) -> N
 @pytest.mark.parametrize(
     ("api", "code"), [("SyncGroup", 14), ("OffsetFetch", 15), ("Heartbeat", -1), ("JoinGroup", 23), ("OffsetCommit", 69)]
 )
-def test_a_code_that_stops_a_client_is_found(ledger: Ledger, api: str, code: int) -> None:
+def test_a_final_error_code_is_a_violation(ledger: Ledger, api: str, code: int) -> None:
     ledger.answered("g", "a", api, code)
     check_single_violation(ledger, "unexpected code")
 
@@ -132,7 +132,7 @@ def test_a_code_that_stops_a_client_is_found(ledger: Ledger, api: str, code: int
 @pytest.mark.parametrize(
     ("api", "code"), [("JoinGroup", 14), ("SyncGroup", 27), ("OffsetFetch", 16), ("Heartbeat", 15), ("OffsetCommit", 15)]
 )
-def test_a_retriable_error_code_is_no_fault(ledger: Ledger, api: str, code: int) -> None:
+def test_a_retriable_error_code_is_no_violation(ledger: Ledger, api: str, code: int) -> None:
     ledger.answered("g", "a", api, code)
     assert not ledger.violations
     assert ledger.counts == {f"{api} {code}": 1}

@@ -69,7 +69,7 @@ def test_two_records_acknowledged_at_one_offset_are_found_without_a_read(ledger:
     check_single_violation(ledger, "two at one offset")
 
 
-def test_a_record_that_is_there_twice_is_found(ledger: RecordLedger) -> None:
+def test_a_record_that_is_stored_twice_is_found(ledger: RecordLedger) -> None:
     read(ledger, ("a", 0), ("a", 1), ("a", 0))
     check_single_violation(ledger, "twice: Mark(producer='a', number=0) is at 2 of partition 0 again")
 
@@ -133,7 +133,7 @@ def test_records_acknowledged_before_a_restart_must_be_read_after_it(ledger: Rec
 @pytest.mark.parametrize(
     ("api", "code"), [("Produce", 56), ("Produce", 46), ("Produce", 59), ("Produce", -1), ("Fetch", 1), ("Fetch", 3), ("InitProducerId", -1)]
 )
-def test_a_code_that_stops_a_client_is_found(ledger: RecordLedger, api: str, code: int) -> None:
+def test_a_final_error_code_is_a_violation(ledger: RecordLedger, api: str, code: int) -> None:
     ledger.answered("a", api, code)
     check_single_violation(ledger, "unexpected code")
 

@@ -80,7 +80,7 @@ def test_a_node_that_returns_is_found_again(watchers: list[Watcher]) -> None:
         assert first.ended_nodes.get(timeout=SECONDS) == 2
 
 
-def test_a_node_is_not_found_at_the_address_of_its_process_before(watchers: list[Watcher]) -> None:
+def test_a_node_is_not_found_at_the_address_of_its_previous_process(watchers: list[Watcher]) -> None:
     """Stored addresses may be stale: with port 0 each process has another port, and a copied directory has those of other nodes."""
     first, second, _ = watchers
     first.start()

@@ -87,7 +87,7 @@ def test_lost_entries_are_sent_again(one_server: NatsEngine) -> None:
     assert asyncio.run(copied_under_faults(one_server, f"copied{next(NUMBERS)}", written)) == written
 
 
-def test_a_copy_that_is_repeated_from_anywhere_is_the_same(one_server: NatsEngine) -> None:
+def test_a_copy_that_continues_after_any_number_of_batches_is_complete(one_server: NatsEngine) -> None:
     async def repeated() -> list[bytes]:
         store_client = client_of(one_server.url, f"copied{next(NUMBERS)}")
         try:

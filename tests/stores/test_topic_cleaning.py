@@ -187,7 +187,7 @@ def test_retention_deletes_cleaned_entries_too(nodes: NodesOverJetStream) -> Non
     assert [record.offset for record in read_log(second, acquired)] == remaining
 
 
-def test_a_growing_segment_ends_after_its_time_so_that_it_can_be_cleaned(nodes: NodesOverJetStream) -> None:
+def test_the_last_segment_rolls_by_its_age_so_that_it_can_be_cleaned(nodes: NodesOverJetStream) -> None:
     node = nodes.start(1)
     written = Written(TOPIC, segment_bytes=1 << 20)
     log = written.own(node)
@@ -221,7 +221,7 @@ def test_a_log_is_due_by_kafkas_rules(nodes: NodesOverJetStream, rules: Cleaning
     assert (cleanable(log, rules, 1 << 39) is not None) == due
 
 
-def test_an_export_has_what_a_cleaner_left_even_if_it_works_meanwhile(nodes: NodesOverJetStream) -> None:
+def test_an_export_during_a_cleaning_has_all_remaining_records(nodes: NodesOverJetStream) -> None:
     node = nodes.start(1)
     written = Written(TOPIC)
     log = written.own(node)

@@ -118,7 +118,7 @@ QUICK = Expectations(1, quick={"unit_*": "needs no broker"})
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.0019])
-def test_a_pass_in_no_time_is_reported_unless_listed(seconds: float) -> None:
+def test_a_test_that_passes_in_zero_seconds_is_reported_unless_listed(seconds: float) -> None:
     (line,) = judge({"a": Case(Result.PASSED, "", seconds), "unit_a": Case(Result.PASSED, "", seconds)}, QUICK)
     assert line.startswith(f"a passed in {seconds} s: find out whether it did anything")
 

@@ -17,8 +17,8 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Kafka's Java clients, told what to do a line at a time: a word, the name of the admin it is for, and arguments, tabs between
- * them. Each line is answered by one: "ok" and what was found, or "error", the exception's class and its message. One JVM serves many tests.
+ * Kafka's Java clients, driven by lines on standard input: a command, the name of an admin client, and arguments, separated by tabs.
+ * The reply to a line is one line: "ok" and the result, or "error", the exception's class and its message. One JVM serves many tests.
  */
 public class AdminProbe {
     private static final Map<String, AdminProbe> PROBES = new HashMap<>();
@@ -104,7 +104,7 @@ public class AdminProbe {
         return made.numPartitions(words[2]).get() + "\t" + made.topicId(words[2]).get() + "\t" + made.config(words[2]).get().get("retention.ms").value();
     }
 
-    /** As a producer finds out where to send: asking for a topic makes it. */
+    /** Asks for the topic's metadata as a producer does, which creates a missing topic. */
     private String partitions(String topic) {
         Map<String, Object> all = new HashMap<>(settings);
         all.put("max.block.ms", timeout);

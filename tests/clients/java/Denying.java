@@ -15,7 +15,7 @@ import org.apache.kafka.server.authorizer.AuthorizationResult;
 import org.apache.kafka.server.authorizer.Authorizer;
 import org.apache.kafka.server.authorizer.AuthorizerServerInfo;
 
-/** Refuses an operation on a resource whose name says so: "no-read-x", "no-describe-delete-x"; everybody else may everything. */
+/** Refuses the operations that a resource's name lists, as in "no-read-x" and "no-describe-delete-x"; allows everything else. */
 public class Denying implements Authorizer {
     public Map<Endpoint, ? extends CompletionStage<Void>> start(AuthorizerServerInfo server) {
         Map<Endpoint, CompletionStage<Void>> ready = new HashMap<>();

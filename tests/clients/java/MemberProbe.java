@@ -24,8 +24,8 @@ import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * Members of groups by Kafka's Java consumer, each in a thread of its own: what tests/clients/programs/life.py does, in the same
- * words. `remove` is the administrator's call.
+ * Members of groups by Kafka's Java consumer, each in its own thread, with the commands and events of tests/clients/programs/life.py.
+ * `remove` is a call of the admin client.
  */
 public class MemberProbe implements Runnable, ConsumerRebalanceListener {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -55,7 +55,7 @@ public class MemberProbe implements Runnable, ConsumerRebalanceListener {
         config.put("auto.offset.reset", "earliest");
         config.put("enable.auto.commit", false);
         config.put("reconnect.backoff.max.ms", 500);
-        // Where the only broker is away, the other strategy forgets all topics, and a leader that sees none joins again.
+        // The default, "rebootstrap", forgets all topics while the only broker is away, and a leader without topics joins again.
         config.put("metadata.recovery.strategy", "none");
         config.put("default.api.timeout.ms", 20_000);
         consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer());

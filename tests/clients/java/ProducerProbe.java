@@ -10,7 +10,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** A producer by Kafka's Java client: what tests/clients/programs/producer.py does, in the same words. */
+/** A producer by Kafka's Java client, with the commands and events of tests/clients/programs/producer.py. */
 public class ProducerProbe {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static volatile boolean finishing = false;

@@ -18,8 +18,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * Kafka's Java producer and consumer, told what to do a line at a time, as AdminProbe is. A value is a word and how often it is
- * repeated: ten megabytes are no line.
+ * Kafka's Java producer and consumer, driven by lines on standard input, as AdminProbe is. A value is given as a word and the number of
+ * its repetitions, since values of ten megabytes are too long for a line.
  */
 public class RecordsProbe {
     private static final int BYTES_MAX = 12_000_000;

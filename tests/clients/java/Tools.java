@@ -14,14 +14,14 @@ import java.util.List;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * Runs Kafka's command line tools one after the other in this JVM, as their scripts run them: a line names the class, its standard
- * input and its arguments, all in Base64, the answer has the exit code and what was printed. Starting a JVM for each takes longer
- * than most of them run.
+ * Runs Kafka's command line tools one after the other in this JVM, as their scripts run them. A line has the class of a tool, its
+ * standard input and its arguments, in Base64; the reply has the exit code and the output. To start a JVM takes longer than most tools
+ * run.
  */
 public class Tools {
     private static final List<Runnable> ENDINGS = new ArrayList<>();
 
-    /** What the tool said first: some catch whatever is thrown, and say another code. */
+    /** The first exit code of the tool: some tools catch the exception that stands for their exit, and exit with another code. */
     private static volatile Integer exitCode;
 
     private static final class Exited extends RuntimeException {
@@ -77,7 +77,7 @@ public class Tools {
         }
     }
 
-    /** The console consumer counts to --max-messages in a static field. */
+    /** Resets the static field in which the console consumer counts records for --max-messages. */
     private static void forgetCount(Class<?> program) throws IllegalAccessException {
         try {
             Field count = program.getDeclaredField("messageCount");
