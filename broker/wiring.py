@@ -245,8 +245,8 @@ class Broker:
         deletions = self.deletions = self._new_deletions()
         fetches = ParkedFetches(self.turn, self.clock)
         self.turn.add_deadline_handler(fetches)
-        allowance = CheckTimeBudget(self.turn, self.clock.monotonic_ns)
-        appender = Appender(self.clock, allowance)
+        check_budget = CheckTimeBudget(self.turn, self.clock.monotonic_ns)
+        appender = Appender(self.clock, check_budget)
         self.checker = self._machine.batch_checker(self._loop)
         self.batch_queues = BatchQueues(self.checker, appender, self.turn, self.clock)
         parts = BrokerParts(
@@ -270,7 +270,7 @@ class Broker:
             transaction_refusals=TransactionRefusals(),
             topic_store=topic_logs,
             data_path=store.data_path,
-            allowance=allowance,
+            check_budget=check_budget,
             appender=appender,
             batch_queues=self.batch_queues,
             fetches=fetches,

@@ -53,8 +53,8 @@ class BrokerParts:
     topic_store: TopicStore
     data_path: str
 
-    allowance: CheckTimeBudget
+    check_budget: CheckTimeBudget
     appender: Appender
     batch_queues: BatchQueues
     fetches: ParkedFetches
-    long_requests: LongRequests  # searches in logs, which take long
+    long_requests: LongRequests  # of requests that search logs, answered in steps

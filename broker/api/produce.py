@@ -74,7 +74,7 @@ class Produce:
         self._transactions = parts.transaction_refusals
         self._clock = parts.clock
         self._authorizer = parts.authorizer
-        self._allowance = parts.allowance
+        self._check_budget = parts.check_budget
         self._append = parts.appender
         self._batch_queues = parts.batch_queues
 
@@ -97,7 +97,7 @@ class Produce:
             self._transactions.refused(request.transactional_id or "")
             return error_response(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         size_of_next = iter(sizes)
-        # The last of several batches for a partition counts.
+        # Of several batches for one partition, the last counts.
         batches: dict[TopicPartition, tuple[Partition, bytes, int]] = {}
         answers: dict[TopicPartition, PartitionProduceResponse] = {}
         for topic in request.topic_data:
@@ -158,13 +158,13 @@ class Produce:
         key = (call.version, request.transactional_id, request.acks, request.timeout_ms, request.topic_data[0].name)
         template = connection.produce_template
         if not isinstance(template, ProduceTemplate) or template.key != key:
-            connection.produce_template = ProduceTemplate(key, self._partitions, self._clock, self._authorizer, self._allowance)
+            connection.produce_template = ProduceTemplate(key, self._partitions, self._clock, self._authorizer, self._check_budget)
         elif not template.learned:
             template.learn(call, request, call.version >= call.route.flexible_from)
 
 
 def name_leaders(reply: ProduceResponse, leaders: Leaders, listener: str) -> None:
-    """Add the current leader of each partition that another node leads to the reply."""
+    """Add to the reply the current leader of each partition that another node leads."""
     leader_ids: set[int] = set()
     for topic in reply.responses:
         for part in topic.partition_responses:
@@ -179,7 +179,7 @@ def name_leaders(reply: ProduceResponse, leaders: Leaders, listener: str) -> Non
 
 
 def _sizes(request: ProduceRequest) -> list[int] | None:
-    """The size of the first batch for each partition; None if a batch is transactional. Raises InvalidBatch if an invalid one comes first."""
+    """The size of the first batch for each partition; None if a batch is transactional. Raises InvalidBatch if an invalid batch precedes it."""
     sizes: list[int] = []
     for topic in request.topic_data:
         for data in topic.partition_data:

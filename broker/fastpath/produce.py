@@ -57,16 +57,16 @@ class PartitionTable(Protocol):
 class ProduceTemplate:
     """The constant parts of the requests and replies, learned from the second consecutive request with the same key."""
 
-    __slots__ = ("_allowance", "_authorizer", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
+    __slots__ = ("_authorizer", "_check_budget", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
                  "_topic", "_version", "_wants_reply", "key", "learned")  # fmt: skip
 
-    def __init__(self, key: tuple[object, ...], partitions: PartitionTable, clock: Clock, authorizer: Authorizer, allowance: CheckTimeBudget) -> None:
+    def __init__(self, key: tuple[object, ...], partitions: PartitionTable, clock: Clock, authorizer: Authorizer, budget: CheckTimeBudget) -> None:
         self.key = key
         self.learned = False
         self._partitions = partitions
         self._clock = clock
         self._authorizer = authorizer
-        self._allowance = allowance
+        self._check_budget = budget
 
     def learn(self, call: Call, request: ProduceRequest, flexible: bool) -> None:
         """Learn the constant parts of a request with one batch that was stored."""
@@ -79,7 +79,7 @@ class ProduceTemplate:
         length = uvarint_bytes(len(records) + 1) if flexible else _INT32.pack(len(records))
         end = len(framed) - len(self._tail) - len(records) - len(length) - _INT32.size
         front = framed[_INT32.size + _FRONT_AT : end]
-        if not framed.endswith(body) or len(front) > FRONT_BYTES_MAX:  # encoded differently from us
+        if not framed.endswith(body) or len(front) > FRONT_BYTES_MAX:  # the client encodes requests differently from our encoder
             return
         self._kind = framed[_INT32.size : _INT32.size + _KIND_BYTES]
         self._front = front
@@ -94,7 +94,7 @@ class ProduceTemplate:
         self.learned = True
 
     def __call__(self, data: bytes, at: int) -> bytes | None:
-        """Return the reply to the request that begins at `at`, empty with acks=0; None: it takes the usual path."""
+        """Return the reply to the request that begins at `at`, empty with acks=0; None: the request takes the usual path."""
         if not self.learned or not data.startswith(self._kind, at):
             return None
         front = self._front
@@ -122,7 +122,7 @@ class ProduceTemplate:
         if partition is None or partition.error or partition.batch_queue is not None or partition.topic.internal or not self._authorizer.allows_all:
             return None
         try:
-            offset, time = append(partition, data, records_at, size, self._clock.wall, self._allowance)
+            offset, time = append(partition, data, records_at, size, self._clock.wall, self._check_budget)
         except (BatchRefused, TooMuchWork, AppendFailed):
             return None
         if not self._wants_reply:

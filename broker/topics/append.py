@@ -34,7 +34,7 @@ class Writable(Protocol):
 class CheckTimeBudget:
     """The time for checking batches in one pass of the event loop, over all connections.
 
-    A batch that is too much work for the loop uses up the allowance of its pass.
+    A batch that is too much work for the loop uses up the check budget of its pass.
     """
 
     __slots__ = ("_monotonic_ns", "_remaining_ns", "_scheduled", "_turn")
@@ -46,7 +46,7 @@ class CheckTimeBudget:
         self._scheduled = False
 
     def prepare(self, data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object) -> tuple[bytearray, BatchHeader]:
-        """Check the batch within the allowance. Raises BatchRefused, or TooMuchWork for a batch that a child process must check."""
+        """Check the batch within the check budget. Raises BatchRefused, or TooMuchWork for a batch that a child process must check."""
         if self._remaining_ns <= 0:
             raise TooMuchWork
         if not self._scheduled:
@@ -67,12 +67,12 @@ class CheckTimeBudget:
         self._scheduled = False
 
 
-def append(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: CheckTimeBudget) -> tuple[int, int]:
+def append(partition: Writable, data: bytes, at: int, size: int, now: int, budget: CheckTimeBudget) -> tuple[int, int]:
     """Append the batch `data[at : at + size]` to a log that assigns offsets at once; returns its offset, and its time if LogAppendTime is set.
 
     If it raises (BatchRefused, TooMuchWork or AppendFailed), nothing was written.
     """
-    batch, header = _prepare(partition, data, at, size, now, allowance)
+    batch, header = _prepare(partition, data, at, size, now, budget)
     stored = _find_duplicate(partition, header)
     if stored is not None:
         return stored
@@ -81,7 +81,7 @@ def append(partition: Writable, data: bytes, at: int, size: int, now: int, allow
 
 
 def append_async(
-    partition: Writable, data: bytes, size: int, now: int, allowance: CheckTimeBudget, checked: Checked | None, done: Callable[[AppendResult], None]
+    partition: Writable, data: bytes, size: int, now: int, budget: CheckTimeBudget, checked: Checked | None, done: Callable[[AppendResult], None]
 ) -> None:
     """Append all of `data`, also to a log that assigns offsets later; `done` is called at once or later.
 
@@ -91,7 +91,7 @@ def append_async(
     if checked is not None:
         batch, header = finish(data, 0, size, settings, now, checked)
     else:
-        batch, header = _prepare(partition, data, 0, size, now, allowance)
+        batch, header = _prepare(partition, data, 0, size, now, budget)
     stored = _find_duplicate(partition, header)
     if stored is not None:
         done(stored)
@@ -100,11 +100,11 @@ def append_async(
     partition.append_async(batch, header, lambda result: done(result if isinstance(result, AppendFailed) else (result, time)))
 
 
-def _prepare(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: CheckTimeBudget) -> tuple[bytearray, BatchHeader]:
+def _prepare(partition: Writable, data: bytes, at: int, size: int, now: int, budget: CheckTimeBudget) -> tuple[bytearray, BatchHeader]:
     settings = partition.settings
     if size <= SMALL_BYTES and settings.compression == PRODUCER and not _is_compressed(data, at, size):
         return prepare(data, at, size, settings, now, partition)
-    return allowance.prepare(data, at, size, settings, now, partition)
+    return budget.prepare(data, at, size, settings, now, partition)
 
 
 def _is_compressed(data: bytes, at: int, size: int) -> bool:

@@ -29,14 +29,14 @@ def refused_reply(partition: Partition, refusal: BatchRefused) -> PartitionProdu
 class Appender:
     """Appends batches to partitions whose `error` is 0."""
 
-    def __init__(self, clock: Clock, allowance: CheckTimeBudget) -> None:
+    def __init__(self, clock: Clock, budget: CheckTimeBudget) -> None:
         self._clock = clock
-        self._allowance = allowance
+        self._check_budget = budget
 
     def __call__(self, partition: Partition, data: bytes, at: int, size: int) -> PartitionProduceResponse:
         """Append to a log that assigns offsets at once. If TooMuchWork is raised, nothing was written."""
         try:
-            offset, time = append(partition, data, at, size, self._clock.wall, self._allowance)
+            offset, time = append(partition, data, at, size, self._clock.wall, self._check_budget)
         except BatchRefused as refusal:
             return refused_reply(partition, refusal)
         except AppendFailed:
@@ -55,6 +55,6 @@ class Appender:
         if checked is not None:  # the check took a while
             self._clock.tick()
         try:
-            append_async(partition, data, size, self._clock.wall, self._allowance, checked, written)
+            append_async(partition, data, size, self._clock.wall, self._check_budget, checked, written)
         except BatchRefused as refusal:
             done(refused_reply(partition, refusal))

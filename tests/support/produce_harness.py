@@ -177,8 +177,8 @@ class ProduceHarness:
         self.transactions = TransactionRefusals()
         self.dispatch = Dispatch(1 << 20)
         self.checker = MemoryChecker()
-        allowance = CheckTimeBudget(self.turn, lambda: 0)  # zero time used: with a real clock, a busy machine would send batches to the checker
-        appender = Appender(self.clock, allowance)
+        check_budget = CheckTimeBudget(self.turn, lambda: 0)  # zero time used: with a real clock, a busy machine would send batches to the checker
+        appender = Appender(self.clock, check_budget)
         self.batch_queues = BatchQueues(self.checker, appender, self.turn, self.clock)
         parts: Any = SimpleNamespace(
             leaders=None,
@@ -190,7 +190,7 @@ class ProduceHarness:
             producer_ids=RegistryProducerIds(self.topics, self.registry),  # type: ignore[arg-type]
             partitions=self.partitions,
             transaction_refusals=self.transactions,
-            allowance=allowance,
+            check_budget=check_budget,
             appender=appender,
             batch_queues=self.batch_queues,
         )

@@ -251,21 +251,21 @@ class Turns:
 
 def test_checks_of_one_pass_share_a_time_limit(harness: ProduceHarness) -> None:
     turns = Turns()
-    allowance = CheckTimeBudget(turns, Time(2_000_000))
+    check_budget = CheckTimeBudget(turns, Time(2_000_000))
     settings = partition(harness).settings
     data = batch(record(value=bytes(2_000)))
 
     def checks() -> int:
         for done in range(100):
             try:
-                allowance.prepare(data, 0, len(data), settings, NOW, "t-0")
+                check_budget.prepare(data, 0, len(data), settings, NOW, "t-0")
             except TooMuchWork:
                 return done
         return 100
 
     assert (checks(), checks()) == (3, 0)
-    assert turns.noted == [allowance]
-    allowance.end_turn()
+    assert turns.noted == [check_budget]
+    check_budget.end_turn()
     assert checks() == 3
 
 
