@@ -1,1 +1,1 @@
-"""The APIs as served: one file for each, and what several of them share."""
+"""The handlers of Kafka's APIs: one file for each API, and helpers that several handlers use."""

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: a partition can only be assigned to the broker that has it."""
+"""AlterPartitionReassignments: accept the current assignment of a partition, and refuse every other."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class AlterPartitionReassignments:
                 raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
             check_replicas(partition.replicas, live_brokers(self._node, self._leaders))
             if self._leaders is not None and partition.replicas != [self._leaders.leader(LogId(name, partition.partition_index))]:
-                raise bad_assignment("The nodes place partitions themselves; `tenure node drain` moves all that a node leads.")
+                raise bad_assignment("The nodes place partitions themselves; `tenure node drain` moves all partitions that a node leads.")
         except Refused as refused:
             result.error_code, result.error_message = refused.error, refused.message
         return result

@@ -29,7 +29,7 @@ class AlterReplicaLogDirs:
     def handle(self, call: Call, request: AlterReplicaLogDirsRequest) -> Response:
         if not cluster_allowed(self._authorizer, call, Operation.ALTER):
             return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        paths_by_topic: dict[str, dict[int, str]] = {}  # the last of several folders for a partition counts
+        paths_by_topic: dict[str, dict[int, str]] = {}  # of several folders for one partition, the last counts
         for folder in request.dirs:
             for topic in folder.topics:
                 paths_by_topic.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, folder.path))

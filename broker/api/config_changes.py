@@ -21,7 +21,7 @@ from broker.topics.settings import settings_problem
 from coordinator.policies import REBALANCE_REQUEST
 from protocol.errors import ErrorCode
 
-# Why settings of other resources cannot be changed.
+# By resource type: why its settings cannot be changed.
 FIXED = {
     ConfigResourceType.BROKER: "The broker reads its settings at its start, and none can be changed while it runs.",
     ConfigResourceType.BROKER_LOGGER: "Log levels cannot be changed while the broker runs: start it with another log.level.",
@@ -80,7 +80,7 @@ class ConfigChanges:
         reply_of: Callable[[list[Result]], Any],
     ) -> None:
         """Apply the changes and reply when they are durable. `reply_of` makes a reply with one response for each result."""
-        changed: dict[int, GroupJournal] = {}  # the journals of changed groups, by the number of the resource
+        changed: dict[int, GroupJournal] = {}  # the journals of changed groups, by the resource's index in the request
         reply = reply_of(self._apply(call, resources, kinds, validate_only, edit, changed))
         if not changed:
             call.reply = reply

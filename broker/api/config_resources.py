@@ -44,7 +44,7 @@ def check_broker(name: str, node_id: int) -> None:
 
 
 def find_topic(topics: TopicRegistry, name: str, missing: str) -> Topic:
-    """Find a topic; raises Refused, with the message `missing` for an unknown one."""
+    """Find a topic; raises Refused, with the message `missing` for an unknown topic."""
     topic = topics.by_name.get(name)
     if topic is None:
         problem = name_problem(name)

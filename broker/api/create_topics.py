@@ -1,6 +1,6 @@
 """CreateTopics: create topics; each partition is stored once.
 
-A cluster of nodes accepts a replication factor up to their number, as a Kafka cluster does, and replies that it is 1: they share the one copy.
+As in Kafka, the replication factor is at most the number of nodes. The reply always says 1, since all nodes share one copy.
 """
 
 from __future__ import annotations

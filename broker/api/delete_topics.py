@@ -62,7 +62,7 @@ class DeleteTopics:
         return None
 
     def _find(self, call: Call, target: DeleteTopicState, result: DeletableTopicResult, may_delete_all: bool) -> Topic:
-        """Find the topic if the caller may delete it; its name is shown only to callers that may describe it."""
+        """Find the topic if the caller may delete it; the topic's name is shown only to callers that may describe the topic."""
         authorizer = self._authorizer
         if target.name is None:
             topic = self._topics.by_id.get(target.topic_id)

@@ -6,7 +6,7 @@ from broker.api.brokers import brokers_of
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address
-from broker.security.authorizer import OPERATIONS_NOT_ASKED, cluster_operations
+from broker.security.authorizer import OPERATIONS_NOT_REQUESTED, cluster_operations
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -31,7 +31,7 @@ class DescribeCluster:
             else:
                 error, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
             return DescribeClusterResponse(error_code=error, error_message=message)
-        operations = OPERATIONS_NOT_ASKED
+        operations = OPERATIONS_NOT_REQUESTED
         if request.include_cluster_authorized_operations:
             operations = cluster_operations(self._authorizer, call)
         address: Address = call.connection.listener

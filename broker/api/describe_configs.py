@@ -58,7 +58,7 @@ class DescribeConfigs:
     def handle(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
         if any(resource.resource_type not in KINDS for resource in request.resources):
             return error_response(request, call.version, ErrorCode.INVALID_REQUEST)
-        # In steps, between which the event loop runs: describing ten thousand topics takes more than a second.
+        # In steps, with turns of the event loop between them: describing ten thousand topics takes more than a second.
         call.reply = reply = EncodedConfigs(call.version)
         if self._long_requests.answer(call, reply, self._describe(call, request, reply)) is not None:
             self._hold(call, reply)
@@ -77,7 +77,7 @@ class DescribeConfigs:
         answer_when_all_durable(call, reply, [self._registry, *reply.journals], refuse_part)
 
     def _describe(self, call: Call, request: DescribeConfigsRequest, reply: EncodedConfigs) -> Iterator[int]:
-        """Describe the resources one by one; yields the cost of each, by which `LongRequests` divides its time."""
+        """Describe the resources one by one; yields the cost of each, which `LongRequests` counts to divide the work among turns."""
         topics = self._topics
         hold = None
         while hold is not topics.hold:  # start over if the registry was replayed: undone changes may be in the reply

@@ -1,7 +1,7 @@
-"""DescribeQuorum: the controller, and the nodes that can become it.
+"""DescribeQuorum: the controller, and the nodes that can become controller.
 
-Kafka's controllers replicate the log `__cluster_metadata`. The topic registry takes its place here, and clients cannot read it. The
-reply names the owner of the registry as leader and the live nodes as voters, with offsets of 0.
+Kafka's controllers replicate the log `__cluster_metadata`. Here the topic registry replaces that log, and clients cannot read the registry.
+The reply names the owner of the registry as leader and the live nodes as voters, with offsets of 0.
 """
 
 from __future__ import annotations

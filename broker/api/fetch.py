@@ -1,4 +1,4 @@
-"""Fetch: read records from offsets on, at once or when there are enough bytes.
+"""Fetch: read records from an offset of each partition on; the reply may wait until there are enough bytes.
 
 No fetch sessions are opened (KIP-227 allows that): every request names all its partitions. There are no transactions, so
 the last stable offset is the high watermark.
@@ -50,7 +50,7 @@ class PendingFetch:
         self._from_follower = _replica_of(request, call.version) >= 0
         self._bytes_max = min(request.max_bytes, handler.bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
-        self._sizes: dict[Partition, tuple[PartitionResult, int]] = {}  # while it waits: result and available bytes
+        self._sizes: dict[Partition, tuple[PartitionResult, int]] = {}  # while the fetch waits: result and available bytes
         self.must_answer_now = False  # whether a result, mostly an error, must be sent without waiting for more bytes
 
     def find_records(self) -> bool:
@@ -209,7 +209,7 @@ class Fetch:
         self._fetches = parts.fetches
         self._clock = parts.clock
         self._authorizer = parts.authorizer
-        self._quiet_until = 0
+        self._next_read_error_log = 0
 
     def handle(self, call: Call, request: FetchRequest) -> Response | None:
         if request.session_epoch not in (NEW_SESSION, NO_SESSION):
@@ -266,8 +266,8 @@ class Fetch:
     def read_error_code(self, partition: Partition, problem: Exception) -> int:
         """The error code of a failed read. Failed reads are logged at intervals only, since clients retry."""
         now = self._clock.now
-        if now >= self._quiet_until:
-            self._quiet_until = now + LOG_READ_ERROR_MS
+        if now >= self._next_read_error_log:
+            self._next_read_error_log = now + LOG_READ_ERROR_MS
             log.error("partition cannot be read", log=str(partition), reason=str(problem))
         return read_error_code(problem)
 

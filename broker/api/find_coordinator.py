@@ -35,7 +35,7 @@ class FindCoordinator:
         if call.version >= SEVERAL_KEYS_FROM:
             return FindCoordinatorResponse(coordinators=coordinators)
         coordinator = coordinators[0]
-        # The message of a success is for `tenure health`; no client reads it.
+        # On success, the error message carries the broker's state to `tenure health`; no other client reads it.
         error = ErrorCode(coordinator.error_code)
         message = (coordinator.error_message or error.message) if error else self._health()
         return FindCoordinatorResponse(

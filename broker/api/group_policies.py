@@ -40,7 +40,7 @@ POLICY_DOCS: Final[dict[str, tuple[str, str]]] = {
 
 
 class GroupSetting(NamedTuple):
-    """One setting of a group, as DescribeConfigs shows it. `sources` begins with the effective one."""
+    """One setting of a group, as DescribeConfigs shows it. The first of its `sources` is effective."""
 
     name: str
     sources: tuple[Synonym, ...]
@@ -50,7 +50,7 @@ class GroupSetting(NamedTuple):
 
 
 class GroupSettings:
-    """Finds the shard of a group and reads or replaces its policies; refuses groups whose shard does not serve."""
+    """Finds the shard of a group and reads or replaces its policies; raises Refused if the shard does not serve."""
 
     def __init__(self, shards: Shards, clock: Clock, configured: Mapping[str, str]) -> None:
         self._shards = shards
@@ -67,7 +67,7 @@ class GroupSettings:
         return self.journal_of(group_id).shard.policy_texts(group_id)
 
     def entries(self, journal: GroupJournal, group_id: str, names: Collection[str]) -> Iterator[GroupSetting]:
-        """The policies set for the group or for all groups, and the group's status; only those in `names` unless it is empty."""
+        """The policies set for the group or for all groups, and the group's status; an empty `names` selects all of them."""
         settings = journal.shard.policy_texts(group_id)
         for name in (*POLICY_NAMES, *(name for name in settings if name not in POLICY_NAMES)):
             default = self._configured.get(POLICY_PREFIX + name)
@@ -115,7 +115,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def without_repeated_names(text: str) -> str:
-    """The list of names with each name once, as Kafka stores values of type list; as written if no name is repeated, or if it cannot be read."""
+    """Remove repeated names, as Kafka does in values of type list; a list without repeated names, or with a syntax error, is returned as written."""
     try:
         return without_repeats(text)
     except ValueError:
@@ -136,6 +136,6 @@ def changed_names(text: str | None, change: str, subtract: bool) -> str:
 
 
 def truncated(text: str) -> str:
-    """The text, truncated to the longest string of a reply."""
+    """The text, truncated to the longest string that a reply can carry."""
     data = text.encode()
     return text if len(data) <= TEXT_BYTES_MAX else data[: TEXT_BYTES_MAX - 3].decode("utf-8", "ignore") + "..."

@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_ID, NO_EPOCH = -1, -1
-# Clients retry on this error. Kafka returns it while it waits for a block.
+# Kafka returns this error while it waits for a block of ids; clients retry on it.
 RETRY_LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
@@ -38,7 +38,7 @@ class InitProducerId:
             return InitProducerIdResponse(producer_id=id, producer_epoch=0)
         self._waiting.append(call)
         if len(self._waiting) == 1:
-            self._producer_ids.reserve(self._reserved)
+            self._producer_ids.reserve(self._answer_waiting)
         return None
 
     def _error(self, call: Call, request: InitProducerIdRequest) -> int:
@@ -61,7 +61,7 @@ class InitProducerId:
             topic_allowed(authorizer, call, Operation.WRITE, name) for name in self._topics.by_name
         )
 
-    def _reserved(self, block: range | None) -> None:
+    def _answer_waiting(self, block: range | None) -> None:
         """Answer the waiting calls from the new block; calls beyond its size wait for the next block."""
         waiting, self._waiting = self._waiting, []
         if block is None:

@@ -101,6 +101,6 @@ def java_address(address: str) -> str:
     if ":" not in address:
         return f"/{address}"
     address, _, scope = address.partition("%")
-    words = IPv6Address(address).packed
-    groups = ":".join(f"{words[at] << 8 | words[at + 1]:x}" for at in range(0, 16, 2))
+    packed = IPv6Address(address).packed
+    groups = ":".join(f"{packed[at] << 8 | packed[at + 1]:x}" for at in range(0, 16, 2))
     return f"/{groups}%{scope}" if scope else f"/{groups}"

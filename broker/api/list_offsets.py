@@ -1,4 +1,4 @@
-"""ListOffsets: the start or end offset of a log, or the first offset from a timestamp on. A search by timestamp reads the log in steps."""
+"""ListOffsets: the start or end offset of a log, or the first record at or after a timestamp. A search by timestamp reads the log in steps."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address
 from broker.security.authorizer import (
-    OPERATIONS_NOT_ASKED,
+    OPERATIONS_NOT_REQUESTED,
     Operation,
     cluster_allowed,
     cluster_operations,
@@ -68,7 +68,7 @@ class Metadata:
             count, topics = len(parts), b"".join(parts)
         address: Address = call.connection.listener
         node = self._node
-        operations = OPERATIONS_NOT_ASKED
+        operations = OPERATIONS_NOT_REQUESTED
         if request.include_cluster_authorized_operations:
             operations = cluster_operations(self._authorizer, call)
         brokers, controller = brokers_of(node, self._leaders, address)
@@ -141,7 +141,7 @@ class Metadata:
 
     def _operations(self, call: Call, name: str, request: MetadataRequest) -> bytes:
         requested = request.include_topic_authorized_operations
-        return operations_bytes(topic_operations(self._authorizer, call, name) if requested else OPERATIONS_NOT_ASKED, call.version)
+        return operations_bytes(topic_operations(self._authorizer, call, name) if requested else OPERATIONS_NOT_REQUESTED, call.version)
 
 
 class EncodedReply:

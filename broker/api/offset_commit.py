@@ -111,7 +111,7 @@ class OffsetCommit:
 def commit_response(
     refused: dict[str, OffsetCommitResponseTopic], valid: list[CommitTopic], error: int, metadata_max: int | None = None
 ) -> OffsetCommitResponse:
-    """Partitions that were refused before the group was asked come first. `metadata_max` is given if some metadata is too long."""
+    """Partitions that were refused before the shard was called come first. `metadata_max`: the limit, if some metadata exceeds it."""
     topics = {name: OffsetCommitResponseTopic(name, list(topic.partitions)) for name, topic in refused.items()}
     without_refused: list[OffsetCommitResponseTopic] | None = None if topics else []
     for name, partitions in valid:
@@ -131,7 +131,7 @@ def commit_response(
 def _refuse_part(
     reply: OffsetCommitResponse, refused: dict[str, OffsetCommitResponseTopic], valid: list[CommitTopic], part: int, error: int
 ) -> None:
-    """The append of the offsets (part 0) or of the topics has failed: partitions that were refused before keep their codes."""
+    """The append of the offsets (part 0) or of the topics' records (part 1) has failed. Partitions refused before that keep their codes."""
     reply.topics = commit_response(refused, valid, error if part == 0 else ErrorCode.COORDINATOR_NOT_AVAILABLE).topics
 
 

@@ -68,7 +68,7 @@ class OffsetFetch:
         answer_when_all_durable(call, reply, [journal for _, journal in served], refuse_part)
 
     def _fetch(self, call: Call, group_id: str, topics: RequestedTopics) -> tuple[GroupJournal | None, FetchedGroup]:
-        """The offsets of one group, and the journal whose facts they depend on; None if the group was refused."""
+        """The offsets of one group, and the journal that must store them before the reply; no journal if the group was refused."""
         open_to_all = self._authorizer.allows_all
         if not open_to_all and not group_allowed(self._authorizer, call, Operation.DESCRIBE, group_id):
             return None, _refused(group_id, topics, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -1,6 +1,6 @@
 """Check manual replica assignments: each partition has one replica, on a live broker.
 
-Several nodes place partitions themselves: an assignment of a new partition to any of them is accepted, and has no effect.
+A cluster of nodes places partitions itself: an assignment of a new partition to any live node is accepted, and has no effect.
 """
 
 from __future__ import annotations

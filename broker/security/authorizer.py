@@ -36,7 +36,7 @@ class ResourceType(IntEnum):
 
 CLUSTER_NAME: Final = "kafka-cluster"  # the only resource of type CLUSTER
 
-OPERATIONS_NOT_ASKED: Final = -(1 << 31)  # the field's value in a reply if the request did not ask for authorized operations
+OPERATIONS_NOT_REQUESTED: Final = -(1 << 31)  # the field's value in a reply if the request did not ask for authorized operations
 
 # The operations that exist for each resource type.
 GROUP_OPERATIONS: Final = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)

@@ -12,7 +12,7 @@ from broker.api.described_partitions import described_epoch, described_partition
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
 from broker.net.dispatch import Call
 from broker.runtime.node import Address
-from broker.security.authorizer import OPERATIONS_NOT_ASKED, Authorizer, Operation, ResourceType, is_allowed, topic_operations
+from broker.security.authorizer import OPERATIONS_NOT_REQUESTED, Authorizer, Operation, ResourceType, is_allowed, topic_operations
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic, _fact
 from protocol.messages.metadata import (
@@ -117,7 +117,7 @@ class Opened(TopicHarness):
                     ],
                     topic_operations(allowed, call, topic.name)
                     if request.include_topic_authorized_operations and version >= 8
-                    else OPERATIONS_NOT_ASKED,
+                    else OPERATIONS_NOT_REQUESTED,
                 )
                 for topic in topics
                 if topic is not None
