@@ -45,7 +45,7 @@ GATHER_SECONDS: Final = 1.0  # for the other nodes to start, before this node ac
 
 
 class Cluster:
-    """Connects `Ownership`, which decides what this node owns, with the parts of the broker that open and close logs.
+    """Connects `Ownership`, which decides which logs this node owns, with the parts of the broker that open and close logs.
 
     Implements `Actions` for `Ownership`, and `PartitionOwnership` for the partitions of topics.
     """
@@ -136,7 +136,7 @@ class Cluster:
                 raise StartError("the registry of topics cannot be read", ExitCode.DATA)
 
     def start(self) -> None:
-        """Acquire logs from now on: all other parts exist."""
+        """Begin to acquire logs; all other parts of the broker exist now."""
         self._started = True
         self.started_ms = self._now
         self._turn.add_deadline_handler(self.ownership)
@@ -346,7 +346,7 @@ class Cluster:
             self._resume_deletions()
             self._registry_grew()
         else:
-            self._store.release(REGISTRY_LOG_ID, partial(self.opened, REGISTRY_LOG_ID, "it cannot be read"))
+            self._store.release(REGISTRY_LOG_ID, partial(self.opened, REGISTRY_LOG_ID, "the registry cannot be read"))
 
     # The registry.
 
@@ -379,7 +379,7 @@ class Cluster:
 
     @property
     def acting_controller(self) -> int:
-        """The controller; NO_NODE also while this node owns the registry and cannot write it: it opens or releases it."""
+        """The controller; NO_NODE also while this node owns the registry but cannot write it, because its log is being opened or released."""
         controller = self.controller
         return NO_NODE if controller == self.node_id and not self.registry.is_controller else controller
 

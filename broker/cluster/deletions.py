@@ -1,4 +1,4 @@
-"""Delete the committed offsets of deleted topics on all nodes: each node deletes them in its own partitions, and reports that.
+"""Delete the committed offsets of deleted topics on all nodes: each node deletes them in its own partitions, and reports to the controller.
 
 The controller keeps a deletion in the registry until all partitions have deleted the offsets. After a change of controller every node
 repeats the deletion, which changes nothing if it was complete, and reports again.

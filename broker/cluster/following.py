@@ -49,25 +49,25 @@ class RegistryFollower:
             return
         controller = self._controller()
         if self._registry.is_controller:
-            self._followed()
+            self._all_read()
         elif controller in (NO_NODE, self._node_id):
             self._loop.call_later(RETRY_SECONDS, Contained(self._read_next))
         else:
             request = self._registry.request(self._node_id, NodeRequestKind.FOLLOW)
-            self._peers.send(controller, request, partial(self._records, request))
+            self._peers.send(controller, request, partial(self._records_received, request))
 
-    def _records(self, request: NodeRequest, reply: NodeResponse | None) -> None:
+    def _records_received(self, request: NodeRequest, reply: NodeResponse | None) -> None:
         if self._registry.is_controller:
-            self._followed()
+            self._all_read()
         elif reply is None or reply.error_code:
             self._loop.call_later(RETRY_SECONDS, Contained(self._read_next))
         elif self._registry.apply_records(request, reply) or self._read_once_more:
             self._read_once_more = False
             self._read_next()
         else:
-            self._followed()
+            self._all_read()
 
-    def _followed(self) -> None:
+    def _all_read(self) -> None:
         self._reading = self._read_once_more = False
         waiting, self._waiting = self._waiting, []
         for done in waiting:

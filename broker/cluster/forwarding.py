@@ -28,7 +28,7 @@ from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsR
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 
-RETRY_SECONDS: Final = 0.1  # while there is no controller, or it changes
+RETRY_SECONDS: Final = 0.1  # while there is no controller, or the controller changes
 NOT_FORWARDED: Final = "its request could not be forwarded"
 FORWARD_SECONDS_MAX: Final = 10.0
 
@@ -107,7 +107,7 @@ class Forwarding:
     # Requests of clients.
 
     def wrap(self, routes: list[Route]) -> None:
-        """Forward the requests of some of these APIs."""
+        """Wrap the handlers of those APIs whose requests only one node can answer."""
         for route in routes:
             if route.key in CONTROLLER_APIS:
                 self._wrap(route, lambda request, version: self._controller)

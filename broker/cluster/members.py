@@ -20,7 +20,7 @@ class NodeMembership:
         self._peers = peers
         self._greeting = greeting
         self._changed = changed
-        self._incarnations: dict[int, int] = {}  # node id -> incarnation in its greeting, a random number of each start of the node
+        self._incarnations: dict[int, int] = {}  # node id -> the incarnation in its greeting: a random number, drawn at each start of the node
         self.draining: set[int] = set()
         self._started = False
         self._stopped = False
@@ -57,7 +57,7 @@ class NodeMembership:
                 self._peers.send(node, self._greeting, partial(self._note_draining, node))
 
     def _note_draining(self, node: int, reply: NodeResponse | None) -> None:
-        """Note whether a node drains, from that node's own reply: what other nodes report about it may be lost or late."""
+        """Note whether a node drains, from that node's own reply: reports of other nodes may be lost or late."""
         if reply is None or self._stopped:
             return
         draining = any(drained.id == node for drained in reply.draining)
@@ -69,7 +69,7 @@ class NodeMembership:
         """Answer the greeting of another node."""
         if self._incarnations.get(node) != incarnation:
             self._incarnations[node] = incarnation
-            self.draining.discard(node)  # it was restarted
+            self.draining.discard(node)  # the node was restarted
             self._store.find_new_nodes()
             self._changed()
         return NodeResponse(draining=[DrainingNode(id) for id in sorted(self.draining)])

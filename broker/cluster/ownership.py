@@ -93,7 +93,7 @@ class Ownership:
         self._placed: dict[LogId, PlacedLog] = {}
         self._leaving: set[LogId] = set()
         self._release_requests: dict[LogId, int] = {}  # the node that requested each log
-        self._refused: dict[LogId, int] = {}  # requests of nodes that are not better placed; `_place` checks them again: those nodes may know more
+        self._refused: dict[LogId, int] = {}  # requests of nodes that are not better placed; `_place` checks them again
         self._sweep_at = NEVER
         self._stopped = False
 
@@ -117,15 +117,15 @@ class Ownership:
             self._place(now)
 
     @property
-    def _placed_on(self) -> frozenset[int]:
+    def _eligible_nodes(self) -> frozenset[int]:
         return (self.live - self.draining) or self.live
 
     def planned(self, logs: Collection[LogId]) -> dict[LogId, int]:
         """The best-placed node of each log, if these were all logs of a kind."""
-        return {log: order[0] for log, order in self._placement.place(logs, self._placed_on).items() if order}
+        return {log: order[0] for log, order in self._placement.place(logs, self._eligible_nodes).items() if order}
 
     def _place(self, now: int) -> None:
-        nodes = self._placed_on
+        nodes = self._eligible_nodes
         before, self._placed = self._placed, {}
         self._grace_ms = max(GRACE_MS, sum(map(len, self._logs_by_kind.values())) // LOGS_PER_MS)
         for logs in self._logs_by_kind.values():
@@ -232,7 +232,7 @@ class Ownership:
             self._leaving.discard(log)
 
     def release_requested(self, node: int, logs: Iterable[LogId], now: int) -> None:
-        """Another node requests these logs: hand over those for which it is better placed."""
+        """Another node requests these logs: hand over those for which that node is better placed."""
         for log in logs:
             placed = self._placed.get(log)
             if placed is not None and placed.state in (OwnershipState.OWNED, OwnershipState.TRYING):
@@ -240,7 +240,7 @@ class Ownership:
         self._hand_over_next(now)
 
     def offered(self, logs: Iterable[LogId], now: int) -> None:
-        """Another node has released these logs for this one."""
+        """Another node has released these logs for this node."""
         for log in logs:
             placed = self._placed.get(log)
             if placed is not None and placed.state in (OwnershipState.FREE, OwnershipState.OWNED_BY_OTHER):
@@ -275,7 +275,7 @@ class Ownership:
     def _update_state(self, log: LogId, placed: PlacedLog, now: int) -> None:
         """For a log that this node does not own: update whether it is free, and when to acquire it or to request its release."""
         if not self.live:
-            return  # no nodes are known yet; `set_nodes` repeats this
+            return  # no nodes are known yet; `set_nodes` repeats this update
         before = placed.state
         owner = self._owner_of(log)
         rank = placed.rank

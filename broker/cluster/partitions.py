@@ -1,4 +1,4 @@
-"""Partitions of topics on one of several nodes: it opens its own logs, and refuses requests for others with NOT_LEADER_OR_FOLLOWER."""
+"""Partitions of topics on one of several nodes. The node opens its own logs, and refuses requests for others with NOT_LEADER_OR_FOLLOWER."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class SharedPartitions(Partitions):
         if partition.error == GONE:  # deleted meanwhile: its folder is being renamed
             done()
             return
-        partition.refuse(NOT_SERVED, "")  # again: it may have been opened meanwhile
+        partition.refuse(NOT_SERVED, "")  # again: the partition may have been opened meanwhile
         partition.opened = False
         partition.producers = Producers()
         self.epoch_changed(partition)

@@ -16,7 +16,7 @@ from broker.topics.producer_ids import ProducerIds, Reserved
 from protocol.errors import ErrorCode
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 
-RETRY_SECONDS: Final = 0.1  # while there is no controller, or it changes
+RETRY_SECONDS: Final = 0.1  # while there is no controller, or the controller changes
 RESERVE_SECONDS_MAX: Final = 10.0
 
 
@@ -32,7 +32,7 @@ class ControllerProducerIds:
         request: Callable[[NodeRequestKind], NodeRequest],
         registry: ProducerIds,
     ) -> None:
-        """`controller`: its node id, or NO_NODE. `registry` allocates while this node is the controller."""
+        """`controller` returns the controller's node id, or NO_NODE. `registry` allocates while this node is the controller."""
         self._node_id = node_id
         self._loop = loop
         self._peers = peers

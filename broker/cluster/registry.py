@@ -19,7 +19,7 @@ from protocol.messages.node_requests import NodeRequest, NodeResponse
 from storage import OwnedLog, ServedLog
 
 READ_BYTES_MAX: Final = 1 << 20
-NOTHING: Final = -1  # the snapshot id of a follower that has read nothing yet
+NO_SNAPSHOT: Final = -1  # the snapshot id of a follower that has read nothing yet
 
 
 class Changes(NamedTuple):
@@ -44,7 +44,7 @@ class Registry:
         self._last_hold: object = None  # `topics.hold` when `_replays` last increased; a replay replaces it
         self._last_start_offset = 0  # the log's start offset at that time
         self._replays = 0
-        self._snapshot_id = NOTHING  # of the controller whose records were read so far, while following
+        self._snapshot_id = NO_SNAPSHOT  # while following: of the records read so far
         self._offset = 0  # offset of the next record to read
         self._awaited: NodeRequest | None = None  # the request whose reply is awaited
         self._snapshot: list[tuple[bytes, bytes | None]] | None = None  # the records read so far, while the complete registry is read
@@ -71,14 +71,14 @@ class Registry:
             self.is_controller = False
             self._log = None
             self.journal.follow()
-        self._snapshot_id = NOTHING
+        self._snapshot_id = NO_SNAPSHOT
         self._snapshot = self._awaited = None
 
     @property
     def snapshot_id(self) -> int:
         """The `epoch` of requests and replies: it changes when the controller changes or replays its log, and when the log is compacted.
 
-        A follower that read under another number reads the whole registry again: it may have missed a tombstone that was compacted away.
+        A follower whose records have another snapshot id reads the whole registry again: it may have missed a tombstone that was compacted away.
         """
         assert self._log is not None
         start_offset = self._log.records.start_offset
@@ -138,7 +138,7 @@ class Registry:
     @property
     def is_current(self) -> bool:
         """Whether the topics are known: read from the log, or from the controller."""
-        return self.is_controller or (self._snapshot_id != NOTHING and self._snapshot is None)
+        return self.is_controller or (self._snapshot_id != NO_SNAPSHOT and self._snapshot is None)
 
     def _apply(self, facts: Iterable[tuple[bytes, bytes | None]], reread: bool) -> None:
         before = self._state()

@@ -11,13 +11,13 @@ from storage import LogId, NodeInfo
 
 
 class Routing:
-    """The nodes and owners that the store knows (`Leaders`)."""
+    """Implements `Leaders` with the nodes and owners that the store knows."""
 
     def __init__(self, view: SharedView) -> None:
         self._view = view
         self._view_version: object = None
         self._version = object()
-        # The node that will own a log without an owner: clients that already know it need not refresh their metadata.
+        # The node that will own a log without an owner. Clients get it as the leader, so they need not refresh their metadata later.
         self.expected_owner: Callable[[LogId], int] = lambda log: NO_NODE
 
     @property

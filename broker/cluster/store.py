@@ -9,7 +9,7 @@ from storage import Acquired, ClusterView, HeldBy, LogId, Unreadable
 
 
 class SharedView(ClusterView, Protocol):
-    """Cached; no I/O."""
+    """The cached nodes and owners; reading them does no I/O."""
 
     @property
     def version(self) -> object:
