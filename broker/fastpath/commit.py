@@ -80,7 +80,7 @@ def _struct(layout: str) -> Struct:
 
 
 class CommitFastPath(LearnedFastPath):
-    """Stores a repeated commit. It is also that commit's held reply, since a connection processes one request at a time."""
+    """Stores a repeated commit. The fast path is also that commit's held reply, since a connection processes one request at a time."""
 
     __slots__ = (
         "_authorizer",

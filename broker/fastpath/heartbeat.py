@@ -42,7 +42,7 @@ class HeartbeatFastPath(LearnedFastPath):
     def __init__(
         self, call: Call, request: HeartbeatRequest, journal: GroupJournal, authorizer: Authorizer, clock: Clock, replies: HeartbeatReplies
     ) -> None:
-        """`call` was just accepted. `replies`: of its version."""
+        """`call`: a heartbeat that was just accepted. `replies`: those of its version."""
         self._heartbeat = RepeatedHeartbeat(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
         self._repeated_bytes = call.after_correlation_id
         self._replies = replies
@@ -65,5 +65,5 @@ class HeartbeatFastPath(LearnedFastPath):
             return None  # the usual path raises the exception again, and handles it
         journal.schedule_after_step()
         if not journal.answers_at_once:
-            return None  # the heartbeat ended a static member's absence: its reply waits until that is stored
+            return None  # the heartbeat ended a static member's absence: the reply waits until that fact is stored
         return self._replies.size + data[KIND_BYTES:REST_AT] + self._replies.by_code[code]

@@ -1,4 +1,4 @@
-"""When to build a fast path. Building costs more than the usual path, so a client whose requests keep differing gets no more for a while.
+"""When to build a fast path. Building costs more than the usual path, so a client whose requests keep differing gets no more fast paths for a while.
 
 Members that take turns on one connection send such requests: each would replace the fast path of the member before.
 """

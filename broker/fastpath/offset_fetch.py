@@ -30,7 +30,7 @@ _COST_OF_PARTITION: Final = 80
 class OffsetFetchFastPath(LearnedFastPath):
     """Answers fetches with the same bytes."""
 
-    __slots__ = ("_authorizer", "_group_id", "_journal", "_offsets_mark", "_repeated_bytes", "_reply_end", "_reply_size", "_topics", "_version")
+    __slots__ = ("_authorizer", "_encoded_version", "_group_id", "_journal", "_repeated_bytes", "_reply_end", "_reply_size", "_topics", "_version")
 
     def __init__(
         self, call: Call, group_id: str, topics: Sequence[RequestedTopic] | None, journal: GroupJournal, authorizer: Authorizer
@@ -41,7 +41,7 @@ class OffsetFetchFastPath(LearnedFastPath):
         self._topics = topics
         self._journal = journal
         self._authorizer = authorizer
-        self._offsets_mark: object = None  # `Group.offsets_version` when the offsets were encoded
+        self._encoded_version: object = None  # `Group.offsets_version` when the offsets were encoded
         self._reply_size: bytes
         self._reply_end: bytes  # after the correlation id
         partitions = sum([len(topic.partition_indexes) for topic in topics or ()])
@@ -54,7 +54,7 @@ class OffsetFetchFastPath(LearnedFastPath):
         if not self._authorizer.allows_all or not journal.answers_at_once:
             return None
         group = journal.shard.groups.get(self._group_id)
-        if group is None or ((group.newest_undecoded is not None or group.offsets_version is not self._offsets_mark) and not self._encode(group)):
+        if group is None or ((group.newest_undecoded is not None or group.offsets_version is not self._encoded_version) and not self._encode(group)):
             return None
         return self._reply_size + data[KIND_BYTES:REST_AT] + self._reply_end
 
@@ -66,5 +66,5 @@ class OffsetFetchFastPath(LearnedFastPath):
             return False
         self._reply_end = b"\0" + body if self._version >= FETCH_FLEXIBLE_FROM else body
         self._reply_size = _SIZE(4 + len(self._reply_end))
-        self._offsets_mark = group.offsets_version
+        self._encoded_version = group.offsets_version
         return True

@@ -56,7 +56,7 @@ def generation_position(data: bytes, group_id: str, version: int) -> int:
 
 @lru_cache(256)
 def _splitter(head_bytes: int, tail_bytes: int) -> Callable[[bytes], tuple[Any, ...]]:
-    """Split a SyncGroup into correlation id, the bytes before the generation, the generation, and the bytes after it."""
+    """Make a function that splits a SyncGroup into correlation id, the bytes before the generation, the generation, and the bytes after it."""
     return Struct(f">8x4s{head_bytes}si{tail_bytes}s").unpack
 
 
@@ -89,7 +89,7 @@ class MemberFastPath(LearnedFastPath):
             connection.send(reply)
 
     def step(self, shard: Shard, now: int, wall: int) -> None:
-        """Run the step of the request, which releases or parks its reply with this object."""
+        """Run the shard's step for the request; this object is the reply that the step releases or parks."""
         raise NotImplementedError
 
     def run_step(self, connection: Connection, correlation_id: bytes) -> bytes:
@@ -111,7 +111,7 @@ class MemberFastPath(LearnedFastPath):
         return b""
 
     def _drop_reply(self) -> bool:
-        """Make sure that the shard sends no reply later. False: it has already sent one."""
+        """Make sure that the shard sends no reply later. False: the shard has already sent it."""
         unanswered = self.connection is not None
         self.connection = None
         return unanswered
@@ -174,7 +174,7 @@ class SyncFastPath(MemberFastPath):
     def __init__(
         self, call: Call, journal: GroupJournal, authorizer: Authorizer, clock: Clock, request: SyncRequest, position: int
     ) -> None:
-        """`position`: that of the generation (`generation_position`)."""
+        """`position`: the generation's position (`generation_position`)."""
         super().__init__(call, journal, authorizer, clock, len(request.assignments))
         self._request = request
         data = call.after_correlation_id
