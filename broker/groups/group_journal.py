@@ -1,6 +1,6 @@
 """Append the facts of one partition of __consumer_offsets to its log, and decide whether its groups are served.
 
-`refusal` is the error code for every request to its groups, 0 while it serves. Every failure, from a full disk to a defect, is
+`refusal` is the error code for every request to the partition's groups, 0 while the partition serves. Every failure, from a full disk to a defect, is
 handled alike: held and parked replies get an error, memory is dropped, and the log is replayed.
 """
 
@@ -83,12 +83,12 @@ class GroupJournal(Journal):
         self.shard = shard
         self.partition = partition
         self.refusal: int = NOT_OURS
-        self.refusal_reason = ""  # why it does not serve, for people; "" while it serves
-        self.defective = False  # whether it reloads after a defect
+        self.refusal_reason = ""  # why the partition does not serve, for people; "" while it serves
+        self.defective = False  # whether the partition reloads after a defect
         self.replayed = 0  # facts in the last replay
         self.offsets = 0  # committed offsets after the last replay
         self.load_ms = 0
-        # Called when it begins to serve, before any request is answered.
+        # Called when the partition begins to serve, before any request is answered.
         self.on_serving: Callable[[GroupJournal], None] = lambda journal: None
         self._changed_topics: set[str] = set()  # topics that changed while the partition is loading
         self._note_writer = note_writer
@@ -101,11 +101,11 @@ class GroupJournal(Journal):
     def epoch(self) -> int:
         return self._owned.epoch
 
-    # Methods for handlers, besides `reply`.
+    # Methods for handlers, besides `hold_reply`.
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether a reply may be returned instead of held: its groups are served, all facts are durable, and no reply is held."""
+        """Whether a reply may be returned instead of held: the partition serves, all facts are durable, and no reply is held."""
         hold = self.shard.hold
         return not self.refusal and hold.durable == hold.emitted and not hold.held
 
@@ -120,7 +120,7 @@ class GroupJournal(Journal):
         return result
 
     def park(self, step: Callable[[Request, Parked, int, int], None], request: Request, parked: Parked, now: int, wall: int) -> None:
-        """Like `call`, but the step may park the reply. If it raises, the caller answers, and the shard must not."""
+        """Like `call`, but the step may park the reply. If the step raises, the caller answers, and the shard must not."""
         try:
             step(request, parked, now, wall)
         except Exception:

@@ -36,7 +36,7 @@ def owned_or_fail(name: str, acquired: OwnedLog | HeldBy | Unreadable) -> OwnedL
 
 
 def close_failed_reply(held: Held, error: Exception) -> None:
-    """Close the connection that waits for a reply which raised an exception."""
+    """Close the connection of a held reply that could not be released or failed, because that raised an exception."""
     report_defect("a reply failed inside the broker", error, reply=type(held).__name__)
     parts = getattr(held, "parts", None)
     connection = getattr(parts.reply if parts is not None else held, "connection", None)
@@ -45,7 +45,7 @@ def close_failed_reply(held: Held, error: Exception) -> None:
 
 
 class StateMachine(Protocol):
-    """State machine behind a journal: its facts go to `hold`, and `replay` rebuilds it from them."""
+    """State machine behind a journal: its facts go to `hold`, and `replay` rebuilds its state from facts."""
 
     hold: Hold
 
@@ -82,7 +82,7 @@ NO_LOG = NoLog()
 class Journal:
     """One shard and its log. `writable` is false while suspended; `readable` is false while the log cannot be read either.
 
-    The topic registry uses this class, and is still read while suspended. The subclass GroupJournal refuses all requests then.
+    The topic registry uses this class, and is still read while suspended. The subclass GroupJournal refuses all requests while suspended.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Journal:
         self._late_fact_number = 0  # at the deadline, replies up to this fact number are late
         self._retry_ms = RETRY_MS_MIN
         self._settled: Callable[[], None] | None = None
-        # Stamp and offset of the last fact of the last completed append.
+        # Number and offset of the last fact of the last completed append.
         self._end_fact_number = 0
         self._end_offset = -1
         owned.watch(self.failed)
@@ -167,7 +167,7 @@ class Journal:
         hold.fail(self._refused_error, close_failed_reply)
 
     def hold_reply(self, held: Held) -> None:
-        """Hold the reply until everything emitted before it is as durable as `offsets.flush` asks."""
+        """Hold the reply until everything emitted before it is as durable as `offsets.flush` requires."""
         hold = self.state.hold
         hold.hold_reply(held)
         if hold.emitted != hold.taken and not self._in_flight:
@@ -188,7 +188,7 @@ class Journal:
                 self._set_deadline(now + self._append_timeout_ms)
 
     def _appended(self, hold: Hold, fact_number: int, facts: int, result: int | AppendFailed) -> None:
-        """Release the replies that waited for an append, or suspend if it failed. `hold`: the shard's when the append began; a replay replaces it."""
+        """Release the replies that waited for an append, or suspend if it failed. `hold`: the shard's hold when the append began."""
         self._in_flight = 0
         if self.writable:  # otherwise a defect has suspended the shard, which is replayed later
             self._deadline = NEVER

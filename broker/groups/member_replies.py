@@ -22,7 +22,7 @@ def join_response(reply: JoinReply, member_id: str, version: int) -> JoinGroupRe
 
 
 def _join_response(reply: JoinReply, member_id: str, members: list[JoinGroupResponseMember], version: int) -> JoinGroupResponse:
-    """A missing or empty protocol name is sent as "" before NULL_PROTOCOL_FROM, and as null since."""
+    """A missing or empty protocol name is sent as "" before NULL_PROTOCOL_FROM, and as null from that version on."""
     return JoinGroupResponse(
         0,
         reply.error,

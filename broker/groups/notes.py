@@ -103,7 +103,7 @@ class NotesLogs:
             self._enqueue(journal, note, offset)
 
     def write_change(self, journal: GroupJournal, change: ShardChange, hand_over: HandOver | None = None) -> None:
-        """Note a change of the partition itself. If it has no records, its load is not noted, and its unload only if it has notes."""
+        """Note a change of the partition itself. If the partition has no records, its load is not noted, and its unload only if it has notes."""
         notes = self._logs.get(journal.partition)
         has_notes = notes is not None and (notes.queue or notes.seq)  # a consumer may have opened the log and found none
         if not journal.replayed and (change == ShardChange.LOADED or (change == ShardChange.UNLOADED and not has_notes)):

@@ -41,7 +41,7 @@ GROUPS_CACHED_MAX = 1 << 16
 GROUP_ID_CACHED_MAX = 256
 
 GROUPS_COMPARED = 100  # in each loaded partition: groups whose names are checked to belong to it
-MISPLACED_NAMED = 5  # in a log line
+MISPLACED_NAMED = 5  # misplaced groups in a log line
 
 IDS_PER_CALL = 256
 _VARIANT = "89ab"
@@ -263,7 +263,7 @@ class Shards:
             self._steps = journal.replay()
 
     def _warn_of_misplaced(self, journal: GroupJournal) -> None:
-        """Warn of groups that no request reaches, since the hash of their names selects another partition. The first groups are enough to see it."""
+        """Warn of groups that no request reaches, since the hash of their names selects another partition."""
         groups = list(islice(journal.shard.groups, GROUPS_COMPARED))
         misplaced = [id for id in groups if partition_of(id, len(self.journals)) != journal.partition]
         if misplaced:
