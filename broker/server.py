@@ -41,7 +41,7 @@ def serve(config: Config) -> int:
     """Serve until SIGTERM or SIGINT and return the exit code. Raises StartError when the broker cannot start."""
     one_of_several = config.cluster_nodes > 1 and not config.store
     if one_of_several:
-        never_preempt()  # clients often share the cores: nodes let them run, then read more requests at once and answer them together
+        never_preempt()  # clients often share the cores: a node that lets them run first then reads and answers more requests together
     lock_files = LOCK_FILES if one_of_several else 0
     descriptors = divide_descriptors(raise_limit(), len(config.listeners) * ADDRESSES_PER_LISTENER + lock_files)
     config = with_connections(config, descriptors, memory_bytes())

@@ -65,7 +65,7 @@ class Repeats:
             return max(0.0, min(counted.until for counted in self._counted.values()) - self._monotonic())
 
     def overdue(self, at_end: bool = False) -> list[bytes]:
-        """The lines with counts that are due now."""
+        """The lines with counts that are due now; `at_end`: all of them."""
         now = self._monotonic()
         lines = []
         with self._lock:

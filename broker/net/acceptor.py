@@ -89,10 +89,10 @@ class Acceptor:
         self._accepting = False
         self._pause_reason = ""
         self._pause_logged = False
-        self._quiet_until = 0.0
+        self._next_pause_log = 0.0
         self._limit_reason = f"{connections_max} connections are open (max.connections)"
         self._closed_idle = 0  # idle connections closed since the last log line about them
-        self._closed_quiet_until = 0.0
+        self._next_closed_log = 0.0
         self._retry: asyncio.TimerHandle | None = None
         connections.on_removed = self._resume
 
@@ -136,7 +136,7 @@ class Acceptor:
         allowed = self._per_peer_max(peer)
         if self._connections.by_peer.get(peer, 0) >= allowed:
             accepted.close()
-            log.warning("connection refused", peer=peer, reason=f"{allowed} connections from there are open (max.connections.per.ip)")
+            log.warning("connection refused", peer=peer, reason=f"{allowed} connections from this address are open (max.connections.per.ip)")
             return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -169,8 +169,8 @@ class Acceptor:
         closed = self._connections.make_room(self._context.clock.tick())
         self._closed_idle += closed
         now = self._loop.time()
-        if self._closed_idle and now >= self._closed_quiet_until:
-            self._closed_quiet_until = now + LOG_INTERVAL_SECONDS
+        if self._closed_idle and now >= self._next_closed_log:
+            self._next_closed_log = now + LOG_INTERVAL_SECONDS
             log.warning("idle connections were closed for new ones", count=self._closed_idle, reason=self._limit_reason)
             self._closed_idle = 0
         if self._connections.making_room:
@@ -183,8 +183,8 @@ class Acceptor:
     def _pause(self, reason: str) -> None:
         self._stop_reading()
         now = self._loop.time()
-        if not self._pause_logged and now >= self._quiet_until:
-            self._quiet_until = now + LOG_INTERVAL_SECONDS
+        if not self._pause_logged and now >= self._next_pause_log:
+            self._next_pause_log = now + LOG_INTERVAL_SECONDS
             self._pause_logged = True
             log.warning("accepting pauses", reason=reason)
         self._pause_reason = reason
@@ -208,7 +208,6 @@ class Acceptor:
             if self._pause_logged:
                 log.info("accepting resumes")
             self._pause_logged = False
-            self._paused = ""
             self._retry.cancel()
 
     def _has_free_descriptor(self) -> bool:

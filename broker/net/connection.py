@@ -43,7 +43,7 @@ FAST_PATH_BYTES_MAX = 64 << 20
 class FastPath:
     """Answers repeated requests without decoding them; `cost` is its approximate memory in bytes.
 
-    ARCHITECTURE.md ("Fast paths") has the invariants that every implementation keeps. It is a class and not a Protocol, because compiled
+    ARCHITECTURE.md ("Fast paths") has the invariants that every implementation keeps. FastPath is a class and not a Protocol, because compiled
     code calls methods of its subclasses without a lookup and `isinstance` is cheap.
     """
 

@@ -29,7 +29,7 @@ class PartialRequests:
         self._bytes_max = bytes_max
         self._reason = (
             f"the incomplete requests of all connections have more than {bytes_max} bytes "
-            "(connections.partial.requests.max.bytes), and this large one was inactive longest"
+            "(connections.partial.requests.max.bytes), and this large request was inactive longest"
         )
 
     def set_received_bytes(self, connection: Receiving, size: int) -> None:

@@ -83,7 +83,7 @@ class Contained:
 async def contained_task(work: Callable[..., Coroutine[Any, Any, object]], *arguments: Any) -> None:
     """The main coroutine of a task: run `work`, and never raise.
 
-    It calls `work` itself: a coroutine passed in would never be awaited if the task is cancelled before it begins.
+    `work` is called here: a coroutine passed in would never be awaited if the task is cancelled before it begins.
     """
     try:
         await work(*arguments)

@@ -21,7 +21,7 @@ class ParentWatch:
     """Polls twice a second, since Linux's PR_SET_PDEATHSIG also fires when only a thread of the parent ends.
 
     A process whose parent is init, or which is a container's first process, has no parent to watch. The parent may also be a wrapper
-    (a shell, timeout) that outlives the test run: so if standard input is a pipe, the broker also stops when its other end is closed.
+    (a shell, timeout) that outlives the test run: so if standard input is a pipe, the broker also stops when the pipe's other end is closed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop: Callable[[dict[str, object]], None]) -> None:

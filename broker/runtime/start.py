@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
     CONFIG = 78  # a setting is wrong
 
 
-# The environment variable that gives a node the supervisor's process id: the supervisor may end before the node could ask for its parent.
+# The environment variable that gives a node the supervisor's process id: the supervisor may end before the node calls `getppid`.
 SUPERVISOR = "SUPERVISOR_OF_NODE"
 SUPERVISED = SUPERVISOR in os.environ
 # Read early, so that a parent that ends during the start is noticed (broker/runtime/parent.py).
