@@ -1,1 +1,1 @@
-"""What an operator may set: tables, sources, checks."""
+"""The broker's settings: tables, sources, checks."""

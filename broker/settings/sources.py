@@ -153,7 +153,7 @@ def from_environment(collected: CollectedSettings, environ: Mapping[str, str]) -
 
 def from_file(collected: CollectedSettings, origin: str, path: str) -> list[Given]:
     if not path:
-        if origin.startswith("--"):  # as from an empty variable of a script; an empty TENURE_CONFIG is none
+        if origin.startswith("--"):  # usually from an empty variable of a script; an empty TENURE_CONFIG counts as unset
             collected.problems.append(f"{origin} : must name a file")
         return []
     source = f"file {shorten(path)}"

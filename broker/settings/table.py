@@ -129,7 +129,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "connection.unread.replies.max.bytes", "int", 1_048_576,
-        "When a client leaves so many bytes of its replies unread, the broker reads no more requests from it until it reads.", low=1, unit="bytes",
+        "Bytes of replies that a client may leave unread; above this, the broker reads no more of its requests until the client reads replies.", low=1, unit="bytes",
     ),
     Setting(
         "connection.waiting.requests.max.bytes", "int", 1_048_576,
@@ -166,7 +166,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "log.retention.ms", "long", 604_800_000,
         "How old a segment's newest record may become before the segment is dropped, where cleanup.policy has delete (retention.ms). -1: for "
-        "ever. log.retention.minutes and log.retention.hours say the same more coarsely; ms overrides minutes, and minutes override hours.",
+        "ever. log.retention.minutes and log.retention.hours set it in coarser units; ms overrides minutes, and minutes override hours.",
         low=-1, high=LONG_MAX, unit="ms",
     ),
     Setting("log.retention.minutes", "int", 10_080, "See log.retention.ms.", low=-1, unit="minutes"),
@@ -210,7 +210,7 @@ SETTINGS: tuple[Setting, ...] = (
         "log.cleaner.enable", "boolean", True, "Whether topics whose cleanup.policy has compact are compacted.",
     ),
     Setting(
-        "log.cleaner.backoff.ms", "long", 15_000, "How often to look for topic logs to compact when there was none.", high=LONG_MAX, unit="ms",
+        "log.cleaner.backoff.ms", "long", 15_000, "How long to wait after a search that found no topic log to compact.", high=LONG_MAX, unit="ms",
     ),
     Setting(
         "log.cleaner.min.cleanable.ratio", "double", 0.5,
