@@ -29,7 +29,7 @@ class JetStreamBroker(ClusterBroker):
 
     async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
         streams = self._store = self._jetstream_store(store)
-        streams.on_superseded = self._deposed
+        streams.on_superseded = self._on_superseded
         streams.ending_service = self._drop_unsent
         self._connection_context.guard = lambda transport: GuardedTransport(transport, streams.meta.may_answer)
         await streams.open()
@@ -72,7 +72,7 @@ class JetStreamBroker(ClusterBroker):
         for connection in [connection for connection in self.connections.live if connection.has_unsent_reply]:
             connection.abort("its reply was not sent before the lease of this node was over")
 
-    def _deposed(self) -> None:
+    def _on_superseded(self) -> None:
         self.ended("another process has taken this node's id", ExitCode.LOCKED)
 
     def _jetstream_store(self, store: BrokerStore) -> JetStreamStore:

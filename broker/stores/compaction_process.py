@@ -33,7 +33,7 @@ async def run_cleaner(command: tuple[str, ...], folder: str, request: bytes, nic
         async with asyncio.timeout(limit_seconds):
             assert process.stdout is not None
             assert process.stderr is not None
-            write_input(process, request)  # stdin stays open: the cleaner ends when it closes, as it does when the broker dies
+            write_input(process, request)  # stdin stays open: the cleaner exits when stdin closes, for example because the broker died
             line, error_output = await asyncio.gather(process.stdout.read(), process.stderr.read())
             code = await process.wait()
     except TimeoutError:

@@ -363,7 +363,7 @@ class LocalStore:
             unchecked = self.unchecked_logs()
             if not unchecked:
                 self.directory.mark_clean()
-            else:  # the marker would also speak for these logs, to a Kafka that is started on this directory
+            else:  # the marker would cover these logs too, also for a Kafka broker that is started on this directory
                 names = ", ".join(map(str, unchecked[:NAMES_SHOWN_MAX]))
                 log.warning("the next start checks all logs: some were not opened since a crash", count=len(unchecked), folders=names)
         except OSError as error:
@@ -392,7 +392,7 @@ class LocalStore:
 
     def _flush_in_background(self, flushers: list[Flusher], done: Done | None) -> None:
         """Flush logs for which no reply waits. Each log's owner gets a failure, and `done` gets the result of each log."""
-        callbacks = [partial(_call_in_turn, flusher.report_failure, done) if done is not None else flusher.report_failure for flusher in flushers]
+        callbacks = [partial(_call_both, flusher.report_failure, done) if done is not None else flusher.report_failure for flusher in flushers]
         flush_in_parts(self.background_flusher, 1, list(zip(flushers, callbacks, strict=True)), self._flush_concurrency)
 
     def flush_at_turn_end(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
@@ -438,7 +438,7 @@ class LocalStore:
         self.directory.close()
 
 
-def _call_in_turn(first: Done, second: Done, failure: AppendFailed | None) -> None:
+def _call_both(first: Done, second: Done, failure: AppendFailed | None) -> None:
     first(failure)
     second(failure)
 

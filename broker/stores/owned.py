@@ -1,4 +1,4 @@
-"""One log of a store: `Flusher` runs its flushes in worker threads, `OpenLog` is the owner's view of it at one epoch."""
+"""One log of a store: `Flusher` runs its flushes in worker threads, `OpenLog` is the owner's view of the log at one epoch."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Flusher:
     def __init__(self, store: Store, workers: Workers, log: Log) -> None:
         self.log = log
         self.busy = False
-        self.scheduled = False  # the store will flush it later
+        self.scheduled = False  # the store will flush the log later
         self.failed: Callable[[AppendFailed], None] = lambda failure: None
         self.on_growth: Callable[[], None] | None = None  # called when more records became readable
         # Records before `safe_offset` are flushed or in `turns.N`; up to `queued_offset` they are being written there.
@@ -153,7 +153,7 @@ class OpenLog:
 
     @property
     def high_watermark(self) -> int:
-        """Records below it may have been acknowledged: consumers read them, and a repair keeps them."""
+        """Records below the high watermark may have been acknowledged: consumers read them, and a repair keeps them."""
         raise NotImplementedError
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:

@@ -130,9 +130,9 @@ class SharedStore(LocalStore):
         self._shared_disk = shared = disk or OsDisk()
         super().__init__(config, loop, shared, log_files_max, new_workers, random_bytes, monotonic)
         self._locked_logs: set[LogId] = set()
-        self._states_left: dict[LogId, Inherited] = {}  # log being opened -> its inherited state
+        self._inherited_states: dict[LogId, Inherited] = {}  # log being opened -> its inherited state
         self._opened_logs: list[OpenedLog] = []  # to be entered by the next write of the table
-        self._announcing = False
+        self._registering = False
         self._leaving: dict[LogId, list[Callable[[], None]]] = {}  # logs being released, and the callbacks after that
         self._opening_notes: set[LogId] = set()
         self._leftovers: dict[str, tuple[object, LeftoverTurns]] = {}  # other nodes' turn logs, by folder, with file sizes
@@ -253,7 +253,7 @@ class SharedStore(LocalStore):
         """Unlock the log, so that other nodes can acquire it."""
         if id in self._locked_logs:
             self._locked_logs.discard(id)
-            self._states_left.pop(id, None)
+            self._inherited_states.pop(id, None)
             slot = self._table.read(id)
             writer = slot.writer if writer is None else writer
             self._table.write(id, slot._replace(state=state, since_ms=self._wall_ns() // 1_000_000, writer=writer))
@@ -271,7 +271,7 @@ class SharedStore(LocalStore):
         clean = self.disk.exists(f"{folder}/{CLEAN_SHUTDOWN_FILE}") if writer == SINGLE_BROKER else writer < 0 and id.name != NOTES_LOG
         inherited = Inherited(point, start, clean, self._leftover(folder))
         if id.name not in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG):
-            self._states_left[id] = inherited
+            self._inherited_states[id] = inherited
         return inherited
 
     def _leftover(self, folder: str) -> LeftoverTurns:
@@ -328,19 +328,19 @@ class SharedStore(LocalStore):
         def ready(failure: Exception | None) -> None:
             done(result if failure is None else self.close_unregistered(id, failure))
 
-        self.announce(id, epoch, ready)
+        self.register_writer(id, epoch, ready)
 
-    def announce(self, id: LogId, epoch: int, ready: Callable[[Exception | None], None]) -> None:
+    def register_writer(self, id: LogId, epoch: int, ready: Callable[[Exception | None], None]) -> None:
         """Call `ready` once the table durably names this node as the log's writer from this epoch on."""
         self._opened_logs.append(OpenedLog(id, epoch, ready))
-        if not self._announcing:
-            self._announcing = True
+        if not self._registering:
+            self._registering = True
             self.loop.call_soon(Contained(self._adopt))
 
     def _adopt(self) -> None:
         """Write the opened logs' checkpoints, which the next owner will read, to this node's folder; then write the table."""
         opened, self._opened_logs = self._opened_logs, []
-        inherited = {(log.id.name, log.id.partition): self._states_left.pop(log.id) for log in opened if log.id in self._states_left}
+        inherited = {(log.id.name, log.id.partition): self._inherited_states.pop(log.id) for log in opened if log.id in self._inherited_states}
         points = {partition: (log.recovery_point, log.start_offset) for partition, log in inherited.items()}
         directory = self.directory
         assert isinstance(directory, NodeDirectory)
@@ -348,7 +348,7 @@ class SharedStore(LocalStore):
 
     def _write_slots(self, opened: list[OpenedLog], result: object) -> None:
         if isinstance(result, Exception):
-            self._announced(opened, result)
+            self._registered(opened, result)
             return
         for id, epoch, _ in opened:
             owned = self.owned_log(id)
@@ -356,13 +356,13 @@ class SharedStore(LocalStore):
                 owned.epoch = owned.log.epoch = max(owned.log.epoch, epoch)
                 self._table.write(id, self._table.read(id)._replace(epoch=owned.epoch, writer=writer_open(self._node_id)))
         self._table.count_change(self._node_id)
-        self.checkpoint_worker.submit(self._table.sync, partial(self._announced, opened))
+        self.checkpoint_worker.submit(self._table.sync, partial(self._registered, opened))
 
-    def _announced(self, opened: list[OpenedLog], result: object) -> None:
+    def _registered(self, opened: list[OpenedLog], result: object) -> None:
         failure = result if isinstance(result, Exception) else None
-        self._announcing = False
+        self._registering = False
         if self._opened_logs:
-            self._announcing = True
+            self._registering = True
             self._adopt()
         self._clear_turns()
         if not self.finishing:
@@ -515,7 +515,7 @@ class SharedTopicStore(LocalTopicStore):
                 self._shared.release_unopened(id)
                 done(result)
             else:
-                self._shared.announce(id, locked, lambda failure: done(result if failure is None else self._shared.close_unregistered(id, failure)))
+                self._shared.register_writer(id, locked, lambda failure: done(result if failure is None else self._shared.close_unregistered(id, failure)))
 
         super().open_topic_log(id, topic, opened)
 

@@ -108,7 +108,7 @@ class TurnFlushes:
             run_contained(append.done, None)
 
     def _start_new_file(self) -> None:
-        """Begin the next file; flush the logs with batches in the old one, then remove that."""
+        """Begin the next file; flush the logs with batches in the old file, then remove the old file."""
         old = self._log
         self._log = TurnLog(self._disk, self._folder, old.number + 1, old)
         flushers, self._in_file = self._in_file, {}

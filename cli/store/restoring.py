@@ -53,7 +53,7 @@ class Restore(Import):
                 if unfinished is None:
                     await store_client.begin_restore(self.import_id, self._damaged_ends)
                 for log in chosen:
-                    await store_client.drop_unless_of(store_client.stream_of(log.id, None if log.internal else log.topic_id), self.import_id)
+                    await store_client.delete_unless_imported(store_client.stream_of(log.id, None if log.internal else log.topic_id), self.import_id)
                 await self.write(store_client, "restored", chosen, self.import_id)
                 await store_client.finish_import()
             return self.document(str(store_client), unfinished is not None)

@@ -127,7 +127,7 @@ class Claim:
         is_own = last.node == self._node and last.incarnation == self._incarnation
         if last.kind == RELEASE or is_own:
             self._claim(state, last)
-        elif self._meta.when_former_ended(last.node, last.incarnation, self._ending_on_defect(self._former_ended)):
+        elif self._meta.when_former_process_ended(last.node, last.incarnation, self._ending_on_defect(self._former_process_ended)):
             pass
         elif self._meta.view.is_live(last.node, last.incarnation):
             self._end(HeldBy(f"node {last.node}"))
@@ -137,7 +137,7 @@ class Claim:
         else:
             self._claim(state, last)
 
-    def _former_ended(self) -> None:
+    def _former_process_ended(self) -> None:
         self._deadline = self._loop.time() + CLAIM_SECONDS
         self.begin()
 

@@ -22,7 +22,7 @@ from broker.stores.jetstream.wire import NO_RESPONDERS, Message, NatsError, Pars
 
 VERSION_MIN: Final = (2, 12)
 CONNECT_SECONDS: Final = 2.0
-PING_SECONDS: Final = 2.0  # the connection is closed when a PING has no PONG by the time of the next
+PING_SECONDS: Final = 2.0  # the connection is closed when a PING has no PONG by the time of the next PING
 RETRY_SECONDS_MIN: Final = 0.05
 RETRY_SECONDS_MAX: Final = 1.0
 REQUEST_SECONDS: Final = 2.0
@@ -34,7 +34,7 @@ MessageHandler = Callable[[Message], None]
 
 
 class TooOld(NatsError):
-    """A release of the server that may lose or mix entries of a log."""
+    """The server's release is one that may lose or mix entries of a log."""
 
 
 class _Link(asyncio.Protocol):
@@ -191,7 +191,6 @@ class Connection:
                 link.transport.abort()
             raise
         if self._closed:
-            link.write(b"")
             assert link.transport is not None
             link.transport.abort()
             return

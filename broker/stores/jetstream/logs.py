@@ -163,7 +163,7 @@ class GroupLog(StreamLog):
         done(None)
 
     def _loaded(self, claimed: Claimed, done: Callable[[Exception | None], None], result: list[ReadEntry] | Exception) -> None:
-        """Keep the whole registry in memory, since it is read again at any time."""
+        """Keep the whole registry in memory, since the broker may read the registry again at any time."""
         if isinstance(result, Exception):
             done(result)
             return

@@ -1,9 +1,9 @@
 """Which nodes are live and which node owns which log, as the nodes publish it through JetStream (the engine).
 
 A small stream, the meta stream, keeps the newest message of each node and of each log. A node repeats its message (a heartbeat); the other
-nodes consider the node dead when no heartbeat has arrived for the time of a lease. Each of them counts only time in which its own
-heartbeats were acknowledged, so no node is considered dead while JetStream elects a leader. It also counts only up to its own newest
-heartbeat that it has read back from the stream: a replica that lacks this heartbeat may also lack those of other nodes. When another
+nodes consider the node dead when no heartbeat has arrived for the time of a lease. Each node counts only time in which its own
+heartbeats were acknowledged, so no node is considered dead while JetStream elects a leader. A node also counts only up to its newest
+heartbeat that was read back from the stream: a replica that lacks this heartbeat may also lack those of other nodes. When another
 process takes a node id, the earlier process counts as live until its lease ends or the process has certainly ended. Safety of writes does
 not depend on any of this: the recorded owners are only a hint, and the log's own stream rejects every writer but one.
 """
@@ -76,7 +76,7 @@ class View:
 
     def __init__(self, owning_log: Callable[[LogId], LogId]) -> None:
         self.live: dict[int, NodeState] = {}
-        self.former: dict[tuple[int, str], float] = {}  # processes whose node id another process has taken, with the time of their last message
+        self.former_processes: dict[tuple[int, str], float] = {}  # whose node id another process has taken, with the time of their last message
         self.owners: dict[LogId, Owner] = {}
         self.version = 0
         self._owning_log = owning_log
@@ -100,7 +100,7 @@ class View:
     def is_live(self, node: int, incarnation: str) -> bool:
         """Whether this process of the node may still have a lease."""
         node_state = self.live.get(node)
-        return (node, incarnation) in self.former or (node_state is not None and node_state.incarnation == incarnation)
+        return (node, incarnation) in self.former_processes or (node_state is not None and node_state.incarnation == incarnation)
 
 
 class MetaStreamClient:
@@ -156,7 +156,7 @@ class MetaStreamClient:
         self.node_changed: Callable[[int, bool], None] = lambda node, alive: None
         self.owner_published: Callable[[LogId, Owner], None] = lambda id, owner: None  # a node has published that it owns a log
         self.on_lease_lost: Callable[[], None] = lambda: None  # the lease has ended
-        self.regained: Callable[[], None] = lambda: None  # this node has a lease again
+        self.on_lease_regained: Callable[[], None] = lambda: None  # this node has a lease again
         self.on_superseded: Callable[[], None] = lambda: None  # called once, when `superseded` becomes true
 
     @property
@@ -280,14 +280,14 @@ class MetaStreamClient:
             return
         if known is not None:
             if body.get("ended") != known.incarnation:
-                self.view.former[node, known.incarnation] = known.changed
+                self.view.former_processes[node, known.incarnation] = known.changed
             self._remove_node(node)
         self.view.live[node] = NodeState(info, incarnation, int(body["wall_ms"]), self._clock)
         self.view.version += 1
         run_contained(self.node_changed, node, True)
 
     def _apply_same_node(self, incarnation: str, body: dict[str, Any], seq: int) -> None:
-        """A message of another process with this node's id: of an earlier one, or of one that takes the id now."""
+        """Handle a message of another process with this node's id: an earlier process, or a process that takes the id now."""
         if not 0 < self._revision < seq:
             self._predecessor = None if body.get("gone") else (incarnation, str(body.get("mark", "")))
         elif not body.get("gone") and not self.superseded:  # a "gone" message here is from an earlier process, which leaves late
@@ -389,16 +389,16 @@ class MetaStreamClient:
         for node, node_state in list(self.view.live.items()):
             if node != self._node and self._newest_read_back.clock - node_state.changed > self._lease:
                 self._remove_node(node)
-        for process, changed in list(self.view.former.items()):
+        for process, changed in list(self.view.former_processes.items()):
             if self._newest_read_back.clock - changed > self._lease:
-                del self.view.former[process]
+                del self.view.former_processes[process]
                 self.view.version += 1
                 for done in self._when_ended.pop(process, []):
                     run_contained(done)
 
-    def when_former_ended(self, node: int, incarnation: str, done: Callable[[], None]) -> bool:
+    def when_former_process_ended(self, node: int, incarnation: str, done: Callable[[], None]) -> bool:
         """Call `done` when the lease of this process has ended; False if no other process has taken its node id."""
-        if (node, incarnation) not in self.view.former:
+        if (node, incarnation) not in self.view.former_processes:
             return False
         self._when_ended.setdefault((node, incarnation), []).append(done)
         return True
@@ -440,7 +440,7 @@ class MetaStreamClient:
 
     def _send_heartbeat(self) -> None:
         if self.superseded:
-            return  # the newer process would take the message for one of a third process
+            return  # the newer process would attribute the message to a third process
         sent, heartbeat = self._now, self._next_heartbeat()
 
         def put(result: EngineError | None) -> None:
@@ -453,7 +453,7 @@ class MetaStreamClient:
                     self._fence()
                     self.lease_lost = self._fenced = False
                     log.info("the engine answers again")
-                    run_contained(self.regained)
+                    run_contained(self.on_lease_regained)
                 return
             if result.code in WRONG_SEQUENCE:  # an earlier heartbeat, whose reply was lost, or another process
                 self.refresh(lambda read: None)
@@ -477,7 +477,7 @@ class MetaStreamClient:
             if has_ended(process_mark):
                 self._ended_predecessor = incarnation
             else:
-                self.view.former[self._node, incarnation] = self._clock
+                self.view.former_processes[self._node, incarnation] = self._clock
         sent, heartbeat = self._now, self._next_heartbeat()
 
         def put(result: EngineError | None) -> None:

@@ -42,7 +42,7 @@ NOTES_BYTES_MIN: Final = 1 << 20
 
 
 def notes_stream(config: Config) -> dict[str, object]:
-    """Settings of a stream of notes: JetStream itself drops the oldest ones. Each log gets an equal part of `notes.retention.bytes`."""
+    """Settings of a stream of notes: JetStream itself drops the oldest notes. Each log gets an equal part of `notes.retention.bytes`."""
     if config.notes_retention_bytes < 0:
         return {}
     return {"max_bytes": max(config.notes_retention_bytes // config.offsets_topic_num_partitions, NOTES_BYTES_MIN), "discard": "old"}
@@ -81,8 +81,8 @@ class JetStreamStore:
         )
         self.meta.owner_published = self._owner_published
         self.meta.on_lease_lost = self._lease_lost
-        self.meta.regained = self._lease_regained
-        self.meta.on_superseded = self._deposed
+        self.meta.on_lease_regained = self._lease_regained
+        self.meta.on_superseded = self._on_superseded
         self.quarantined: dict[LogId, str] = {}  # logs that this node found damaged, and why
         self._logs: dict[LogId, StreamLog] = {}
         self._number = 0
@@ -333,7 +333,7 @@ class JetStreamStore:
         self._release_log(logs[0], partial(self._release_logs, logs[1:], done))
 
     def _release_log(self, owned: StreamLog, done: Callable[[], None]) -> None:
-        """Append a `release` entry. The log is this node's until that, or another node's claim, is in the stream."""
+        """Append a `release` entry. The log is this node's until that entry, or another node's claim, is in the stream."""
         owned.release()
         chain = owned.chain
 
@@ -371,7 +371,7 @@ class JetStreamStore:
         for claim in waiting:
             run_contained(claim)
 
-    def _deposed(self) -> None:
+    def _on_superseded(self) -> None:
         log.error("another process has taken this node's id: this process stops", node=self._node)
         run_contained(self.on_superseded)
 

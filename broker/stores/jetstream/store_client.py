@@ -267,7 +267,7 @@ class StoreClient:
         certain = known is None or (known.created == state.created and known.seq <= state.last_seq)
         return last.next_offset, max(epoch, last.epoch), certain
 
-    async def drop_unless_of(self, stream: Stream, import_id: str) -> None:
+    async def delete_unless_imported(self, stream: Stream, import_id: str) -> None:
         """Delete the stream unless this import has written it."""
         state: StreamState | EngineError = await self._retry_until_answered(partial(self.engine.info, stream.name))
         if isinstance(state, EngineError):

@@ -1,7 +1,7 @@
 """Compact logs of topics: append the retained records of closed segments to the end of the stream, then delete those segments.
 
 Entries of kind `cleaned` hold the retained records with their offsets; the log's new entries are appended between them. A `state` entry
-follows, which records that the cleaned entries replace the segments. Since that is one append, a node that takes the log over finds the
+follows, which records that the cleaned entries replace the segments. Since the `state` entry is one append, a node that takes the log over finds the
 pass complete or not at all, and a fenced node cannot complete it. After the acknowledgement of the `state` entry the engine (JetStream)
 deletes all entries before the first segment that was not cleaned, among them the cleaned entries of the previous pass.
 

@@ -244,7 +244,7 @@ class StreamTopicLog(StreamLog):
 
 
 class StreamTopicStore:
-    """The `TopicStore` over streams. They are named by topic ids, so the stream of a deleted topic never blocks a new topic of its name."""
+    """The `TopicStore` over streams. Streams are named by topic ids, so the stream of a deleted topic never blocks a new topic of its name."""
 
     def __init__(self, store: JetStreamStore) -> None:
         self.durable_starts: dict[tuple[str, int], int] = {}

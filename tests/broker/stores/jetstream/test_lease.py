@@ -53,7 +53,7 @@ class Node:
         self.meta = MetaStreamClient(engine, ClusterNames("c"), view, 1, "mine", LEASE, lambda: 0, lambda: self.loop.time() + self.skew)
         self.served: list[str] = []
         self.meta.on_lease_lost = lambda: self.served.append("lost")
-        self.meta.regained = lambda: self.served.append("regained")
+        self.meta.on_lease_regained = lambda: self.served.append("regained")
         self.meta.start(NodeInfo(1, ()))
         self.meta.first_heartbeat(lambda result: None)
 
