@@ -1,7 +1,7 @@
 """Check batches that are too much work for the event loop in two child processes, started on demand.
 
 Each process has its queue (lane). The short lane checks every batch first. Batches above the work limits of the short lane would delay
-others, so they continue in the long lane. In both, connections take turns. A process that dies is restarted, and its batch is checked
+others, so they continue in the long lane. In both lanes, connections take turns. A process that dies is restarted, and its batch is checked
 once more. After a second death, or the time limit, the batch gets an error that producers retry.
 """
 
@@ -56,7 +56,7 @@ class Job:
 
 
 class Checker:
-    """Both lanes. `done` of a job is never called within `submit`, and not after `stop`."""
+    """Checks batches in both lanes. `done` of a job is never called within `submit`, and not after `stop`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, command: tuple[str, ...] = COMMAND) -> None:
         self._long = Lane(loop, command, UNLIMITED, NICENESS_LONG, None)

@@ -323,7 +323,7 @@ def _record(body: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record
 
 
 def _refuse_records(body: bytes, at: int, end: int, header: BatchHeader, settings: LogSettings, now: int, name: object) -> None:
-    """Raise BatchRefused with the invalid records. Returns if there are none: the caller takes a missing timestamp (-1), too, for too early."""
+    """Raise BatchRefused with the invalid records. Returns if all are valid: the caller's check also fails for a missing timestamp (-1)."""
     errors: list[RecordError] = []
     count = 0
     error = ErrorCode.INVALID_RECORD

@@ -18,7 +18,7 @@ GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Waiter(Protocol):
-    """Gets notified when a partition grows or changes its state."""
+    """Is notified when a partition grows or changes its state."""
 
     def grown(self, partition: Partition) -> None:
         """Called during an append: must be cheap, and defer its work to the end of the turn."""

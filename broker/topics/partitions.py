@@ -377,7 +377,7 @@ class Partitions:
         elif isinstance(result, Unreadable):
             self._refuse(partition, result)
         else:
-            set_limits(result, partition.settings)  # which may have changed meanwhile
+            set_limits(result, partition.settings)  # the settings may have changed meanwhile
             result.watch(partial(self.append_failed, partition))
             partition.use_log(result)
             partition.wake()

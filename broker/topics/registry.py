@@ -174,7 +174,7 @@ class TopicRegistry:
         return range(first, self.next_producer_id)
 
     def replay(self, facts: Iterable[Fact]) -> None:
-        """Apply stored facts; the last of each key counts. Unknown kinds are ignored."""
+        """Apply stored facts; the last fact of each key counts. Unknown kinds are ignored."""
         for key, value in facts:
             match read_registry_key(key):
                 case TopicKey(name=name):

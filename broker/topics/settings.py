@@ -237,7 +237,7 @@ def log_settings(topic_settings: Mapping[str, str], defaults: Mapping[str, str])
 
 
 def settings_problem(pairs: list[tuple[str, str | None]]) -> str | None:
-    """The first problem of a topic's settings, or None. The last of several values for a name counts."""
+    """The first problem of a topic's settings, or None. Of several values for a name, the last counts."""
     nulls = [name for name, value in pairs if value is None]
     if nulls:
         return f"Null value not supported for topic configs: {','.join(nulls)}"
