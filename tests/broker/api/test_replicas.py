@@ -21,11 +21,11 @@ def deny_cluster(call: Any, operation: Operation, resource: int, name: str) -> b
     return resource != ResourceType.CLUSTER
 
 
-def in_words_of_ours(value: Any) -> Any:
+def with_our_messages(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: in_words_of_ours(item) for name, item in value.items()}
+        return {name: with_our_messages(item) for name, item in value.items()}
     if isinstance(value, list):
-        return sorted([in_words_of_ours(item) for item in value], key=json.dumps)
+        return sorted([with_our_messages(item) for item in value], key=json.dumps)
     return STANDARD[value].message if isinstance(value, str) and value in STANDARD else value
 
 
@@ -38,7 +38,7 @@ def test_reassignment_and_election_replies_equal_kafkas(name: str, rights: str) 
     for results in ("replica_election_results",):  # here the offsets topic exists from the start; Kafka creates it with the first group
         if results in ours:
             ours[results] = [topic for topic in ours[results] if not topic["topic"].startswith("__")]
-    assert json.loads(json.dumps(in_words_of_ours(ours))) == in_words_of_ours(KAFKA_REPLIES[rights][name])
+    assert json.loads(json.dumps(with_our_messages(ours))) == with_our_messages(KAFKA_REPLIES[rights][name])
 
 
 def test_the_quorum_is_this_broker_now() -> None:

@@ -2,7 +2,7 @@ import org.apache.kafka.common.acl.AclOperation;
 import org.apache.kafka.common.resource.ResourceType;
 import org.apache.kafka.server.authorizer.Action;
 
-/** As Denying, and refuses everything about the cluster as a whole but what brokers need. */
+/** Refuses what Denying refuses, and every operation on the cluster except the one that brokers need. */
 public class DenyingTopics extends Denying {
     @Override
     boolean refuses(Action action) {

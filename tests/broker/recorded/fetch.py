@@ -194,23 +194,23 @@ def limited_fetches(fetch: Any) -> Iterator[Case]:
         yield from fetch(f"{most} bytes of large batches", asking(fetch_topic("full", from_(0, 2, most), from_(0))))
         yield from fetch(f"{most} bytes of large batches in all", asking(fetch_topic("full", from_(1, 2), from_(0)), most=most))
         yield from fetch(f"{most} bytes of large batches behind others", asking(fetch_topic("full", from_(0), from_(0, 2)), most=most))
-    yield from fetch("too few for those that are wanted at least", asking(fetch_topic("full", from_(0)), least=1000, most=500))
-    yield from fetch("more wanted than the partition may give", asking(fetch_topic("full", from_(0, 0, size)), least=2 * size))
-    yield from fetch("a batch that is cut is enough", asking(fetch_topic("full", from_(0, 0, size + 5)), least=size + 1))
+    yield from fetch("max bytes below min bytes", asking(fetch_topic("full", from_(0)), least=1000, most=500))
+    yield from fetch("min bytes above the partition's max bytes", asking(fetch_topic("full", from_(0, 0, size)), least=2 * size))
+    yield from fetch("a cut batch satisfies min bytes", asking(fetch_topic("full", from_(0, 0, size + 5)), least=size + 1))
     for wait in (0, -1):
         yield from fetch(f"waiting {wait} ms", asking(fetch_topic("full", from_(12)), wait=wait))
 
 
 def ordered_fetches(fetch: Any) -> Iterator[Case]:
     yield from fetch("twice the same", asking(fetch_topic("full", from_(0), from_(8)), fetch_topic("full", from_(0, 1), from_(10))))
-    yield from fetch("twice the same, between others", asking(fetch_topic("full", from_(0)), fetch_topic("aged", from_(0)), fetch_topic("full", from_(10))))
+    yield from fetch("the same topic twice, between others", asking(fetch_topic("full", from_(0)), fetch_topic("aged", from_(0)), fetch_topic("full", from_(10))))
     yield from fetch("a topic in parts", asking(fetch_topic("full", from_(0)), fetch_topic("aged", from_(0)), fetch_topic("full", from_(0, 1))))
     yield from fetch(
-        "unknown ones between others",
+        "unknown topics between others",
         asking(fetch_topic("?", from_(0)), fetch_topic("full", from_(0, 9), from_(0), from_(0, -1)), fetch_topic("?", from_(0, 1), from_(0, 0))),
     )
-    yield from fetch("an error beside what is not there yet", asking(fetch_topic("full", from_(12), from_(99, 2)), wait=100_000))
-    yield from fetch("unknown beside what is not there yet", asking(fetch_topic("full", from_(12)), fetch_topic("?", from_(0))))
+    yield from fetch("an error beside a partition without new records", asking(fetch_topic("full", from_(12), from_(99, 2)), wait=100_000))
+    yield from fetch("an unknown topic beside a partition without new records", asking(fetch_topic("full", from_(12)), fetch_topic("?", from_(0))))
     yield from fetch("deleted", asking(fetch_topic("deleted", from_(0))))
     yield from fetch("a topic without partitions", asking(fetch_topic("full"), fetch_topic("?")))
     for session, epoch in ((0, 0), (0, -1), (5, 0), (5, -1), (0, 1), (5, 1), (-1, 2), (0, -2), (0, (1 << 31) - 1)):
@@ -248,8 +248,8 @@ def listings() -> Iterator[Case]:
         yield from listing(f"as replica {replica}", ("full", [(0, -1, -1), (2, -1, -3), (1, 9, -1)]), versions=(10, 1), replica=replica)
     yield from listing("twice the same", ("full", [(0, -1, -1), (0, -1, -2), (1, -1, -1)]))
     yield from listing("twice the same topic", ("full", [(0, -1, -1)]), ("aged", [(0, -1, -2)]), ("full", [(0, -1, -1), (2, -1, -1)]))
-    yield from listing("twice what is unknown", ("?", [(0, -1, -1), (0, -1, -1)]), ("", [(0, -1, -1)]), ("full", []))
-    yield from listing("unknown and not to be had", ("?", [(0, -1, -9)]), ("full", [(9, -1, -9), (8, -1, -1), (-1, -1, -1)]))
+    yield from listing("unknown topics twice", ("?", [(0, -1, -1), (0, -1, -1)]), ("", [(0, -1, -1)]), ("full", []))
+    yield from listing("unknown topics, partitions and timestamps", ("?", [(0, -1, -9)]), ("full", [(9, -1, -9), (8, -1, -1), (-1, -1, -1)]))
     yield from listing("deleted", ("deleted", [(0, -1, -1)]))
 
 

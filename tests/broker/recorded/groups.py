@@ -167,8 +167,8 @@ def every_case() -> Iterator[Case]:
             yield from cases(request, version, versions[0])
     for name, client_id in {"null": None, "empty": b"", "of the greatest length": b"c" * LONGEST, "not UTF-8": b"c\xff\xfe"}.items():
         yield Case(f"join v9 client id: {name}", join, 9, lambda own: join(own).encode(9), client_id)
-    yield Case("commit v9: more than a batch", commit, 9, lambda own: much_committed(own).encode(9))
-    yield Case("join v9: two MiB that nobody reads", join, 9, lambda own: large_metadata(own).encode(9))
+    yield Case("commit v9: larger than a batch", commit, 9, lambda own: much_committed(own).encode(9))
+    yield Case("join v9: 2 MiB of unparsed metadata", join, 9, lambda own: large_metadata(own).encode(9))
 
 
 def much_committed(own: OwnGroup) -> Any:

@@ -155,9 +155,9 @@ def of_topics() -> Iterator[Case]:
     yield topics("a topic without partitions", lambda t, p: [TopicProduceData(t, [])])
     yield topics("an unknown topic without partitions", lambda t, p: [TopicProduceData("nothing", [])])
     yield topics(
-        "an unknown topic beside one that is there", lambda t, p: [TopicProduceData("nothing", [part(0)]), TopicProduceData(t, [part(p)])]
+        "an unknown topic beside an existing topic", lambda t, p: [TopicProduceData("nothing", [part(0)]), TopicProduceData(t, [part(p)])]
     )
-    yield topics("a partition that is not beside one that is", lambda t, p: [TopicProduceData(t, [part(INT32[1]), part(p)])])
+    yield topics("a missing partition beside an existing partition", lambda t, p: [TopicProduceData(t, [part(INT32[1]), part(p)])])
     yield topics("a partition twice", lambda t, p: [TopicProduceData(t, [part(p), PartitionProduceData(p, batch_of_three())])])
     yield topics("a partition twice, the first wrong", lambda t, p: [TopicProduceData(t, [part(p, crc=1), part(p)])])
     yield topics("a partition twice, the first of another magic", lambda t, p: [TopicProduceData(t, [part(p, magic=1), part(p)])])
@@ -170,7 +170,7 @@ def of_topics() -> Iterator[Case]:
     yield topics("a wrong size beside a good batch", lambda t, p: [TopicProduceData(t, [part(p), part(INT32[1], length=1)])])
     yield topics("null records beside a good batch", lambda t, p: [TopicProduceData(t, [part(p), PartitionProduceData(INT32[1], None)])])
     yield topics("a transactional batch beside a good one", lambda t, p: [TopicProduceData(t, [part(p), part(INT32[1], attributes=16)])])
-    yield topics(f"{MANY} partitions that are not there", lambda t, p: [TopicProduceData(t, [part(INT32[1] - number) for number in range(MANY)])])
+    yield topics(f"{MANY} missing partitions", lambda t, p: [TopicProduceData(t, [part(INT32[1] - number) for number in range(MANY)])])
     yield topics(f"{MANY} times the same partition", lambda t, p: [TopicProduceData(t, [part(p) for _ in range(MANY)])])
     yield topics(f"{MANY} unknown topics", lambda t, p: [TopicProduceData(f"nothing-{number}", [part(0)]) for number in range(MANY)])
 
@@ -234,9 +234,9 @@ def of_sizes() -> Iterator[Case]:
     yield case("a record of magic 0", old_message(0))
     yield case("a record of magic 1", old_message(1))
     yield case("a record of magic 1, v3", old_message(1), version=3)
-    yield case("a batch that says it is one byte shorter", plain_batch(longer=-1))
-    yield case("a batch that says it is one byte longer", plain_batch(longer=1))
-    yield case("a batch that says it is one byte longer, and a byte", plain_batch(longer=1) + b"\0")
+    yield case("a batch length that is one byte too small", plain_batch(longer=-1))
+    yield case("a batch length that is one byte too large", plain_batch(longer=1))
+    yield case("a batch length that is one byte too large, and a byte", plain_batch(longer=1) + b"\0")
     yield case("a batch of a header alone", batch(record_count=1, last_offset_delta=0))
 
 
@@ -283,8 +283,8 @@ def of_records() -> Iterator[Case]:
     yield from raw("offset deltas 2, 1, 0", record(2) + record(1) + record(0), 3)
     yield from raw("offset deltas 0, 2, 5", record(0) + record(2) + record(5), 3)
     yield from raw("offset deltas 0, 2, 5, as wide as that", record(0) + record(2) + record(5), 3, last_offset_delta=5)
-    yield from raw("two where one is counted", record(0) + record(1))
-    yield from raw("one where two are counted", record(0), 2)
+    yield from raw("two records and a count of one", record(0) + record(1))
+    yield from raw("one record and a count of two", record(0), 2)
     for delta in (1, -1, -THEN - 1, -THEN, -THEN - 2, THEN, *INT64):
         yield from raw(f"a timestamp delta of {delta}", record(timestamp=delta))
     many = b"".join(record(number, timestamp=number % 7) for number in range(MANY))
@@ -319,7 +319,7 @@ def of_codecs() -> Iterator[Case]:
         "snappy: one raw block", batch(raw=bytes(cramjam.snappy.compress_raw(body)), attributes=2, record_count=1, last_offset_delta=0)
     )
     yield case(
-        "snappy: framed as elsewhere", batch(raw=bytes(cramjam.snappy.compress(body)), attributes=2, record_count=1, last_offset_delta=0)
+        "snappy: in the standard framing", batch(raw=bytes(cramjam.snappy.compress(body)), attributes=2, record_count=1, last_offset_delta=0)
     )
     yield case(
         "lz4: with a checksum of its content",
@@ -370,11 +370,11 @@ def of_timestamps() -> Iterator[Case]:
             kind,
         )
         yield case(
-            f"{kind}: the newest said to be ahead", lambda now: batch(record(), base_timestamp=now, max_timestamp=now + 2 * HOUR_MS), kind
+            f"{kind}: a max timestamp ahead", lambda now: batch(record(), base_timestamp=now, max_timestamp=now + 2 * HOUR_MS), kind
         )
-        yield case(f"{kind}: the newest said to be none", lambda now: batch(record(), base_timestamp=now, max_timestamp=-1), kind)
+        yield case(f"{kind}: no max timestamp", lambda now: batch(record(), base_timestamp=now, max_timestamp=-1), kind)
         yield case(
-            f"{kind}: the newest said to be older",
+            f"{kind}: an older max timestamp",
             lambda now: batch(record(), record(1, timestamp=60), base_timestamp=now - 100_000, max_timestamp=now - 100_000),
             kind,
         )
@@ -430,14 +430,14 @@ def of_producers() -> Iterator[Case]:
     yield case_of_requests("producer: the same again, an older one", first, producer_batch(1), first)
     yield case_of_requests("producer: the fifth again", *[producer_batch(number) for number in range(5)], first)
     yield case_of_requests("producer: the sixth again", *[producer_batch(number) for number in range(6)], first)
-    yield case_of_requests("producer: a part of it again", producer_batch(0, 3), producer_batch(1))
-    yield case_of_requests("producer: more than it again", producer_batch(0, 2), producer_batch(0, 3))
+    yield case_of_requests("producer: a part of the batch again", producer_batch(0, 3), producer_batch(1))
+    yield case_of_requests("producer: the batch again with more records", producer_batch(0, 2), producer_batch(0, 3))
     yield case_of_requests("producer: one missing", first, producer_batch(2))
     yield case_of_requests("producer: the first is not 0", producer_batch(5))
     yield case_of_requests("producer: the first is the last", producer_batch(INT32[1]), producer_batch(0))
     yield case_of_requests("producer: around the end", producer_batch(INT32[1] - 1, 3), producer_batch(1))
     yield case_of_requests("producer: around the end again", producer_batch(INT32[1] - 1, 3), producer_batch(INT32[1] - 1, 3))
-    yield case_of_requests("producer: one missing at the end", producer_batch(INT32[1] - 1), producer_batch(0))
+    yield case_of_requests("producer: a gap at the end of the sequence", producer_batch(INT32[1] - 1), producer_batch(0))
     yield case_of_requests("producer: a newer epoch from 0", first, producer_batch(0, epoch=1), producer_batch(1, epoch=1))
     yield case_of_requests("producer: a newer epoch from 1", first, producer_batch(1, epoch=1))
     yield case_of_requests("producer: an older epoch", producer_batch(0, epoch=2), producer_batch(1, epoch=1))
@@ -445,10 +445,10 @@ def of_producers() -> Iterator[Case]:
     yield case_of_requests("producer: the last epoch", producer_batch(0, epoch=INT16[1]), producer_batch(1, epoch=INT16[1]))
     yield case_of_requests("producer: after a refusal", first, producer_batch(1, crc=1), producer_batch(1))
     yield case_of_requests("producer: the same again, its checksum wrong", first, producer_batch(0, crc=1))
-    yield case_of_requests("producer: two of them", first, producer_batch(0, id=8), producer_batch(1), producer_batch(1, id=8))
+    yield case_of_requests("producer: two producers", first, producer_batch(0, id=8), producer_batch(1), producer_batch(1, id=8))
     yield case_of_requests("producer: the same again where the broker sets the time", first, first, kind="append-time")
     yield case_of_requests("producer: the same again where the broker compresses", producer_batch(0, 2), producer_batch(0, 2), kind="gzip")
-    yield case_of_requests("producer: one and none between", first, plain_batch(), producer_batch(1))
+    yield case_of_requests("producer: a batch without a producer between", first, plain_batch(), producer_batch(1))
     for epoch in (-1, -2, INT16[0]):
         yield case_of_requests(f"producer: epoch {epoch}", producer_batch(0, epoch=epoch))
         yield case_of_requests(f"producer: epoch {epoch} after 0", first, producer_batch(1, epoch=epoch))

@@ -40,27 +40,27 @@ NO_LATEST: dict[str, Any] = {"name": "emptied", "partitions": [{"partition_index
 DEVIATIONS = [
     Deviation(
         r"fetch v\d+ cluster_id: (null|not UTF-8|half a surrogate)",
-        "a tagged field that is longer or shorter than its tag says is no message",
+        "a tagged field whose size differs from the size in its tag is malformed",
         lambda match, kafkas: CLOSED,
     ),
     Deviation(
         r"fetch v\d+ session_epoch: 0|fetching v\d+: session \d, epoch 0( of nothing)?",
-        "KIP-227 leaves it to the broker to open no session",
+        "KIP-227 allows a broker to open no fetch session",
         lambda match, kafkas: kafkas | {"session_id": 0},
     ),
     Deviation(
         r"(fetch v\d+) session_id: the (least|greatest)",
-        "an id that no session can have ends no session, where Kafka fails",
+        "an impossible session id is ignored, where Kafka fails",
         lambda match, kafkas: KAFKA_REPLIES[match[1]],
     ),
     Deviation(
         r"fetching v\d+: (41000|70000) bytes of large batches in all",
-        "batches are sent whole: what the cut one would have taken is the next partition's",
+        "batches are sent whole: the bytes that Kafka uses for a cut batch go to the next partition",
         with_more_records,
     ),
     Deviation(
         r"listing v10: -3 of emptied-0",
-        "a record before the log's start is there no more, and cannot be its latest",
+        "a deleted record is never the record with the latest timestamp",
         lambda match, kafkas: {"topics": [NO_LATEST]},
     ),
 ]
@@ -126,7 +126,7 @@ def test_fetch_replies_equal_kafkas(ours: Ours, cases: dict[str, Case]) -> None:
                 expected = deviation.ours(match, expected)
         if answer != expected:
             different.append(f"{name}\n  ours     {json.dumps(answer)}\n  expected {json.dumps(expected)}")
-    assert not different, f"{len(different)} answers are not what they should be:\n" + "\n".join(different[:20])
+    assert not different, f"{len(different)} replies differ:\n" + "\n".join(different[:20])
 
 
 def test_every_case_is_recorded_and_every_deviation_occurs(cases: dict[str, Case]) -> None:

@@ -37,16 +37,16 @@ REFUSED_JOIN = {"error_code": 23, "generation_id": -1, "member_id": "", "members
 DEVIATIONS = [
     Deviation(
         r"join v\d protocols: (twice the same|10000 alike)",
-        "Z7: a protocol that is offered twice is refused at once, where Kafka fails when the join phase ends and leaves its group without an answer",
+        "a protocol that is offered twice is refused at once; Kafka fails when the join phase ends, and never answers the group",
         REFUSED_JOIN,
     ),
     Deviation(
         r"join v\d protocols.metadata: two MiB",
-        "Z7: metadata of a consumer that announces more topics than it has is as good as none, where Kafka fails when the join phase ends",
+        "consumer metadata with a wrong topic count counts as no subscription, where Kafka fails when the join phase ends",
     ),
     Deviation(
-        "commit v9: more than a batch",
-        "Z17: what does not fit is refused before anything is applied; Kafka takes it back, and then shows an offset twice that it had before",
+        "commit v9: larger than a batch",
+        "a commit too large for a batch is refused before it is applied; Kafka applies and reverts it, and then shows an earlier offset twice",
         {"topics": [{"name": "extremes", "partitions": ['300 times {"partition_index": #, "error_code": -#}']}]},
     ),
     Deviation(r"delete_offsets v0 topics(.partitions)?: 10000 alike", "the same partition ten thousand times keeps Kafka busy for minutes"),

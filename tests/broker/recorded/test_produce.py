@@ -38,7 +38,7 @@ class Deviation(NamedTuple):
 DEVIATIONS = [
     Deviation(
         r"record: (an offset delta of (?!six).*|offset deltas (0, 0, 0|2, 1, 0|0, 2, 5)(, zstd)?)|.*: records at offsets 0, 0, 5",
-        "offsets in a batch that are not 0, 1, 2, ...: Kafka stores them, numbers them anew or fails with -1, as it happens",
+        "offsets in a batch that are not 0, 1, 2, ...: Kafka stores them, renumbers them or fails with -1, depending on the batch",
         87,
     ),
     Deviation(
@@ -46,9 +46,9 @@ DEVIATIONS = [
         "records that no consumer could read: Kafka stores them when they are compressed",
         87,
     ),
-    Deviation(r"record: a length of six bytes", "Kafka fails with -1, where it says 87 of other such records", 87),
-    Deviation(r"(gzip|snappy|lz4): a byte behind it|snappy: twice", "bytes after compressed records are not ignored", -1),
-    Deviation(r"length 2147483647", "Kafka fails with -1 for a length to which nothing can be added", 87),
+    Deviation(r"record: a length of six bytes", "Kafka fails with -1, but answers 87 for similar records", 87),
+    Deviation(r"(gzip|snappy|lz4): a byte behind it|snappy: twice", "bytes after compressed records are refused", -1),
+    Deviation(r"length 2147483647", "Kafka fails with -1, since its calculation with this length overflows", 87),
     Deviation(r"null(, v\d+)?", "Kafka never answers a partition without records", 87),
     Deviation(
         r"of a producer, transactional, with an id|producer id v\d: .*(a transactional id|of the greatest length)", "no transactions", 53

@@ -53,7 +53,7 @@ DEVIATIONS = [
     Deviation(
         "describing: (some of a broker.*|type (16|32) name 'some'|several|a group.*)",
         r"answer.*\.configs\..*\[1\]",
-        "settings of the broker stand while it runs, and there are no groups and metrics with settings: they are shown as read only",
+        "broker settings do not change while the broker runs, and groups and client metrics have no such settings: all are shown as read-only",
         "True",
     ),
     Deviation(
@@ -65,7 +65,7 @@ DEVIATIONS = [
     Deviation(
         "(altering|changing): (broker '1?' (log.cleaner.threads|nope)=1|client metrics|append to a broker's)|changing: loggers of broker '1'",
         r"answer.responses\[0\].error_(code|message)",
-        "nothing of the broker, and of what is not served, can be changed while it runs",
+        "settings of the broker, and of resources that are not served, cannot be changed",
         "42|said",
     ),
     Deviation(
@@ -77,7 +77,7 @@ DEVIATIONS = [
     Deviation(
         r"(change v\d .*config_operation: .*|changing: operation .*)",
         r"answer.responses\[0\].error_(code|message)",
-        "an operation that nobody knows is an invalid request, where Kafka fails with error -1",
+        "an unknown operation is an invalid request, where Kafka fails with error -1",
         "42|said",
     ),
     Deviation(
@@ -89,24 +89,24 @@ DEVIATIONS = [
     Deviation(
         "creating: two that collide",
         "answer.topics.*",
-        "of two names in one request that differ in '.' and '_' the second collides with the first, where Kafka makes both",
+        "if two names in one request differ only in '.' and '_', the second collides with the first, where Kafka creates both",
     ),
     Deviation(
         r"describe_partitions v0 cursor.partition_index: the greatest",
         "answer.next_cursor",
-        "behind the last partition there is nothing, where Kafka's sum is negative",
+        "a cursor after the last partition gets no partitions, where Kafka's sum overflows",
         "None",
     ),
     Deviation(
         "describing_partitions: the name ''",
         "answer.topics.*",
-        "an empty name is invalid as any other that is, where Kafka fails with error -1",
+        "an empty name is an invalid name, where Kafka fails with error -1",
         "17|3576",
     ),
     Deviation(
         "of_the_offsets_topic: (let it grow|let it shrink|alter it|delete it)",
         "answer.*error_(code|message)|answer.*topic_id|then.*",
-        "groups live in the partitions of the offsets topic and by its settings: it stays as it is, where Kafka loses their offsets",
+        "groups depend on the partitions and settings of the offsets topic, so it cannot be changed; Kafka changes it and loses offsets",
         "17|42|said|absent|<id>",
     ),
 ]

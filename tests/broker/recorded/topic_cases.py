@@ -212,8 +212,8 @@ def growing() -> Iterator[Special]:
         ("twice to one broker", 4, [[1, 1]]),
         ("to nobody", 4, [[]]),
         ("to more replicas than there are", 4, [[1, 2]]),
-        ("to nobody after one", 5, [[1], []]),
-        ("while it stays as large", 3, [[1]]),
+        ("to no broker after one", 5, [[1], []]),
+        ("with an unchanged count", 3, [[1]]),
         ("while it shrinks", 2, [[1]]),
     ]
     for title, count, assigned in assignments:
@@ -314,8 +314,8 @@ def describing_partitions() -> Iterator[Special]:
     yield "from a topic behind", 0, asking(None, cursor=("z", 1))
     yield "from an empty name", 0, asking(None, cursor=("", 0))
     yield "from a topic between", 0, asking("a-nowhere", None, "z-nowhere", cursor=("b", 1))
-    yield "from an unknown one that is asked for", 0, asking("a-nowhere", None, "z-nowhere", cursor=("a-nowhere", 1))
-    yield "from an unknown one that is asked for, at its end", 0, asking("a-nowhere", None, "z-nowhere", cursor=("z-nowhere", 0))
+    yield "from a requested unknown topic", 0, asking("a-nowhere", None, "z-nowhere", cursor=("a-nowhere", 1))
+    yield "from a requested unknown topic, at its end", 0, asking("a-nowhere", None, "z-nowhere", cursor=("z-nowhere", 0))
     yield "several, one partition each time", 0, asking("both", None, "compacted", limit=1, cursor=("compacted", 0))
     yield "several, the limit within the last", 0, asking("both", "compacted", None, limit=4)
     yield "several, the limit at an end", 0, asking("both", "compacted", None, limit=2)

@@ -77,7 +77,7 @@ def metadata(*names: str, create: bool = False, operations: bool = False) -> Any
 QUESTIONS: dict[str, Question] = {
     "create": (lambda ids: create("no-create-new", "may", "no-describe_configs-new", validate=True), 7),
     "create, twice": (lambda ids: create("no-create-new", "no-create-new"), 7),
-    "create what there is": (lambda ids: create("no-create-x", "open"), 7),
+    "create existing topics": (lambda ids: create("no-create-x", "open"), 7),
     "grow": (
         lambda ids: CreatePartitionsRequest([CreatePartitionsTopic(name, 1, None) for name in ("no-alter-x", "open", "no-alter-nowhere")], 5000),
         3,
@@ -120,7 +120,7 @@ QUESTIONS: dict[str, Question] = {
     ),
     "delete by name, v3": (lambda ids: DeleteTopicsRequest([], ["no-delete-x", "no-describe-delete-x", "no-delete-nowhere"], 5000), 3),
     "delete by id": (lambda ids: DeleteTopicsRequest(by_id(ids, "no-delete-x", "no-describe-delete-x"), [], 5000), 6),
-    "delete what may not be described": (lambda ids: DeleteTopicsRequest(by_id(ids, "no-describe-x"), [], 5000), 6),
+    "delete topics that must not be described": (lambda ids: DeleteTopicsRequest(by_id(ids, "no-describe-x"), [], 5000), 6),
 }
 
 
