@@ -272,7 +272,7 @@ def test_a_fault_at_any_point_ends_at_most_one_connection(planted: Planted, poin
             client.ask(planted.pipeliners[0].requests["long poll"][1], 11)
             waiting.send(fetching(TOPIC, max_wait_ms=1_000, min_bytes=1 << 20), 11)
             client.ask(producing(BATCH, TOPIC), 9)  # completes the waiting fetch
-        assert becomes_true(lambda: planted.say("count", point) > before, 3), "it was not met"
+        assert becomes_true(lambda: planted.say("count", point) > before, 3), "the planted exception was not raised"
     planted.say("disarm", point)
     for pipeliner in ended:
         pipeliner.connect_anew()

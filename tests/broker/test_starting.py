@@ -22,7 +22,7 @@ def failed_start(*arguments: str, command: tuple[str, ...] = (), **variables: st
     """The exit code and the error output, which has no other lines."""
     process = start(*arguments, command=command, **variables)
     output, errors = process.communicate(timeout=20)
-    assert output == "", "it claims to listen"
+    assert output == "", "a broker that cannot start printed an address"
     return process.returncode, errors.splitlines()
 
 

@@ -350,7 +350,7 @@ def test_a_full_stream_refuses_and_keeps_what_it_has(nodes: NodesOverJetStream) 
     check_next_owner(nodes, writer, second)
 
 
-def test_a_batch_larger_than_the_engine_takes_fails_alone(nodes: NodesOverJetStream) -> None:
+def test_a_batch_larger_than_max_payload_fails_alone(nodes: NodesOverJetStream) -> None:
     first = nodes.start(1)
     log = first.own(LOG)
     results: list[int | AppendFailed] = []

@@ -29,8 +29,8 @@ FAULTS = {
         (STREAMS, "test_the_log_alone_refuses_a_node_that_does_not_notice_the_end_of_its_lease"),
     ],
     "the loop of an owner stands still for longer than its lease, with a reply already made": [
-        (LEASE, "test_a_reply_made_before_the_loop_stood_still_for_longer_than_the_lease_never_leaves"),
-        (LEASE, "test_an_acknowledgement_of_before_the_freeze_renews_nothing"),
+        (LEASE, "test_a_reply_from_before_a_stall_longer_than_the_lease_is_never_sent"),
+        (LEASE, "test_an_acknowledgement_from_before_a_freeze_renews_no_lease"),
     ],
     "an owner is cut off from the engine in both ways, in one, and for its heartbeats only": [
         (CUTS, "test_a_node_that_is_cut_off_in_any_way_ends_before_the_next_owner_begins"),
@@ -70,7 +70,7 @@ FAULTS = {
         (PROMISES, "test_clients_get_only_errors_that_they_retry_while_the_disk_of_the_engine_is_full"),
         (ENGINE, "test_a_full_engine_refuses_and_goes_on_when_there_is_room"),
         (ENGINE, "test_a_full_stream_refuses_and_keeps_what_it_has"),
-        (ENGINE, "test_a_batch_larger_than_the_engine_takes_fails_alone"),
+        (ENGINE, "test_a_batch_larger_than_max_payload_fails_alone"),
     ],
     "a stream is deleted and made anew, loses its end, or has a hole": [
         (STREAMS, "test_a_stream_that_was_made_anew_is_not_served"),

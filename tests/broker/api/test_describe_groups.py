@@ -11,7 +11,7 @@ from tests.coordinator.scenarios import scenario
 from tests.support.group_harness import GroupClient, GroupHarness
 from tests.support.group_requests import committing, join_stable_group, joining
 
-NOT_ASKED, ALL_OPERATIONS = -(1 << 31), 3400
+NOT_REQUESTED, ALL_OPERATIONS = -(1 << 31), 3400
 
 
 @scenario("AD-12", "VS-13")
@@ -22,7 +22,7 @@ def test_a_stable_group_is_described_in_every_version(harness: GroupHarness, pee
     (group,) = peer.ask(DescribeGroupsRequest(["g"], with_operations and version >= 3), version).groups
     assert (group.error_code, group.error_message, group.group_id, group.group_state) == (0, None, "g", "Stable")
     assert (group.protocol_type, group.protocol_data) == ("consumer", "range")
-    assert group.authorized_operations == (ALL_OPERATIONS if with_operations and version >= 3 else NOT_ASKED)
+    assert group.authorized_operations == (ALL_OPERATIONS if with_operations and version >= 3 else NOT_REQUESTED)
     (member,) = group.members
     assert (member.member_id, member.group_instance_id) == (id, "i" if version >= 4 else None)
     assert (member.client_id, member.client_host, member.member_metadata, member.member_assignment) == ("client", "/127.0.0.1", b"topics", b"mine")
@@ -37,7 +37,7 @@ def test_an_unknown_group_is_dead_and_from_version_6_an_error(peer: GroupClient,
         assert (group.error_code, group.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group nowhere not found.")
     else:
         assert (group.error_code, group.error_message) == (0, None)
-    assert group.authorized_operations == (ALL_OPERATIONS if 3 <= version <= 5 else NOT_ASKED)
+    assert group.authorized_operations == (ALL_OPERATIONS if 3 <= version <= 5 else NOT_REQUESTED)
 
 
 def test_metadata_is_described_for_stable_groups_and_assignments_for_all(harness: GroupHarness, peer: GroupClient) -> None:

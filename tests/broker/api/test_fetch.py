@@ -171,7 +171,7 @@ def test_records_are_read_once_and_not_copied(harness: FetchHarness, monkeypatch
     harness.client.send(fetch(fetch_topic("t", fetch_partition(offsets_in(first)[-1] + 1, 1, 500_000))), 12)
     harness.end_turn()
     assert [len(parts) for parts in written] == [3], "the bytes before the records, the records, the bytes after them"
-    assert read == [61, written[0][1]], "a batch that the index names is looked at before it is believed"
+    assert read == [61, written[0][1]], "the batch header at the position from the index is checked before the records are read"
 
 
 def test_a_failing_read_is_reported(harness: FetchHarness) -> None:

@@ -1,4 +1,4 @@
-"""FindCoordinator: the owner of a group's partition, with its address for the dialled listener."""
+"""FindCoordinator: the owner of a group's partition, with its address on the listener that the client uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def partition(harness: GroupHarness, group: str) -> int:
 
 @scenario("FC-04", "FC-05", "FC-07")
 @pytest.mark.parametrize("version", range(7))
-def test_the_coordinator_address_belongs_to_the_dialled_listener(version: int) -> None:
+def test_the_coordinator_address_belongs_to_the_listener_of_the_client(version: int) -> None:
     harness = GroupHarness()
     for dialled, address in ((Address("PLAIN", "here.example", 9092), ("there.example", 1234)), (Address("INSIDE", "x", 1), ("10.0.0.7", 5678))):
         harness.cluster.owners = {partition(harness, "theirs"): OTHER}
@@ -34,7 +34,7 @@ def test_the_coordinator_address_belongs_to_the_dialled_listener(version: int) -
 
 @scenario("FC-06")
 @pytest.mark.parametrize("version", range(7))
-@pytest.mark.parametrize("owner", [None, NodeInfo(7, (("INSIDE", "10.0.0.7", 5678),))], ids=["nobody", "not on this listener"])
+@pytest.mark.parametrize("owner", [None, NodeInfo(7, (("INSIDE", "10.0.0.7", 5678),))], ids=["no owner", "not on this listener"])
 def test_a_coordinator_that_cannot_be_reached_is_not_available(owner: NodeInfo | None, version: int) -> None:
     harness = GroupHarness()
     harness.cluster.owners = dict.fromkeys(range(PARTITIONS), owner)

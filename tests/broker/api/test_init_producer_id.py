@@ -69,7 +69,7 @@ def test_requests_that_wait_for_one_block_get_different_ids(harness: ProduceHarn
     assert [producer_ids(caller) for caller in callers] == [[(0, number, 0)] for number in range(len(callers))]
 
 
-def test_a_connection_closed_while_waiting_costs_one_producer_id(harness: ProduceHarness) -> None:
+def test_a_connection_closed_while_waiting_loses_one_producer_id(harness: ProduceHarness) -> None:
     leaving, staying = harness.caller(), harness.caller()
     ask(leaving)
     ask(staying)

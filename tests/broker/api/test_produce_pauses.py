@@ -41,8 +41,8 @@ def slow_batches() -> dict[str, tuple[str, bytes]]:
         "a header each, uncompressed": ("plain", batch_with_count(headers, 60_000, 0)),
         "headers of one record": ("plain", batch_with_count(record(headers=varint(400_000) + b"\0\1" * 400_000), 1, 0)),
         "zeros": ("plain", batch_with_count(record(value=bytes(95 << 20)), 1, 4)),
-        "a gzip of nothing, often": ("plain", batch(raw=compress(b"", 1) * 50_000, attributes=1, record_count=1, last_offset_delta=0)),
-        "to be packed anew": ("gzip", batch_with_count(in_turn, MANY, 4)),
+        "many empty gzip members": ("plain", batch(raw=compress(b"", 1) * 50_000, attributes=1, record_count=1, last_offset_delta=0)),
+        "to be recompressed": ("gzip", batch_with_count(in_turn, MANY, 4)),
         "to be refused one by one": ("compact", batch_with_count(in_turn, MANY, 4)),
     }
 

@@ -1,4 +1,4 @@
-"""Replies of each API while its partition is loading, suspended or elsewhere, after a failed append, and after a defect of ours."""
+"""Replies of each API while its partition is loading, suspended or owned by another node, after a failed append, and after a defect of ours."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.group_requests import (
 LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
 
 
-# Loading, suspended, elsewhere
+# Loading, suspended, owned by another node
 
 
 @scenario("FO-25", "FO-29", "HB-08", "LV-15", "LV-16", "OC-24")
@@ -294,7 +294,7 @@ def test_requests_of_a_failed_step_are_answered(harness: GroupHarness, monkeypat
     slot = vars(ParkedSync)["reply"]
     defects = iter([None, None, None, RuntimeError("a defect")])  # the reply to the leader is built, two members are answered, then this
 
-    def tell(waiter: ParkedSync, reply: Any) -> None:
+    def set_reply(waiter: ParkedSync, reply: Any) -> None:
         for defect in defects:
             if defect is not None:
                 raise defect
@@ -302,7 +302,7 @@ def test_requests_of_a_failed_step_are_answered(harness: GroupHarness, monkeypat
         slot.__set__(waiter, reply)
 
     with monkeypatch.context() as patched:
-        patched.setattr(ParkedSync, "reply", property(slot.__get__, tell))
+        patched.setattr(ParkedSync, "reply", property(slot.__get__, set_reply))
         leader.send(syncing("m1-id-1", assigned={"m1-id-1": b""}, instance="m1"), 5)
     # The step had built replies for the first two members only. No member gets an assignment, as the facts of the step are void.
     assert [member.reply().error_code for member in members] == [-1, NOT_OURS, NOT_OURS]

@@ -1,4 +1,4 @@
-"""One API, one file: the file is named for its API, and in the table."""
+"""Each API has one file, which is named after the API and listed in the table."""
 
 from __future__ import annotations
 

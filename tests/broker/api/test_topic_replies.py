@@ -44,7 +44,7 @@ CHANGES: dict[str, tuple[Any, int, str]] = {
         "altered",
     ),
 }
-LOOKS: dict[str, tuple[Any, int]] = {
+READS: dict[str, tuple[Any, int]] = {
     "metadata": (MetadataRequest([MetadataRequestTopic(name="t")], False), 12),
     "partitions": (DescribeTopicPartitionsRequest([TopicRequest("t")]), 0),
     "settings": (DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, "t", None)]), 4),
@@ -68,7 +68,7 @@ def test_topic_changes_and_reads_of_them_are_answered_when_durable(harness: Topi
     peer = GroupClient(harness)
     peer.send(request, version)
     lookers = []
-    for look in LOOKS.values():
+    for look in READS.values():
         looker = GroupClient(harness)
         looker.send(*look)
         lookers.append(looker)
@@ -101,7 +101,7 @@ def test_a_suspended_registry_refuses_changes(harness: TopicHarness, name: str) 
     request, version, _ = CHANGES[name]
     harness.registry.writable = False
     assert codes(GroupClient(harness).ask(request, version)) == [STORAGE]
-    for look in LOOKS.values():
+    for look in READS.values():
         assert codes(GroupClient(harness).ask(*look)) == [0]
     assert harness.partitions.calls == []
     assert harness.topics.by_name["t"].settings == {}

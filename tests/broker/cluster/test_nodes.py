@@ -225,7 +225,7 @@ async def test_topics_are_created_and_deleted_through_any_node(three: Nodes) -> 
 @pytest.mark.plain  # compiled stores cannot be patched
 @pytest.mark.parametrize("through", ["controller", "follower"])
 async def test_a_topic_is_created_while_the_controller_changes(three: Nodes, monkeypatch: pytest.MonkeyPatch, through: str) -> None:
-    """The owner of the registry has not opened it yet, or releases it already: its node cannot write, and does not refuse for that."""
+    """The owner of the registry has not opened it yet, or releases it already: that node cannot write, but must not refuse the request."""
     loop = asyncio.get_running_loop()
     client, before = three.clients[getattr(three, through)], three.controller
     for id in three.served:

@@ -52,5 +52,5 @@ def test_a_new_topic_moves_few_logs_of_others() -> None:
     assert len(moved(before, after)) <= len(TOPICS) // 10
 
 
-def test_without_nodes_no_log_has_a_place() -> None:
+def test_without_nodes_no_log_is_placed() -> None:
     assert Placement().place(OFFSETS[:2], []) == {OFFSETS[0]: [], OFFSETS[1]: []}

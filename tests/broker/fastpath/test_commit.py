@@ -85,7 +85,7 @@ def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: GroupHar
 @pytest.mark.parametrize("after", [False, True])
 def test_a_defect_is_answered_and_counted_once(harness: GroupHarness, peer: GroupClient, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
     id = learned(harness, peer)
-    (repeat,) = remembered(peer)
+    (repeat,) = learned_commits(peer)
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(repeat, "_commit", Defective(repeat._commit, "try_accept", after))
@@ -102,7 +102,7 @@ def test_a_chunk_of_several_requests_is_split_into_frames(
 ) -> None:
     """Two commits arrive in one read, or cut into two reads; each begins with the bytes of the learned commit."""
     id = learned(harness, peer)
-    assert remembered(peer)
+    assert learned_commits(peer)
     sent: list[bytes] = []
     with monkeypatch.context() as patched:
         patched.setattr(peer, "connection", Recorder(sent))
@@ -136,22 +136,22 @@ def test_learned_commits_are_limited_by_bytes_and_partitions(harness: GroupHarne
     id = join_stable_group(harness, peer)
     for offset in range(2):
         peer.ask(commit(id, offset, partitions), 9)
-    (repeat,) = remembered(peer)
+    (repeat,) = learned_commits(peer)
     size = len(framed(commit(id, 1, partitions), 9))
     assert repeat.cost == 1_800 + 4 * size + repeat._commit.size + 200 * len(partitions)
 
 
-def remembered(peer: GroupClient) -> list[CommitFastPath]:
+def learned_commits(peer: GroupClient) -> list[CommitFastPath]:
     return [repeat for repeat in peer.connection.fast_paths.values() if isinstance(repeat, CommitFastPath)]
 
 
-def test_a_large_commit_is_not_remembered(harness: GroupHarness, peer: GroupClient, decoded: list[int]) -> None:
+def test_a_large_commit_is_not_learned(harness: GroupHarness, peer: GroupClient, decoded: list[int]) -> None:
     id = join_stable_group(harness, peer)
     large = commit(id, 1, tuple(range(200)), "m" * 20, "v")
     assert len(large.encode(9)) > COMMIT_BYTES_MAX
     for _ in range(4):
         peer.ask(large, 9)
-    assert remembered(peer) == []
+    assert learned_commits(peer) == []
     assert len(decoded) == 4
 
 
@@ -176,7 +176,7 @@ def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(harness: Gr
     for size in range(connection.FAST_PATHS_MAX + 1):
         for _ in range(2):
             peer.ask(commit(id, 1, text="m" * size), 9)
-    fast_paths = remembered(peer)
+    fast_paths = learned_commits(peer)
     assert len(fast_paths) == connection.FAST_PATHS_MAX
     assert harness.context.fast_path_bytes == sum(fast_path.cost for fast_path in fast_paths)
 
@@ -187,7 +187,7 @@ def test_learned_requests_of_all_connections_share_a_limit(harness: GroupHarness
     id = join_stable_group(harness, peers[0])
     for _ in range(2):
         peers[0].ask(commit(id, 1), 9)
-    (fast_path,) = remembered(peers[0])
+    (fast_path,) = learned_commits(peers[0])
     written: list[int] = []
 
     def counted(*call: Any) -> Any:
@@ -199,7 +199,7 @@ def test_learned_requests_of_all_connections_share_a_limit(harness: GroupHarness
     for peer in peers[1:]:
         for offset in range(4):
             assert codes_of_commit(peer.ask(commit(id, offset), 9)) == {("t", 0): 0, ("t", 2): 0}
-        assert remembered(peer) == []
+        assert learned_commits(peer) == []
     assert len(written) == 2  # after the limit is reached, learning is not tried for each request
     assert harness.context.fast_path_bytes <= connection.FAST_PATH_BYTES_MAX
     peers[0].connection.connection_lost(None)
@@ -207,7 +207,7 @@ def test_learned_requests_of_all_connections_share_a_limit(harness: GroupHarness
         harness.pass_ms(LEARN_PAUSE_MS // 8)
         peers[1].ask(HeartbeatRequest("g", 1, id), 4)
     peers[1].ask(commit(id, 1), 9)
-    assert len(remembered(peers[1])) == 1
+    assert len(learned_commits(peers[1])) == 1
     peers[1].connection.connection_lost(None)
     peers[2].connection.connection_lost(None)
     assert harness.context.fast_path_bytes == 0
@@ -229,7 +229,7 @@ def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: GroupHarnes
     gc.collect()
     allocated = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    (fast_path,) = remembered(peer)
+    (fast_path,) = learned_commits(peer)
     assert fast_path.cost / 2 < allocated < 1.5 * fast_path.cost  # not exactly: other memory of the broker may grow too
 
 
@@ -326,7 +326,7 @@ def test_a_closed_connection_leaves_only_committed_offsets_in_the_group(harness:
     for sender in later_peers[::-1]:
         sender.connection.connection_lost(None)
     assert harness.context.fast_path_bytes == sum(repeat.cost for repeat in peer.connection.fast_paths.values())
-    assert list(group._undecoded) in ([], [repeat._commit for repeat in remembered(peer)])
+    assert list(group._undecoded) in ([], [repeat._commit for repeat in learned_commits(peer)])
     peer.connection.connection_lost(None)
     assert harness.context.fast_path_bytes == 0
     assert not group._undecoded

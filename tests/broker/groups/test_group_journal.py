@@ -108,7 +108,7 @@ def test_a_slow_log_expires_no_member_and_then_each_has_one_full_session(world: 
     assert world.heartbeat(member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_session_that_ended_while_the_process_was_stopped_lasts_once_more(world: GroupWorld) -> None:
+def test_a_session_that_ended_while_the_process_was_stopped_is_extended_once(world: GroupWorld) -> None:
     """During the stop the client may have closed its connection; it needs time to connect again."""
     member_id = make_stable_group(world)
     world.loop.advance((SESSION_MS + STOPPED_MS + 100) / 1000)

@@ -70,14 +70,14 @@ def clock_raises(world: GroupWorld, patched: pytest.MonkeyPatch) -> None:
     patched.setattr(Clock, "tick", raising)
 
 
-def telling_raises(world: GroupWorld, patched: pytest.MonkeyPatch) -> None:
+def write_change_raises(world: GroupWorld, patched: pytest.MonkeyPatch) -> None:
     patched.setattr(world.recorded_notes, "write_change", raising)
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize("broken_before", [False, True])
 @pytest.mark.parametrize(
-    ("plant", "ends"), [(clock_raises, "well"), (telling_raises, "badly")], ids=["clock raises", "telling raises"]
+    ("plant", "ends"), [(clock_raises, "well"), (write_change_raises, "badly")], ids=["clock raises", "write_change raises"]
 )
 def test_a_defect_at_the_end_of_an_append_reloads_the_partition(
     world: GroupWorld, monkeypatch: pytest.MonkeyPatch, plant: Callable[[GroupWorld, pytest.MonkeyPatch], None], ends: str, broken_before: bool
@@ -93,7 +93,7 @@ def test_a_defect_at_the_end_of_an_append_reloads_the_partition(
             world.log().succeed()
         else:
             world.log().refuse()
-    expected_defects = plant is telling_raises or not broken_before  # after an earlier defect the clock is not read, so `clock_raises` raises nothing
+    expected_defects = plant is write_change_raises or not broken_before  # after an earlier defect the clock is not read
     assert DEFECTS.count - defects == expected_defects
     assert not expected_defects or ", an append failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
     assert held.outcomes == [ErrorCode.NOT_COORDINATOR]
@@ -178,7 +178,7 @@ def test_an_unloaded_partition_is_not_reloaded(world: GroupWorld) -> None:
     held = world.commit("h", 9)
     world.complete_append()
     assert (world.journal.refusal, held.error) == (SERVING, ErrorCode.NONE)
-    late[1](Fenced("the log is somebody else's"))  # the failure of the append from before the reload
+    late[1](Fenced("another node owns the log"))  # the failure of the append from before the reload
     assert world.journal.refusal == SERVING
 
 

@@ -16,17 +16,17 @@ from tests.coordinator.requests import DroppedReply
 from tests.support.group_logs import SESSION_MS, GroupWorld, Waiter, make_stable_group
 
 
-class Touched:
+class ScheduledCalls:
     """Records the calls of the journal to its turn."""
 
     def __init__(self, world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.touches = 0
+        self.turn_ends = 0
         self.wakes: list[int] = []
-        monkeypatch.setattr(world.turn, "call_first_at_turn_end", self._touch)
+        monkeypatch.setattr(world.turn, "call_first_at_turn_end", self._count_turn_end)
         monkeypatch.setattr(world.turn, "wake_by", self.wakes.append)
 
-    def _touch(self, journal: object) -> None:
-        self.touches += 1
+    def _count_turn_end(self, journal: object) -> None:
+        self.turn_ends += 1
 
 
 def test_a_partition_without_a_log_refuses_every_operation_of_a_log() -> None:
@@ -68,38 +68,38 @@ def test_a_reply_may_be_returned_if_no_append_and_no_reply_is_pending(world: Gro
 def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append_in_flight(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = world.journal
     world.commit("g", 1)  # is in flight
-    touched = Touched(world, monkeypatch)
+    scheduled = ScheduledCalls(world, monkeypatch)
     journal.schedule_after_step()
     journal.hold_reply(DroppedReply())
-    assert touched.touches == 0
+    assert scheduled.turn_ends == 0
     journal.shard.hold.emit([(b"key", b"value")])
     journal.schedule_after_step()
     journal.hold_reply(DroppedReply())
-    assert touched.touches == 0  # the end of the append in flight schedules the next append
+    assert scheduled.turn_ends == 0  # the end of the append in flight schedules the next append
     monkeypatch.undo()
     world.complete_append()
     world.complete_append()
-    touched = Touched(world, monkeypatch)
+    scheduled = ScheduledCalls(world, monkeypatch)
     journal.schedule_after_step()
     journal.hold_reply(DroppedReply())
-    assert touched.touches == 0
+    assert scheduled.turn_ends == 0
     journal.shard.hold.emit([(b"key", b"value")])
     journal.schedule_after_step()
-    assert touched.touches == 1
+    assert scheduled.turn_ends == 1
     journal.hold_reply(DroppedReply())
-    assert touched.touches == 2
+    assert scheduled.turn_ends == 2
 
 
 @pytest.mark.plain
 def test_the_turn_is_woken_only_for_an_earlier_deadline(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     make_stable_group(world)
     journal = world.journal
-    touched = Touched(world, monkeypatch)
+    scheduled = ScheduledCalls(world, monkeypatch)
     for armed_at, wakes in ((journal.shard.wake_at, []), (journal.shard.wake_at - 1, []), (journal.shard.wake_at + 1, [journal.shard.wake_at])):
         world.turn.armed_at = armed_at
-        touched.wakes.clear()
+        scheduled.wakes.clear()
         journal.schedule_after_step()
-        assert touched.wakes == wakes
+        assert scheduled.wakes == wakes
 
 
 def test_a_defect_of_a_partition_that_does_not_serve_changes_nothing(world: GroupWorld) -> None:

@@ -240,7 +240,7 @@ def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory(loop: str) -
         for client in greedy:
             assert send_until_stuck(client.socket, EVERY_TOPIC * 100, GREEDY_BYTES, quiet=0.1) < KERNEL_BYTES
             assert is_served(bystander)
-        assert becomes_true(lambda: at_rest(started), 20), "it keeps processing requests of clients that do not read"
+        assert becomes_true(lambda: at_rest(started), 20), "the broker keeps processing requests of clients that do not read"
         # For each client: 1 MiB of replies, 1 MiB of requests, bytes received before the limit is noticed, and the allocator's share.
         assert started.memory_kib() - before < len(greedy) * 4096
         assert is_served(bystander)

@@ -103,7 +103,7 @@ def test_a_long_reply_is_sent_one_piece_per_turn(harness: LongReplyHarness) -> N
         harness.end_turn()
     assert harness.slow.pieces == [PIECE_BYTES] * 3 + [5]
     assert reply.closed == 1
-    assert (harness.slow.high, harness.slow.low) == (UNREAD_MAX, UNREAD_MAX // 2), "the limits are those of before"
+    assert (harness.slow.high, harness.slow.low) == (UNREAD_MAX, UNREAD_MAX // 2), "the write buffer limits are restored"
 
 
 def test_requests_after_a_long_reply_wait_for_its_end(harness: LongReplyHarness) -> None:

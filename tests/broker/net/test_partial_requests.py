@@ -24,8 +24,8 @@ MIB = 1 << 20
 
 
 class Peer:
-    def __init__(self, all_of_them: PartialRequests, last_active: int = 0) -> None:
-        self.partial = all_of_them
+    def __init__(self, partial_requests: PartialRequests, last_active: int = 0) -> None:
+        self.partial = partial_requests
         self.last_active = last_active
         self.reason = ""
 
@@ -136,7 +136,7 @@ def test_partial_large_requests_of_many_connections_are_limited(loop: str) -> No
                 assert is_served(client)
             assert becomes_true(lambda: len(close_reasons(ours)) >= 24)
             assert all("connections.partial.requests.max.bytes" in reason for reason in close_reasons(ours))
-            assert ours.memory_kib() - before < 110 * 1024, "all of them would be 180 MiB"
+            assert ours.memory_kib() - before < 110 * 1024, "without the limit the requests would take 180 MiB"
             assert defects(ours) == []
         finally:
             for sock in held:

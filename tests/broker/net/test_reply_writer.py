@@ -36,7 +36,7 @@ class Client(BareTransport):
         self.aborted = False
 
     def socket_write(self, descriptor: int, data: bytes) -> int:
-        assert not self.unsent, "it overtakes bytes of the transport"
+        assert not self.unsent, "the write overtakes bytes that the transport has not sent"
         if self.error is not None:
             raise self.error
         if not self.room:
@@ -121,7 +121,7 @@ def test_an_error_of_the_socket_aborts_the_connection(error: OSError) -> None:
 
 def test_a_request_without_a_reply_writes_nothing() -> None:
     client = Client()
-    client.error = OSError("it was written to")
+    client.error = OSError("the socket was written to")
     writer(client).write(b"")
     assert not client.aborted
 

@@ -84,20 +84,20 @@ class Part:
         self._call("handle_defect")
 
 
-@pytest.mark.parametrize("give", ["call_first_at_turn_end", "call_at_turn_end"])
-def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: TurnWorld, planted: Callable[[], int], give: str) -> None:
+@pytest.mark.parametrize("method", ["call_first_at_turn_end", "call_at_turn_end"])
+def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: TurnWorld, planted: Callable[[], int], method: str) -> None:
     first, raising_part, last = Part(), Part("end_turn"), Part()
     late_part = Part()
     for part in (first, raising_part, last):
-        getattr(world.turn, give)(part)
+        getattr(world.turn, method)(part)
     world.turn.call_at_turn_end(late_part)
     world.run()
     assert raising_part.called == ["end_turn", "handle_defect"]
     assert first.called == last.called == late_part.called == ["end_turn"]
     assert planted() == 1
-    getattr(world.turn, give)(first)
+    getattr(world.turn, method)(first)
     world.run()
-    assert first.called == ["end_turn"] * 2, "there are turns afterwards"
+    assert first.called == ["end_turn"] * 2, "the next turn runs all callbacks too"
 
 
 def test_an_exception_in_a_fault_handler_is_contained(world: TurnWorld, planted: Callable[[], int]) -> None:

@@ -60,7 +60,7 @@ def test_accepting_pauses_with_one_log_line_and_without_processor_time(tmp_path:
             at_first, now_served = now_served, len(served(peers, 1.3))
         assert cpu_seconds(started) - before < 0.2
         assert at_first == divide_descriptors(DESCRIPTORS, 2).connections
-        assert now_served == at_first, "the reserve is released bit by bit"
+        assert now_served == at_first, "connections use reserved descriptors"
         assert len(log_lines(started, "accepting pauses")) == 1
         assert f"{at_first} connections are open" in log_lines(started, "accepting pauses")[0]["reason"]
 

@@ -191,7 +191,7 @@ def test_a_failed_cleaner_changes_nothing_and_is_retried(
     run_on_both(main())
 
 
-def test_a_cleaner_killed_before_it_is_asked_has_failed(run_on_both: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cleaner_killed_before_its_request_has_failed(run_on_both: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     start = asyncio.create_subprocess_exec
 
     async def start_and_kill(*command: str, **pipes: Any) -> asyncio.subprocess.Process:

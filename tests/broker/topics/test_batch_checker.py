@@ -57,7 +57,7 @@ def edge_case_batches() -> dict[str, tuple[bytes, LogSettings]]:
         "out of time": (batch_with_count(tiny, COUNT), settings(message_timestamp_after_max_ms="1000")),
         "many headers": (batch_with_count(record(headers=varint(9_000) + b"\0\1" * 9_000), 1), PLAIN),
         "zeros": (batch_with_count(record(value=bytes(20 << 20)), 1, 4), PLAIN),
-        "more zeros than may be": (batch_with_count(record(value=bytes(DECOMPRESSED_BYTES_MAX)), 1, 4), PLAIN),
+        "more zeros than allowed": (batch_with_count(record(value=bytes(DECOMPRESSED_BYTES_MAX)), 1, 4), PLAIN),
         "empty parts of gzip": (batch(raw=b"".join([batch_with_count(b"", 1, 1)[61:]] * 3_000), attributes=1, record_count=1, last_offset_delta=0), PLAIN),
     }
     return batches
@@ -84,12 +84,12 @@ class Checks:
         self.ended: list[tuple[str, CheckResult]] = []
         self._changed = asyncio.Event()
 
-    def submit(self, data: bytes, name: str = "t-0", log_config: LogSettings = PLAIN, asker: object = 0, is_needed: bool = True) -> None:
+    def submit(self, data: bytes, name: str = "t-0", log_config: LogSettings = PLAIN, connection: object = 0, is_needed: bool = True) -> None:
         def done(outcome: CheckResult) -> None:
             self.ended.append((name, outcome))
             self._changed.set()
 
-        self.checker.submit(Job(asker, data, log_config, THEN, "t-0", done, lambda: is_needed))
+        self.checker.submit(Job(connection, data, log_config, THEN, "t-0", done, lambda: is_needed))
 
     async def await_ended(self, count: int) -> list[tuple[str, CheckResult]]:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -128,7 +128,7 @@ def test_the_checker_process_has_the_result_of_a_check_in_process() -> None:
 
     async def play(checks: Checks) -> None:
         for name, (data, log_config) in batches.items():
-            checks.submit(data, name, log_config, asker=name)
+            checks.submit(data, name, log_config, connection=name)
         for name, outcome in await checks.await_ended(len(batches)):
             assert fields_of(outcome) == fields_of(checked_in_process(*batches[name], THEN)), name
 
@@ -147,9 +147,9 @@ SHORT = batch_with_count(body(LAYOUTS["keys null and empty in turn"], COUNT), CO
 
 def test_a_slow_batch_check_does_not_delay_others() -> None:
     async def play(checks: Checks) -> None:
-        checks.submit(LONG, "long", asker=1)
+        checks.submit(LONG, "long", connection=1)
         for number in range(3):
-            checks.submit(SHORT, f"short {number}", asker=2)
+            checks.submit(SHORT, f"short {number}", connection=2)
         assert [name for name, _ in await checks.await_ended(4)] == ["short 0", "short 1", "short 2", "long"]
         assert len(checks.checker.pids) == 2
 
@@ -159,8 +159,8 @@ def test_a_slow_batch_check_does_not_delay_others() -> None:
 def test_batch_checks_alternate_between_connections() -> None:
     async def play(checks: Checks) -> None:
         for number in range(3):
-            checks.submit(SHORT, f"many {number}", asker=1)
-        checks.submit(SHORT, "one", asker=2)
+            checks.submit(SHORT, f"many {number}", connection=1)
+        checks.submit(SHORT, "one", connection=2)
         assert [name for name, _ in await checks.await_ended(4)] == ["many 0", "one", "many 1", "many 2"]
 
     with_checker(play)

@@ -170,15 +170,15 @@ BEYOND: dict[str, tuple[bytes, dict[str, str]]] = {
     "its own size": (batch(record(value=bytes(INLINE_LIMITS.batch_bytes))), {"max_message_bytes": "100000000"}),
     "the size of a gzip": (batch(record(value=random.Random(1).randbytes(INLINE_LIMITS.gzip_bytes)), codec=1), {}),
     "blocks of snappy": (batch(raw=SNAPPY_HEADER + b"\0\0\0\1\0" * (INLINE_LIMITS.snappy_blocks + 1), attributes=2, record_count=1, last_offset_delta=0), {}),
-    "what it unpacks to": (batch(record(value=bytes(INLINE_LIMITS.unpacked_bytes)), codec=4), {}),
-    "what raw snappy unpacks to": (
+    "the decompressed size": (batch(record(value=bytes(INLINE_LIMITS.unpacked_bytes)), codec=4), {}),
+    "the decompressed size of raw snappy": (
         batch(raw=bytes(cramjam.snappy.compress_raw(record(value=bytes(INLINE_LIMITS.unpacked_bytes)))), attributes=2, record_count=1, last_offset_delta=0), {},
     ),
     "records that differ": (batch(*[record(number, value=bytes(number % 2)) for number in range(INLINE_LIMITS.survey_steps + 1)]), {}),
     "headers": (batch(record(headers=varint(INLINE_LIMITS.survey_steps) + b"\0\1" * INLINE_LIMITS.survey_steps)), {}),
-    "records to be packed": (batch(*[record(number) for number in range(MANY)]), {"compression_type": "gzip"}),
-    "bytes to be packed": (batch(record(value=bytes(INLINE_LIMITS.changed_bytes))), {"compression_type": "zstd"}),
-    "bytes to be packed at a slow level": (
+    "records to be recompressed": (batch(*[record(number) for number in range(MANY)]), {"compression_type": "gzip"}),
+    "bytes to be recompressed": (batch(record(value=bytes(INLINE_LIMITS.changed_bytes))), {"compression_type": "zstd"}),
+    "bytes to be recompressed at a slow level": (
         batch(record(value=bytes(INLINE_LIMITS.changed_bytes // 16))), {"compression_type": "zstd", "compression_zstd_level": "19"},
     ),
     "records to be refused": (batch(*[record(number, key=None) for number in range(MANY)]), {"cleanup_policy": "compact"}),

@@ -70,7 +70,7 @@ class RegistryBroker:
         return {topic.name for topic in reply.groups[0].topics}
 
     @property
-    def remembered(self) -> set[str]:
+    def kept_deletions(self) -> set[str]:
         return {topic.name for topic in self.topics.deleted.values()}
 
 
@@ -91,10 +91,10 @@ def test_offsets_of_a_deleted_topic_are_removed_from_every_group(broker: Registr
     assert broker.answers == [0]
     assert broker.folders.set_aside == ["t"]
     assert all(broker.offsets(group) == {"u"} for group in GROUPS)
-    assert broker.remembered == {"t"}  # the registry keeps the deletion until its folders are removed too
+    assert broker.kept_deletions == {"t"}  # the registry keeps the deletion until its folders are removed too
     (deleted,) = broker.topics.deleted
     broker.topics.folders_gone(deleted)
-    assert broker.remembered == set()
+    assert broker.kept_deletions == set()
 
 
 def test_no_offset_is_removed_before_the_deletion_is_durable(broker: RegistryBroker) -> None:
@@ -116,7 +116,7 @@ def test_a_deletion_refused_by_the_log_removes_nothing(broker: RegistryBroker) -
     broker.log.refuse()
     broker.run()
     assert broker.answers == [56]
-    assert broker.remembered == set()
+    assert broker.kept_deletions == set()
     assert all(broker.offsets(group) == {"t", "u"} for group in GROUPS)
 
 
@@ -141,11 +141,11 @@ def test_a_partition_loaded_later_removes_the_offsets_before_it_serves(broker: R
     broker.delete("t")
     assert broker.answers == [0]
     broker.topics.folders_gone(next(iter(broker.topics.deleted)))
-    assert broker.remembered == {"t"}
+    assert broker.kept_deletions == {"t"}
     broker.harness.shards.load(2)
     broker.run()
     assert broker.offsets(group) == {"u"}
-    assert broker.remembered == set()
+    assert broker.kept_deletions == set()
 
 
 def test_a_partition_retries_refused_offset_tombstones(broker: RegistryBroker) -> None:
@@ -156,7 +156,7 @@ def test_a_partition_retries_refused_offset_tombstones(broker: RegistryBroker) -
     log.refuse()
     broker.run()
     assert journal.refusal
-    assert broker.remembered == {"t"}
+    assert broker.kept_deletions == {"t"}
     log.immediate = True
     broker.harness.pass_ms(1_000)
     log.recoveries.pop()(None)
@@ -164,17 +164,17 @@ def test_a_partition_retries_refused_offset_tombstones(broker: RegistryBroker) -
     assert not journal.refusal
     assert broker.offsets("group-0") == {"u"}
     broker.topics.folders_gone(next(iter(broker.topics.deleted)))
-    assert broker.remembered == set()
+    assert broker.kept_deletions == set()
 
 
 def test_a_start_finishes_the_deletions_of_a_killed_broker() -> None:
     deleted = DeletedTopic("t", b"t" * 16, 3, 2_000_000)
     broker = RegistryBroker(load=False, deleted=(deleted,))
     broker.topics.folders_gone(deleted.id)
-    assert broker.remembered == {"t"}
+    assert broker.kept_deletions == {"t"}
     broker.harness.shards.load_all()
     broker.run()
-    assert broker.remembered == set()
+    assert broker.kept_deletions == set()
 
 
 @pytest.mark.parametrize("set_back_ms", [0, 8 * 86_400_000])

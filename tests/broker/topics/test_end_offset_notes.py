@@ -69,7 +69,7 @@ class Served:
         self.loop = SteppedLoop()
         clock = self.loop.clock()
         parts = cast(Any, self)
-        self.notes = EndOffsetNotes(self.interval_ms, self.room, parts, parts, lambda name: cast(GroupJournal, name), self.tell, cast(Any, self.loop), clock, lambda: 0.0)
+        self.notes = EndOffsetNotes(self.interval_ms, self.room, parts, parts, lambda name: cast(GroupJournal, name), self.write_ends, cast(Any, self.loop), clock, lambda: 0.0)
 
     def topic(self, name: str, *ends: int, internal: bool = False) -> Topic:
         topic = Topic(name, [FakePartition(index, end) for index, end in enumerate(ends)], internal)
@@ -82,7 +82,7 @@ class Served:
     def was_never_written(self, part: FakePartition) -> bool:
         return part.error == -1
 
-    def tell(self, journal: GroupJournal, ends: EndOffsets) -> bool:
+    def write_ends(self, journal: GroupJournal, ends: EndOffsets) -> bool:
         assert cast(str, journal) == ends.topic
         if self.refuses or self.refuses_first:
             self.refuses_first = False

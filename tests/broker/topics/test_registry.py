@@ -80,7 +80,7 @@ def test_topic_settings_are_changed(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("order", [("folders_gone", "offsets_gone"), ("offsets_gone", "folders_gone")])
-def test_a_deleted_topic_is_remembered_until_folders_and_offsets_are_removed(registry: Registry, order: tuple[str, str]) -> None:
+def test_a_deletion_is_kept_until_folders_and_offsets_are_removed(registry: Registry, order: tuple[str, str]) -> None:
     topic = registry.delete("pay.ments", 9)
     assert topic.name not in registry.by_name
     assert topic.id not in registry.by_id

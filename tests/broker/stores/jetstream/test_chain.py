@@ -8,7 +8,7 @@ from storage import AppendFailed, Fenced, Undecided
 from tests.broker.stores.jetstream.fake_engine import ChainHarness
 
 
-def test_appends_take_the_places_behind_the_claim_in_order() -> None:
+def test_appends_get_the_sequences_after_the_claim_in_order() -> None:
     log = ChainHarness()
     log.append(b"a", 2)
     log.append(b"b", 3)
@@ -17,7 +17,7 @@ def test_appends_take_the_places_behind_the_claim_in_order() -> None:
     assert [(entry.epoch, entry.base_offset, entry.records) for entry in entries] == [(3, 0, 2), (3, 2, 3)]
 
 
-def test_an_append_leaves_when_the_one_before_has_its_answer() -> None:
+def test_an_append_is_sent_when_the_previous_append_is_acknowledged() -> None:
     log = ChainHarness()
     log.connection.held = []
     log.append(b"a")
@@ -59,7 +59,7 @@ def test_an_entry_that_was_sent_takes_no_more_batches() -> None:
     assert log.payloads == [b"a", b"bc"]
 
 
-def test_no_append_takes_the_place_behind_a_claim() -> None:
+def test_no_append_is_stored_after_the_claim_of_another_node() -> None:
     """The second append must not be stored either, although the last sequence that it would expect is now that of the claim."""
     log = ChainHarness()
     log.connection.held = []
@@ -103,7 +103,7 @@ def test_an_append_whose_acknowledgement_got_lost_is_found_by_its_id() -> None:
     assert log.payloads == [b"a", b"b"]
 
 
-def test_an_ambiguous_append_whose_place_another_node_took_is_undecided() -> None:
+def test_an_unacknowledged_append_whose_sequence_another_node_took_is_undecided() -> None:
     log = ChainHarness()
     log.connection.delivers = False
     log.append(b"a")
@@ -115,7 +115,7 @@ def test_an_ambiguous_append_whose_place_another_node_took_is_undecided() -> Non
     assert log.payloads == [b""]
 
 
-def test_an_append_behind_one_that_got_lost_does_not_end_the_chain() -> None:
+def test_an_append_after_a_lost_append_does_not_end_the_chain() -> None:
     log = ChainHarness()
     log.connection.delivers = False
     log.append(b"a")
@@ -136,7 +136,7 @@ def test_an_engine_without_a_leader_is_asked_again() -> None:
     assert log.results == [2]
 
 
-def test_a_batch_larger_than_the_engine_takes_fails_alone() -> None:
+def test_a_batch_larger_than_max_payload_fails_alone() -> None:
     log = ChainHarness()
     log.append(bytes(2 << 20))
     log.append(b"a")
@@ -145,7 +145,7 @@ def test_a_batch_larger_than_the_engine_takes_fails_alone() -> None:
     assert log.chain.failure is None
 
 
-def test_the_end_of_the_lease_ends_what_has_no_answer() -> None:
+def test_the_end_of_the_lease_fails_unacknowledged_appends() -> None:
     log = ChainHarness()
     log.connection.acknowledges = False
     log.append(b"a")

@@ -17,7 +17,7 @@ class Requests:
         self.waiting.append(answered)
 
 
-def test_streams_are_made_some_at_a_time() -> None:
+def test_few_streams_are_created_at_a_time() -> None:
     requests = Requests()
     engine = Engine(cast(Connection, requests))
     made: list[object] = []

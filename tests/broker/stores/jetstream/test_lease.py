@@ -79,7 +79,7 @@ def test_replies_leave_while_the_lease_is_valid() -> None:
     assert bytes(wire.written) == b"an answer"
 
 
-def test_a_reply_made_before_the_loop_stood_still_for_longer_than_the_lease_never_leaves() -> None:
+def test_a_reply_from_before_a_stall_longer_than_the_lease_is_never_sent() -> None:
     node = Node()
     _, wire, connection = client_of(node)
     connection.busy = True
@@ -92,7 +92,7 @@ def test_a_reply_made_before_the_loop_stood_still_for_longer_than_the_lease_neve
     assert node.served == ["lost"]
 
 
-def test_nothing_leaves_between_the_end_of_the_lease_and_the_end_of_service() -> None:
+def test_no_reply_is_sent_between_the_end_of_the_lease_and_the_end_of_service() -> None:
     node = Node()
     node.skew = LEASE
     assert not node.meta.may_answer()
@@ -101,7 +101,7 @@ def test_nothing_leaves_between_the_end_of_the_lease_and_the_end_of_service() ->
     assert node.meta.may_answer(), "from now on the logs refuse"
 
 
-def test_an_acknowledgement_of_before_the_freeze_renews_nothing() -> None:
+def test_an_acknowledgement_from_before_a_freeze_renews_no_lease() -> None:
     node = Node()
     node.cut_off()
     node.loop.pass_ms(1_500)
@@ -112,7 +112,7 @@ def test_an_acknowledgement_of_before_the_freeze_renews_nothing() -> None:
     assert not node.meta.may_answer()
 
 
-def test_a_lease_that_is_regained_at_once_has_ended_all_the_same() -> None:
+def test_logs_are_fenced_even_if_the_lease_is_regained_at_once() -> None:
     node = Node()
     node.skew = LEASE
     assert not node.meta.may_answer()
@@ -144,7 +144,7 @@ def read(node: Node, of: int, seq: int) -> None:
     node.meta._apply(StoredMessage(seq, ClusterNames("c").node_key(of), json.dumps(body).encode(), {}))
 
 
-def test_a_node_whose_messages_a_lagging_replica_does_not_show_is_not_taken_for_dead() -> None:
+def test_a_node_is_not_considered_dead_because_of_a_lagging_replica() -> None:
     node = Node()
     read(node, 2, node.engine.seq + 1)
     node.engine.seq += 1
@@ -156,7 +156,7 @@ def test_a_node_whose_messages_a_lagging_replica_does_not_show_is_not_taken_for_
     assert 2 not in node.meta.view.live
 
 
-def test_what_was_told_by_now_is_read_when_a_message_sent_from_now_on_is_read_back() -> None:
+def test_when_current_waits_until_a_later_heartbeat_is_read_back() -> None:
     node = Node()
     node.engine.held = []
     proved: list[bool] = []
@@ -190,7 +190,7 @@ def test_an_earlier_process_that_leaves_does_not_end_the_node_that_has_its_id_no
     assert not node.meta.view.is_live(2, "other")
 
 
-def test_a_process_whose_id_another_one_took_may_have_its_lease_still() -> None:
+def test_a_process_whose_node_id_was_taken_is_live_until_its_lease_ends() -> None:
     node = Node()
     read(node, 2, 2)
     body: dict[str, object] = {"incarnation": "newer", "addresses": [], "rack": None, "wall_ms": 0, "ended": ""}

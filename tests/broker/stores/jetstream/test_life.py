@@ -27,10 +27,10 @@ def test_a_process_that_was_killed_has_ended_even_before_its_parent_knows() -> N
         assert life.has_ended(marked)
 
 
-def test_another_process_with_its_number_is_not_the_same_one() -> None:
+def test_a_new_process_with_the_same_pid_is_another_process() -> None:
     assert life.has_ended(f"{life.own_process_mark()}1")
 
 
 @pytest.mark.parametrize("marked", ["", "another-boot pid:[1] 7 8", "nonsense"])
-def test_what_cannot_be_known_is_no_end(marked: str) -> None:
+def test_a_mark_that_cannot_be_checked_is_no_end(marked: str) -> None:
     assert not life.has_ended(marked)

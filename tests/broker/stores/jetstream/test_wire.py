@@ -14,7 +14,7 @@ STREAM = (
     b"HMSG in.2 7 _R 23 25\r\nNATS/1.0\r\nName: one\r\n\r\nhi\r\n"
     b"HMSG in.3 1 30 30\r\nNATS/1.0 503 No Responders\r\n\r\n\r\n+OK\r\n"
 )
-FOUND = [
+PARSED = [
     b'INFO {"version":"2.15.1"}',
     b"PING",
     Message("in.1", 7, b"hello"),
@@ -25,17 +25,17 @@ FOUND = [
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=6))
-def test_bytes_are_understood_wherever_they_are_cut(cuts: list[int]) -> None:
+def test_messages_are_parsed_wherever_the_bytes_are_cut(cuts: list[int]) -> None:
     parser = Parser()
     found = []
     at = 0
     for cut in [*sorted(cuts), len(STREAM)]:
         found += parser.feed(STREAM[at:cut])
         at = cut
-    assert found == FOUND
+    assert found == PARSED
 
 
-def test_what_is_not_the_protocol_is_refused() -> None:
+def test_bytes_that_violate_the_protocol_are_refused() -> None:
     with pytest.raises(NatsError, match="cannot be parsed"):
         Parser().feed(b"MSG a b c\r\n")
     with pytest.raises(NatsError, match="too long"):
@@ -68,7 +68,7 @@ def test_a_password_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize("text", ["a:1", "http://a", "nats://", "nats://a:x", "nats://a/b", "nats://a,,b"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_a_malformed_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"begin with|HOST:PORT"):
         parse_servers(text)
 
