@@ -183,7 +183,7 @@ class Server:
         self.stop({"reason": reason})
 
     async def _drain(self) -> None:
-        """Close each connection once its replies are sent; at the deadline, abort the remaining ones."""
+        """Close each connection once its replies are sent; at the deadline, abort the remaining connections."""
         connections = self.broker.connections
         deadline = self._loop.time() + DRAIN_SECONDS
         while connections.live and self._loop.time() < deadline:

@@ -56,7 +56,7 @@ def node_ids(config: Config) -> range:
 
 
 def node_listeners(config: Config, node: int) -> list[Listener]:
-    """The node's listeners: node 1 has the configured ports, each further node the next ones. Port 0 stays 0: the system chooses a free port."""
+    """The node's listeners: node 1 has the configured ports, each further node the next ports. Port 0 stays 0: the system chooses a free port."""
 
     def port_of_node(port: int) -> int:
         return port and port + node - 1

@@ -293,7 +293,7 @@ class Broker:
             self.topics,
             self.partitions,
             self.shards.journal_of,
-            self.notes.write_ends,
+            self.notes.write_end_offsets,
             self._loop,
             self.clock,
             self._machine.monotonic,

@@ -1,4 +1,4 @@
-"""The parts of a running broker. Each API handler keeps the ones it uses."""
+"""The parts of a running broker. Each API handler keeps the parts that it uses."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from storage import LogId
 
 NO_REPLY: Final = 0  # acks: the producer gets no reply; an error closes its connection
 ACKS: Final = (-1, 0, 1)  # there is one replica, so 1 and -1 (all) mean the same
-APPENDS_MAX: Final = 64  # batches of one request appended at once; further ones are appended in later turns
+APPENDS_MAX: Final = 64  # batches of one request appended at once; further batches are appended in later turns
 
 CURRENT_LEADER_FROM: Final = 10  # KIP-951
 

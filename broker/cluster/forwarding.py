@@ -102,7 +102,7 @@ class Forwarding:
         self._coordinator = coordinator
         self._follow = follow
         self._may_create_topics = may_create_topics
-        self._local: set[Connection] = set()  # connections of forwarded requests, which are not forwarded once more
+        self._local: set[Connection] = set()  # connections of forwarded requests, which are not forwarded again
 
     # Requests of clients.
 

@@ -116,7 +116,7 @@ class NotesLogs:
         dropped = sum(group.notes_dropped for group in journal.shard.groups.values()) if ends else 0
         self._enqueue(journal, Note("", NoteKind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
 
-    def write_ends(self, journal: GroupJournal, ends: EndOffsets) -> bool:
+    def write_end_offsets(self, journal: GroupJournal, ends: EndOffsets) -> bool:
         """Note end offsets of a topic in this partition of the notes. False: they are not noted now, since notes of groups have priority."""
         notes = self._logs.get(journal.partition)
         blocked = notes is not None and (self._clock.tick() < notes.retry_at or notes.lost > 0)

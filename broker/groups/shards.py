@@ -155,7 +155,7 @@ class Shards:
     # Loading.
 
     def load_all(self) -> None:
-        """Load all partitions; new ones need no reading and serve at once."""
+        """Load all partitions; new partitions need no reading and serve at once."""
         self._scheduled = True  # so that `load` schedules nothing: `_load_slice` is called below
         for number in range(len(self.journals)):
             self.load(number)
@@ -226,7 +226,7 @@ class Shards:
                 return
 
     def _work_failed(self) -> None:
-        """Refuse the partition whose load raised, and load the next ones."""
+        """Refuse the partition whose load raised, and load the next partitions."""
         if self._current is not None:
             self._refuse(self._current, "there is a defect in this version", False)
         self._schedule_work()

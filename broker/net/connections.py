@@ -1,4 +1,4 @@
-"""The open connections: counts by peer, and closing idle ones."""
+"""The open connections: their number for each peer, and the closing of idle connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MADE_ROOM = "idle when another connection needed the room (max.connections)"
 
 
 class Connections:
-    """All live connections; `Turn` calls `advance`, which closes the idle ones (`connections.max.idle.ms`)."""
+    """All live connections; `Turn` calls `advance`, which closes idle connections (`connections.max.idle.ms`)."""
 
     def __init__(self, clock: Clock, idle_ms_max: int) -> None:
         self.live: dict[Connection, int] = {}  # value: the connection's `last_active` before its first byte

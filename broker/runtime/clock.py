@@ -73,7 +73,7 @@ class Clock:
         self.now = monotonic_ns() // NS_PER_MS
         self.wall = wall_ns() // NS_PER_MS
         self._slept_ms = self._boot_ns() // NS_PER_MS - self.now  # since the machine booted
-        # Wall time minus `now`, with sleep added: as a steady clock would have it now, and as it was before the last step.
+        # Wall time minus `now`, corrected for sleep: of a clock that runs steadily, and of the clock before its last step.
         self._expected_offset = self.wall - self.now
         self._trusted_offset = self._expected_offset
         self._trusted_from = 0  # monotonic time at which the clock is trusted again, 0 while it is trusted

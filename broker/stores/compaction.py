@@ -336,7 +336,7 @@ class LogCleaner:
     async def _replace_segments(
         self, target: Log, sources: list[ClosedSegment], end: int, first_dirty: int, settings: CompactionSettings, is_current: Callable[[], bool]
     ) -> Report:
-        """Replace the segments by compacted ones; if this fails, the files written for it are removed."""
+        """Replace the segments by compacted segments; if this fails, the files written for it are removed."""
         folder = target.folder
         token = self._fresh_token()
         promoting = False

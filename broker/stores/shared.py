@@ -69,12 +69,12 @@ PROBE_BYTE: Final = 1 << 62  # after the bytes of all logs
 class SharedStoreView:
     """The live nodes and the table of owners."""
 
-    def __init__(self, node_id: int, table: OwnerTable, held: set[LogId]) -> None:
+    def __init__(self, node_id: int, table: OwnerTable, locked_logs: set[LogId]) -> None:
         self.live: dict[int, NodeInfo] = {}
         self.changes = 0  # the number of changes of live nodes
         self._node_id = node_id
         self._table = table
-        self._locked_logs = held
+        self._locked_logs = locked_logs
 
     @property
     def version(self) -> object:

@@ -2,7 +2,7 @@
 
 Each process has its queue (lane). The short lane checks every batch first. Batches above the work limits of the short lane would delay
 others, so they continue in the long lane. In both lanes, connections take turns. A process that dies is restarted, and its batch is checked
-once more. After a second death, or the time limit, the batch gets an error that producers retry.
+again. After a second death, or the time limit, the batch gets an error that producers retry.
 """
 
 from __future__ import annotations

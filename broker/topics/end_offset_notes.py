@@ -29,7 +29,7 @@ BURST_BYTES = 64 * 1_024
 NOTE_BYTES = BATCH_OVERHEAD_BYTES + 80  # without the topic name and the partitions
 PARTITION_BYTES = 21
 
-WriteEnds = Callable[[GroupJournal, EndOffsets], bool]
+WriteEndOffsets = Callable[[GroupJournal, EndOffsets], bool]
 
 
 class _Noted:
@@ -43,7 +43,7 @@ class _Noted:
 
 
 class EndOffsetNotes:
-    """Notes the end offsets of all topics except internal ones."""
+    """Notes the end offsets of all topics except internal topics."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class EndOffsetNotes:
         topics: TopicRegistry,
         partitions: Partitions,
         journal_of: Callable[[str], GroupJournal],
-        write_ends: WriteEnds,
+        write_end_offsets: WriteEndOffsets,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         monotonic: Callable[[], float] = time.monotonic,
@@ -65,7 +65,7 @@ class EndOffsetNotes:
         self._topics = topics
         self._partitions = partitions
         self._journal_of = journal_of
-        self._write_ends = write_ends
+        self._write_end_offsets = write_end_offsets
         self._loop = loop
         self._clock = clock
         self._monotonic = monotonic
@@ -146,7 +146,7 @@ class EndOffsetNotes:
     def _note(self, topic: Topic, noted: _Noted, changed: dict[int, tuple[int, int]]) -> bool:
         """Write a note; False: not possible now, so the next pass tries again."""
         entries = [PartitionEnds(index, start, end) for index, (start, end) in changed.items()]
-        if not self._write_ends(self._journal_of(topic.name), EndOffsets(topic.name, entries, noted.scanned_ms)):
+        if not self._write_end_offsets(self._journal_of(topic.name), EndOffsets(topic.name, entries, noted.scanned_ms)):
             return False
         self._budget_bytes -= NOTE_BYTES + 3 * len(topic.name) + PARTITION_BYTES * len(entries)
         noted.ends.update(changed)

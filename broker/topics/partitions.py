@@ -358,7 +358,7 @@ class Partitions:
             self._opening_failed(partition)
 
     def _opening_failed(self, partition: Partition) -> None:
-        """Suspend a partition whose opening raised, and open the next ones."""
+        """Suspend a partition whose opening raised, and open the next partitions."""
         self._opening.discard(partition)
         if partition.error != GONE:
             self._refuse(partition, Unreadable("a defect in this version", False))

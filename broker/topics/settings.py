@@ -200,7 +200,7 @@ def broker_defaults(config: Config) -> dict[str, str]:
 
 
 def log_settings(topic_settings: Mapping[str, str], defaults: Mapping[str, str]) -> LogSettings:
-    """The effective settings of a topic: its own (valid) ones, else the broker's `defaults`, else Kafka's."""
+    """The effective settings of a topic: its own (valid) settings, else the broker's `defaults`, else Kafka's."""
 
     def text(name: str) -> str:
         value = topic_settings.get(name)

@@ -1,6 +1,6 @@
 """Compact the logs of groups and of the registry: append the newest record of each key again, then delete the old entries.
 
-After a `live-begin` entry, every live record is appended once more, between the shard's own appends; a `live-end` entry follows, and the
+After a `live-begin` entry, every live record is appended again, between the shard's own appends; a `live-end` entry follows, and the
 engine (JetStream) deletes everything before `live-begin`. Replay ignores both entries: it keeps the last record of each key. A key that
 the shard has written since `live-begin` is not copied, so that a copy never replaces a newer record.
 """

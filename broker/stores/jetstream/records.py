@@ -1,4 +1,4 @@
-"""The records of a log in a stream, for readers: the newest in memory, older ones read from JetStream (the engine) on demand.
+"""The records of a log in a stream, for readers: the newest are in memory, older records are read from JetStream (the engine) on demand.
 
 `Records` implements `Readable`, whose methods do not wait. For records that are not in memory they return nothing, request the records
 from the engine, and wake the log's readers when the records arrive, as if the log had grown.

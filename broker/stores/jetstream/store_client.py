@@ -187,7 +187,7 @@ class StoreClient:
     async def begin_import(self, cluster_id: str, import_id: str) -> None:
         """Reserve the cluster's name before its first node starts. Raises NotEmpty for data that is not of the same import."""
         if not self.meta.format:
-            await self._refuse_streams()
+            await self._check_no_other_streams()
             await self._retry_until_done(partial(self.engine.create, self.names.meta_stream, f"{self.names.meta_subject}.>", self.replicas, dict(META)))
             await self.refresh()
         if not self.meta.format:
@@ -199,7 +199,7 @@ class StoreClient:
         if self.meta.format:
             self._check_import(import_id)
         else:
-            await self._refuse_streams()
+            await self._check_no_other_streams()
 
     def check_finished(self) -> None:
         """Raises StoreProblem if an import into this cluster has not finished."""
@@ -216,7 +216,7 @@ class StoreClient:
                 f"cluster {self} has the unfinished import of another export; repeat that one, or import under another name (--cluster NAME)"
             )
 
-    async def _refuse_streams(self) -> None:
+    async def _check_no_other_streams(self) -> None:
         names: list[str] | EngineError = await self._retry_until_answered(partial(self.engine.names, f"tenure.{self.names.cluster}.>"))
         other_streams = [] if isinstance(names, EngineError) else [name for name in names if name != self.names.meta_stream]
         if other_streams:
@@ -323,7 +323,7 @@ class StoreClient:
 
 
 def _check_recorded_owner(stream: Stream, known: Owner, state: StreamState) -> None:
-    """Raise DamagedLog if the stream is not the one that its last owner published, as a node checks before a claim."""
+    """Raise DamagedLog if this is not the stream that the log's last owner published, as a node checks before a claim."""
     if known.created != state.created:
         raise damaged(stream, known.seq, f"the stream was created anew at {state.created}")
     if known.seq > state.last_seq:

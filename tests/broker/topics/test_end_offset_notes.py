@@ -69,7 +69,7 @@ class Served:
         self.loop = SteppedLoop()
         clock = self.loop.clock()
         parts = cast(Any, self)
-        self.notes = EndOffsetNotes(self.interval_ms, self.room, parts, parts, lambda name: cast(GroupJournal, name), self.write_ends, cast(Any, self.loop), clock, lambda: 0.0)
+        self.notes = EndOffsetNotes(self.interval_ms, self.room, parts, parts, lambda name: cast(GroupJournal, name), self.write_end_offsets, cast(Any, self.loop), clock, lambda: 0.0)
 
     def topic(self, name: str, *ends: int, internal: bool = False) -> Topic:
         topic = Topic(name, [FakePartition(index, end) for index, end in enumerate(ends)], internal)
@@ -82,7 +82,7 @@ class Served:
     def was_never_written(self, part: FakePartition) -> bool:
         return part.error == -1
 
-    def write_ends(self, journal: GroupJournal, ends: EndOffsets) -> bool:
+    def write_end_offsets(self, journal: GroupJournal, ends: EndOffsets) -> bool:
         assert cast(str, journal) == ends.topic
         if self.refuses or self.refuses_first:
             self.refuses_first = False
@@ -198,16 +198,16 @@ def test_group_notes_precede_end_offset_notes(monkeypatch: pytest.MonkeyPatch) -
     ends = EndOffsets("orders", [PartitionEnds(0, 0, 5)], 7)
     journal = loaded_partition(3)
     journal.refusal = 0
-    assert harness.notes.write_ends(journal, ends)
+    assert harness.notes.write_end_offsets(journal, ends)
     for _ in range(NOTES_QUEUED_MAX // 2 - 1):
         harness.tell(change(), partition=3)
-    assert not harness.notes.write_ends(journal, ends)
+    assert not harness.notes.write_end_offsets(journal, ends)
     harness.pass_time(60_000, partitions=4)
     (group, header, body), *_ = harness.written(3)
     assert (group, header.kind, header.generation, header.offsets_log_offset, body) == ("", 8, 0, -1, ends)
-    assert harness.notes.write_ends(journal, ends)
+    assert harness.notes.write_end_offsets(journal, ends)
     journal.refusal = 14
-    assert not harness.notes.write_ends(journal, ends)
+    assert not harness.notes.write_end_offsets(journal, ends)
 
 
 def test_history_ignores_end_offset_notes() -> None:
