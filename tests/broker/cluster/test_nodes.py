@@ -255,7 +255,7 @@ def delay(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("change", ["created", "auto-created", "grown"])
 @pytest.mark.parametrize("through", ["controller", "follower"])
-async def test_a_new_topic_is_there_on_every_node_at_once(three: Nodes, monkeypatch: pytest.MonkeyPatch, change: str, through: str) -> None:
+async def test_a_new_topic_is_known_on_every_node_at_once(three: Nodes, monkeypatch: pytest.MonkeyPatch, change: str, through: str) -> None:
     client = three.clients[getattr(three, through)]
     if change == "grown":
         await three.create(1, "topic", 1)

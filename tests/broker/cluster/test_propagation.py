@@ -115,7 +115,7 @@ def test_a_dead_node_is_not_waited_for(play: PropagationHarness) -> None:
     assert play.done == ["one"]
 
 
-def test_nothing_waits_where_there_is_another_controller(play: PropagationHarness) -> None:
+def test_no_reply_waits_on_a_node_that_is_not_the_controller(play: PropagationHarness) -> None:
     play.change("one")
     play.nodes = []
     play.change("two")

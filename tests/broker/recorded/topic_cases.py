@@ -176,7 +176,7 @@ def creating() -> Iterator[Special]:
         "with a gap": [(0, [1]), (2, [1])],
         "to an unknown broker": [(0, [2])],
         "twice to one broker": [(0, [1, 1])],
-        "to nobody": [(0, [])],
+        "to no broker": [(0, [])],
         "of replicas of different numbers": [(0, [1]), (1, [1, 2])],
     }.items():
         yield f"assignments {title}", 7, asking(creatable("TOPIC-new", -1, -1, assigned))
@@ -210,7 +210,7 @@ def growing() -> Iterator[Special]:
         ("to an unknown broker", 4, [[2]]),
         ("to a negative broker", 4, [[-1]]),
         ("twice to one broker", 4, [[1, 1]]),
-        ("to nobody", 4, [[]]),
+        ("to no broker", 4, [[]]),
         ("to more replicas than there are", 4, [[1, 2]]),
         ("to no broker after one", 5, [[1], []]),
         ("with an unchanged count", 3, [[1]]),
