@@ -58,13 +58,13 @@ class Repeats:
             return False
 
     def wait_seconds(self) -> float | None:
-        """Seconds until `overdue` must be called; None: no line is counted."""
+        """Seconds until `due_lines` must be called; None: no line is counted."""
         with self._lock:
             if not self._counted:
                 return None
             return max(0.0, min(counted.until for counted in self._counted.values()) - self._monotonic())
 
-    def overdue(self, at_end: bool = False) -> list[bytes]:
+    def due_lines(self, at_end: bool = False) -> list[bytes]:
         """The lines with counts that are due now; `at_end`: all of them."""
         now = self._monotonic()
         lines = []

@@ -62,7 +62,7 @@ class LineSink:
     def close(self, seconds_max: float = FLUSH_SECONDS_MAX) -> bool:
         """Flush, then drop everything that is still queued or logged later."""
         if self._repeats is not None:
-            for line in self._repeats.overdue(at_end=True):
+            for line in self._repeats.due_lines(at_end=True):
                 self.write(line)
         written = self.flush(seconds_max)
         with self._changed:
@@ -85,7 +85,7 @@ class LineSink:
         while True:
             seconds = repeats.wait_seconds() if repeats is not None else None
             if seconds == 0 and repeats is not None:
-                for line in repeats.overdue():
+                for line in repeats.due_lines():
                     self.write(line)
             elif self._wait_for_lines(seconds):
                 break

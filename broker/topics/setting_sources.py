@@ -95,7 +95,7 @@ class SettingSources:
         if topic.internal and name in self._of_internal[topic.name]:
             return self._of_internal[topic.name][name]
         own = topic.settings.get(name)
-        return None if own is None else TOPIC_SETTINGS[name].normal(own)
+        return None if own is None else TOPIC_SETTINGS[name].normalized(own)
 
     def broker_sources(self, name: str) -> tuple[Synonym, ...]:
         """The configured value, if any, and the default."""

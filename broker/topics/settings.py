@@ -50,7 +50,7 @@ class TopicSetting:
         limit = self._violated_limit(number)
         return self._invalid(number, f"Value must be {limit}") if limit else None
 
-    def normal(self, value: str) -> str:
+    def normalized(self, value: str) -> str:
         """A valid value in normal form, as it is shown."""
         value = value.strip(_SPACE)
         match self.kind:

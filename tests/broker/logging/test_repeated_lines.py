@@ -34,9 +34,9 @@ def line(event: str = "closed", **fields: Any) -> dict[str, Any]:
 
 def test_the_first_line_is_written_and_repeats_are_counted(repeats: Repeats, clock: FakeClock) -> None:
     assert [repeats.count_if_repeated("warning", line(peer="a")) for _ in range(4)] == [False, True, True, True]
-    assert repeats.overdue() == []
+    assert repeats.due_lines() == []
     clock.now += 1
-    (counted,) = repeats.overdue()
+    (counted,) = repeats.due_lines()
     assert b'"peer": "a", "repeated": 3}' in counted
 
 
@@ -55,7 +55,7 @@ def test_a_repeated_line_is_written_at_growing_intervals(repeats: Repeats, clock
     for _ in range(36_000):
         repeats.count_if_repeated("error", line())
         clock.now += 0.1
-        written += len(repeats.overdue())
+        written += len(repeats.due_lines())
     assert written == 6 + (3_600 - 63) // SECONDS_MAX
 
 
@@ -63,7 +63,7 @@ def test_a_line_that_stopped_repeating_is_forgotten(repeats: Repeats, clock: Fak
     repeats.count_if_repeated("error", line())
     assert repeats.wait_seconds() == 1
     clock.now += 1
-    assert repeats.overdue() == []
+    assert repeats.due_lines() == []
     assert repeats.wait_seconds() is None
     assert not repeats.count_if_repeated("error", line())
 
@@ -87,5 +87,5 @@ def test_the_number_of_tracked_lines_is_limited(repeats: Repeats) -> None:
 def test_pending_counts_are_written_at_the_end(repeats: Repeats) -> None:
     for _ in range(3):
         repeats.count_if_repeated("warning", line())
-    (counted,) = repeats.overdue(at_end=True)
+    (counted,) = repeats.due_lines(at_end=True)
     assert b'"repeated": 2' in counted
