@@ -9,7 +9,7 @@ from broker.net.long_replies import PIECE_BYTES, LongReplies, ReplyLost
 from tests.support.connections import UNREAD_MAX, WAITING_MAX, ConnectionHarness, FakeTransport
 
 
-class Slow(FakeTransport):
+class SlowTransport(FakeTransport):
     """A transport whose peer reads only when the test lets it."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Slow(FakeTransport):
             self.connection.pause_writing()
 
 
-class Long:
+class FakeLongReply:
     """A reply of `size` bytes, sent in pieces of two parts each."""
 
     def __init__(self, size: int, letter: bytes = b"x", lost_at: int = -1) -> None:
@@ -71,13 +71,13 @@ class LongReplyHarness(ConnectionHarness):
         context.long_replies = LongReplies(context.turn)
         self.wire = self.slow = self.wired(self.connection)
 
-    def wired(self, connection: Connection) -> Slow:
-        wire = Slow()
+    def wired(self, connection: Connection) -> SlowTransport:
+        wire = SlowTransport()
         wire.connection = connection
         connection.connection_made(wire)
         return wire
 
-    def second_connection(self) -> tuple[Connection, Slow]:
+    def second_connection(self) -> tuple[Connection, SlowTransport]:
         connection = Connection(self.connection.context, "PLAINTEXT", "127.0.0.1")
         return connection, self.wired(connection)
 
@@ -96,7 +96,7 @@ def harness() -> LongReplyHarness:
 
 def test_a_long_reply_is_sent_one_piece_per_turn(harness: LongReplyHarness) -> None:
     harness.receive(b"fetch")
-    reply = Long(3 * PIECE_BYTES + 5)
+    reply = FakeLongReply(3 * PIECE_BYTES + 5)
     harness.connection.send_in_pieces(reply)
     for piece in range(4):
         assert len(harness.slow.pieces) == piece, "one a turn"
@@ -108,7 +108,7 @@ def test_a_long_reply_is_sent_one_piece_per_turn(harness: LongReplyHarness) -> N
 
 def test_requests_after_a_long_reply_wait_for_its_end(harness: LongReplyHarness) -> None:
     harness.receive(b"fetch", b"echo 1")
-    harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
+    harness.connection.send_in_pieces(FakeLongReply(2 * PIECE_BYTES))
     harness.receive(b"echo 2")
     harness.end_turn()
     assert harness.seen == [b"fetch"]
@@ -120,7 +120,7 @@ def test_requests_after_a_long_reply_wait_for_its_end(harness: LongReplyHarness)
 def test_earlier_replies_leave_before_a_long_reply(harness: LongReplyHarness) -> None:
     harness.receive(b"echo 1", b"fetch")
     harness.receive()
-    harness.connection.send_in_pieces(Long(3))
+    harness.connection.send_in_pieces(FakeLongReply(3))
     harness.turns()
     assert harness.slow.written == b"echo 1xxx"
 
@@ -128,7 +128,7 @@ def test_earlier_replies_leave_before_a_long_reply(harness: LongReplyHarness) ->
 def test_no_piece_is_built_before_the_peer_took_the_previous_piece(harness: LongReplyHarness) -> None:
     harness.slow.takes = PIECE_BYTES // 2
     harness.receive(b"fetch")
-    reply = Long(2 * PIECE_BYTES)
+    reply = FakeLongReply(2 * PIECE_BYTES)
     harness.connection.send_in_pieces(reply)
     assert harness.turns() == 1
     assert harness.slow.pieces == [PIECE_BYTES]
@@ -144,7 +144,7 @@ def test_a_long_reply_begins_after_the_previous_reply_was_read(harness: LongRepl
     harness.answer = lambda frame: bytes(UNREAD_MAX + 1) if frame == b"much" else None
     harness.receive(b"fetch")
     harness.connection.pause_writing()
-    harness.connection.send_in_pieces(Long(7))
+    harness.connection.send_in_pieces(FakeLongReply(7))
     assert harness.turns() == 0
     harness.slow.takes = 1 << 40
     harness.slow.peer_reads_everything()
@@ -155,7 +155,7 @@ def test_a_long_reply_begins_after_the_previous_reply_was_read(harness: LongRepl
 def test_the_next_request_waits_for_the_last_piece_of_a_long_reply(harness: LongReplyHarness) -> None:
     harness.slow.takes = 0
     harness.receive(b"fetch", b"echo 1")
-    harness.connection.send_in_pieces(Long(PIECE_BYTES))
+    harness.connection.send_in_pieces(FakeLongReply(PIECE_BYTES))
     harness.turns()
     assert harness.seen == [b"fetch"]
     assert not harness.slow.reading
@@ -170,7 +170,7 @@ def test_connections_with_long_replies_take_turns(harness: LongReplyHarness) -> 
     bystanders = [harness.second_connection() for _ in range(3)]
     for connection, _ in bystanders:
         connection.data_received(b"\0\0\0\5fetch")
-        connection.send_in_pieces(Long(2 * PIECE_BYTES))
+        connection.send_in_pieces(FakeLongReply(2 * PIECE_BYTES))
     for _ in range(3):
         harness.end_turn()
     assert [wire.pieces for _, wire in bystanders] == [[PIECE_BYTES]] * 3
@@ -181,14 +181,14 @@ def test_connections_with_long_replies_take_turns(harness: LongReplyHarness) -> 
 def test_short_ends_of_long_replies_share_a_turn(harness: LongReplyHarness) -> None:
     bystanders = [harness.second_connection() for _ in range(3)]
     for connection, _ in bystanders:
-        connection.send_in_pieces(Long(100))
+        connection.send_in_pieces(FakeLongReply(100))
     harness.end_turn()
     assert [wire.pieces for _, wire in bystanders] == [[100]] * 3
 
 
 def test_a_long_reply_that_fails_midway_closes_its_connection(harness: LongReplyHarness) -> None:
     harness.receive(b"fetch")
-    reply = Long(2 * PIECE_BYTES, lost_at=PIECE_BYTES)
+    reply = FakeLongReply(2 * PIECE_BYTES, lost_at=PIECE_BYTES)
     harness.connection.send_in_pieces(reply)
     harness.turns()
     assert harness.slow.aborted
@@ -199,7 +199,7 @@ def test_a_long_reply_that_fails_midway_closes_its_connection(harness: LongReply
 
 def test_a_closed_connection_releases_its_long_reply(harness: LongReplyHarness) -> None:
     harness.receive(b"fetch")
-    reply = Long(9 * PIECE_BYTES)
+    reply = FakeLongReply(9 * PIECE_BYTES)
     harness.connection.send_in_pieces(reply)
     harness.end_turn()
     harness.connection.connection_lost(None)
@@ -211,7 +211,7 @@ def test_a_closed_connection_releases_its_long_reply(harness: LongReplyHarness) 
 def test_a_long_reply_to_a_closed_connection_is_released(harness: LongReplyHarness) -> None:
     harness.receive(b"fetch")
     harness.connection.connection_lost(None)
-    reply = Long(9)
+    reply = FakeLongReply(9)
     harness.connection.send_in_pieces(reply)
     assert reply.closed == 1
     assert harness.turns() == 0
@@ -219,7 +219,7 @@ def test_a_long_reply_to_a_closed_connection_is_released(harness: LongReplyHarne
 
 def test_an_orderly_close_waits_for_the_rest_of_a_long_reply(harness: LongReplyHarness) -> None:
     harness.receive(b"fetch")
-    harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
+    harness.connection.send_in_pieces(FakeLongReply(2 * PIECE_BYTES))
     harness.connection.close_when_sent()
     assert harness.slow.open
     harness.turns()
@@ -231,7 +231,7 @@ def test_an_orderly_close_waits_for_the_rest_of_a_long_reply(harness: LongReplyH
 def test_bytes_received_after_a_long_reply_began_are_limited(harness: LongReplyHarness) -> None:
     harness.receive(b"fetch")
     harness.slow.takes = PIECE_BYTES // 2
-    harness.connection.send_in_pieces(Long(2 * PIECE_BYTES))
+    harness.connection.send_in_pieces(FakeLongReply(2 * PIECE_BYTES))
     harness.receive(*[bytes(100)] * (WAITING_MAX // 100))
     assert not harness.slow.reading
     harness.turns()

@@ -146,7 +146,7 @@ def as_text(record: Record, now: int) -> str:
     return f"{record.offset} {moment(record.timestamp, now)} {record.key!r} {value!r}{headers}"
 
 
-class Asking:
+class KafkaPeer:
     """A real Kafka that gets each case on its own connection."""
 
     def __init__(self, port: int) -> None:
@@ -208,11 +208,11 @@ class Asking:
 def main() -> None:
     known_replies = known_answers(ANSWERS)
     with kafka(**{name.replace(".", "_"): value for name, value in SETTINGS.items()}) as port:
-        asking = Asking(port)
-        asking.prepare()
+        peer = KafkaPeer(port)
+        peer.prepare()
         answers = {}
         for case in every_case():
-            answers[case.name] = known_replies[case.name] if case.name in known_replies else asking.ask(case)
+            answers[case.name] = known_replies[case.name] if case.name in known_replies else peer.ask(case)
             print(f"{len(answers)} {case.name}: {json.dumps(answers[case.name])[:160]}", file=sys.stderr)
     write_answers(ANSWERS, answers)
 

@@ -192,7 +192,7 @@ def creating() -> Iterator[Special]:
 
 
 def growing() -> Iterator[Special]:
-    def creatable(name: str, count: int, assigned: list[list[int]] | None = None) -> Callable[[OwnTopic], CreatePartitionsTopic]:
+    def topic(name: str, count: int, assigned: list[list[int]] | None = None) -> Callable[[OwnTopic], CreatePartitionsTopic]:
         brokers = None if assigned is None else [CreatePartitionsAssignment(list(replicas)) for replicas in assigned]
         return lambda own: CreatePartitionsTopic(filled(name, own), count, brokers)
 
@@ -200,9 +200,9 @@ def growing() -> Iterator[Special]:
         return lambda own: CreatePartitionsRequest([topic(own) for topic in topics], timeout, validate)
 
     for count in (-1, 0, 1, 2, 3, 4, 10_002, 10_003, 10_004, (1 << 31) - 1):
-        yield f"to {count}, only validated", 3, asking(creatable("TOPIC", count), validate=True)
+        yield f"to {count}, only validated", 3, asking(topic("TOPIC", count), validate=True)
         if count < 10_000:  # larger counts keep Kafka busy for minutes
-            yield f"to {count}", 3, asking(creatable("TOPIC", count))
+            yield f"to {count}", 3, asking(topic("TOPIC", count))
     assignments: list[tuple[str, int, list[list[int]]]] = [
         ("no list", 4, []),
         ("too few", 5, [[1]]),
@@ -217,19 +217,19 @@ def growing() -> Iterator[Special]:
         ("while it shrinks", 2, [[1]]),
     ]
     for title, count, assigned in assignments:
-        yield f"assignments {title}", 3, asking(creatable("TOPIC", count, assigned))
-        yield f"assignments {title}, only validated", 3, asking(creatable("TOPIC", count, assigned), validate=True)
+        yield f"assignments {title}", 3, asking(topic("TOPIC", count, assigned))
+        yield f"assignments {title}, only validated", 3, asking(topic("TOPIC", count, assigned), validate=True)
     for name in (*NAMES, "nowhere"):
-        yield f"the name {named(name)}", 3, asking(creatable(name, 4))
-    yield "twice", 3, asking(*[creatable("TOPIC", 4)] * 2)
-    yield "twice with other counts, and another", 3, asking(creatable("TOPIC", 4), creatable("nowhere", 2), creatable("TOPIC", 5))
-    yield "one good and one unknown", 3, asking(creatable("nowhere", 4), creatable("TOPIC", 4))
+        yield f"the name {named(name)}", 3, asking(topic(name, 4))
+    yield "twice", 3, asking(*[topic("TOPIC", 4)] * 2)
+    yield "twice with other counts, and another", 3, asking(topic("TOPIC", 4), topic("nowhere", 2), topic("TOPIC", 5))
+    yield "one good and one unknown", 3, asking(topic("nowhere", 4), topic("TOPIC", 4))
     for timeout in (0, -1):
-        yield f"a timeout of {timeout}", 3, asking(creatable("TOPIC", 4), timeout=timeout)
+        yield f"a timeout of {timeout}", 3, asking(topic("TOPIC", 4), timeout=timeout)
 
 
 def deleting() -> Iterator[Special]:
-    def creatable(name: str | None, id: bytes) -> Callable[[OwnTopic], DeleteTopicState]:
+    def target(name: str | None, id: bytes) -> Callable[[OwnTopic], DeleteTopicState]:
         return lambda own: DeleteTopicState(name and filled(name, own), own.id if id == OWN_ID else id)
 
     def asking(*topics: Callable[[OwnTopic], DeleteTopicState], timeout: int = 5000) -> Request:
@@ -238,28 +238,28 @@ def deleting() -> Iterator[Special]:
     def names(*topics: str, timeout: int = 5000) -> Request:
         return lambda own: DeleteTopicsRequest([], [filled(topic, own) for topic in topics], timeout)
 
-    yield "both name and id", 6, asking(creatable("TOPIC", OWN_ID))
-    yield "neither", 6, asking(creatable(None, NO_ID))
-    yield "neither, twice", 6, asking(*[creatable(None, NO_ID)] * 2)
-    yield "an empty name and no id", 6, asking(creatable("", NO_ID))
-    yield "an unknown id", 6, asking(creatable(None, UNKNOWN_ID))
-    yield "an unknown id twice", 6, asking(*[creatable(None, UNKNOWN_ID)] * 2)
-    yield "a wrong name beside an id", 6, asking(creatable("nowhere", OWN_ID))
-    yield "the id twice", 6, asking(*[creatable(None, OWN_ID)] * 2)
-    yield "the name twice", 6, asking(*[creatable("TOPIC", NO_ID)] * 2)
-    yield "once by name, once by id", 6, asking(creatable("TOPIC", NO_ID), creatable(None, OWN_ID))
-    yield "once by name, once by both", 6, asking(creatable("TOPIC", NO_ID), creatable("TOPIC", OWN_ID))
+    yield "both name and id", 6, asking(target("TOPIC", OWN_ID))
+    yield "neither", 6, asking(target(None, NO_ID))
+    yield "neither, twice", 6, asking(*[target(None, NO_ID)] * 2)
+    yield "an empty name and no id", 6, asking(target("", NO_ID))
+    yield "an unknown id", 6, asking(target(None, UNKNOWN_ID))
+    yield "an unknown id twice", 6, asking(*[target(None, UNKNOWN_ID)] * 2)
+    yield "a wrong name beside an id", 6, asking(target("nowhere", OWN_ID))
+    yield "the id twice", 6, asking(*[target(None, OWN_ID)] * 2)
+    yield "the name twice", 6, asking(*[target("TOPIC", NO_ID)] * 2)
+    yield "once by name, once by id", 6, asking(target("TOPIC", NO_ID), target(None, OWN_ID))
+    yield "once by name, once by both", 6, asking(target("TOPIC", NO_ID), target("TOPIC", OWN_ID))
     yield "by id, with unknown ones", 6, asking(
-        creatable("nowhere", NO_ID), creatable(None, UNKNOWN_ID), creatable(None, OWN_ID)
+        target("nowhere", NO_ID), target(None, UNKNOWN_ID), target(None, OWN_ID)
     )
     for version in (6, 5, 1):
         for timeout in (0, -1):
             if version == 6:
-                yield f"a timeout of {timeout}, v6", 6, asking(creatable("TOPIC", NO_ID), timeout=timeout)
+                yield f"a timeout of {timeout}, v6", 6, asking(target("TOPIC", NO_ID), timeout=timeout)
             else:
                 yield f"a timeout of {timeout}, v{version}", version, names("TOPIC", timeout=timeout)
     for name in (*NAMES, "nowhere"):
-        yield f"the name {named(name)}", 6, asking(creatable(name, NO_ID))
+        yield f"the name {named(name)}", 6, asking(target(name, NO_ID))
         yield f"the name {named(name)}, v5", 5, names(name)
     yield "the name twice, v5", 5, names(*["TOPIC"] * 2)
     yield "one good and one unknown, v1", 1, names("nowhere", "TOPIC")

@@ -411,7 +411,7 @@ def test_an_object_without_a_failure_callback_is_ignored(planted: Callable[[], i
     assert planted() == 1
 
 
-class HandledBy:
+class DefaultHandlerRecorder:
     """Records the exceptions that reach the default exception handler of an event loop."""
 
     def __init__(self) -> None:
@@ -422,7 +422,7 @@ class HandledBy:
 
 
 def test_loop_exceptions_are_defects_unless_from_a_socket(planted: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
-    loop = HandledBy()
+    loop = DefaultHandlerRecorder()
     contexts: list[dict[str, Any]] = [{"message": "no exception"}, {"exception": ConnectionResetError()}, {"exception": KeyboardInterrupt()}]
     for context in contexts:
         handle_loop_exception(loop, context)  # type: ignore[arg-type]

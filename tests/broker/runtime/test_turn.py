@@ -162,10 +162,10 @@ def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, loop: SteppedL
         assert len(story) == count + 1
 
 
-class Unsure:
+class RaisingWakeAt:
     """A deadline handler whose wake time raises from the first `advance` on."""
 
-    name = "unsure"
+    name = "raising"
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
@@ -187,14 +187,14 @@ class Unsure:
 
 def test_an_actor_with_a_failing_deadline_is_retried_after_a_pause(turn: Turn, loop: SteppedLoop) -> None:
     begin = turn.clock.tick()
-    unsure = Unsure(turn)
-    turn.add_deadline_handler(unsure)
+    raising = RaisingWakeAt(turn)
+    turn.add_deadline_handler(raising)
     loop.pass_once()
-    assert (turn.armed_at, unsure.endings) == (begin + 250, 0)
+    assert (turn.armed_at, raising.endings) == (begin + 250, 0)
     pass_at(loop, turn, begin + 250)
-    assert (turn.armed_at, unsure.endings) == (begin + 500, 1)
+    assert (turn.armed_at, raising.endings) == (begin + 500, 1)
     pass_at(loop, turn, begin + 500)
-    assert (turn.armed_at, unsure.endings) == (begin + 1_000, 2)
+    assert (turn.armed_at, raising.endings) == (begin + 1_000, 2)
 
 
 @pytest.mark.plain
