@@ -28,9 +28,7 @@ PIPE_CLOSED = 141
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal arrived. A KeyboardInterrupt for callers that do not distinguish signals. `forced`: it is the second one, as the first did not
-    end the command.
-    """
+    """A signal, as a KeyboardInterrupt for callers that do not distinguish signals. `forced`: a second signal, since the first did not end the command."""
 
     def __init__(self, number: int, *, forced: bool = False) -> None:
         super().__init__(number)

@@ -201,7 +201,7 @@ def show(screen: Screen, view: View) -> None:
         screen.line()
         screen.line(screen.paint("GROUPS and TOPICS: partitions that the node owns; SINCE: when it got the last of them", Role.DIM))
     if any(stores):
-        screen.line(screen.paint("LEASE: left without the engine; APPENDS: without its answer; OLDEST: how long one of them has waited", Role.DIM))
+        screen.line(screen.paint("LEASE: its remaining time; APPENDS: those that NATS has not answered; OLDEST: how long the oldest of them has waited", Role.DIM))
 
 
 def milliseconds(number: int | None) -> str | None:

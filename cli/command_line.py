@@ -96,7 +96,7 @@ class Parser(argparse.ArgumentParser):
         return message.removeprefix("argument ")
 
     def _hint_of_equals_sign(self, names: Sequence[str]) -> str:
-        """How to write a value that begins with -, if such a word that is no option follows one of these names."""
+        """A hint to write --name=value, if a word that begins with - and is no option follows one of the options `names`."""
         for word, following in pairwise(self._words):
             if word in names and following.startswith("-") and following.partition("=")[0] not in (*self._option_string_actions, "--"):
                 return f"; one that begins with - needs =: {word}={following}"
@@ -195,7 +195,7 @@ def option_size(word: str) -> int:
 
 
 def options_moved(parser: Parser, arguments: Sequence[str]) -> list[str]:
-    """The arguments, with options before the command or its action moved behind these."""
+    """The arguments, with the options that precede the command or its action moved after both."""
     words: list[str] = []
     options: list[str] = []
     at = 0

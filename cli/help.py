@@ -68,7 +68,7 @@ exit codes of store:
   0   done
   1   the target is not empty, or the source is in use or was not stopped in order
   64  the command line is invalid
-  65  something is damaged: nothing is left out silently
+  65  something is damaged, and no damaged record is skipped
   66  there is no such directory or cluster
   69  NATS does not answer, or refuses
   74  a file or folder cannot be read or written
@@ -107,7 +107,7 @@ exit codes of all commands:
   130 interrupted by Ctrl-C, before the command was done
   141 the reader of standard output has closed it
   143 interrupted by SIGTERM, before the command was done
-For what only a signal ends, Ctrl-C and SIGTERM are the normal end, with 0: consume without --limit, --idle and --no-follow,
+Commands that only a signal ends exit with 0 after Ctrl-C and SIGTERM: consume without --limit, --idle and --no-follow,
 group history --follow, and analyze --follow.
 """
 

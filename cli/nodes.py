@@ -17,7 +17,7 @@ from protocol.messages.node_requests import NodeRequest
 
 BROKER: Final = 4  # resource type
 STATUS_PREFIX: Final = "status."
-THE_COMMAND: Final = -1  # the sender in a request of this command, in place of a node's id
+COMMAND_AS_SENDER: Final = -1  # in place of the id of the node that sends a request
 STATUS_SECONDS: Final = 2.0
 PAUSE_SECONDS: Final = 0.1
 
@@ -150,7 +150,7 @@ def send(cluster: Cluster, id: int, drain: bool) -> None:
     """Send the request to the node itself, which informs the others."""
     deadline = time.monotonic() + cluster.timeout
     broker = cluster.brokers[id]
-    request = NodeRequest(NodeRequestKind.DRAIN, THE_COMMAND, offset=int(drain), target=id)
+    request = NodeRequest(NodeRequestKind.DRAIN, COMMAND_AS_SENDER, offset=int(drain), target=id)
     try:
         with dial(broker.host, broker.port, deadline) as connection:
             connection.settimeout(remaining(deadline))

@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.arguments import add_command, add_family, whole_number
 
-EXIT_NOTE = "Needs PySpark (make setup-analyze) and Java 17, unless --master none is given; docs/analyze.md explains every table and number."
+REQUIREMENTS_NOTE = "Needs PySpark (make setup-analyze) and Java 17, unless --master none is given; docs/analyze.md explains every table and number."
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SECONDS_MIN, SECONDS_MAX = 0.001, 365 * SECONDS["d"]
 EVERY_DEFAULT = 10.0
@@ -50,7 +50,7 @@ def _add_run(actions: Any) -> None:
             "tenure analyze run --offsets kafka://127.0.0.1:9092 --out analysis --report report.html",
             "tenure analyze run --offsets kafka://127.0.0.1:9092 --out analysis --report report.html --follow",
         ),
-        notes=EXIT_NOTE,
+        notes=REQUIREMENTS_NOTE,
     )
     _add_input_options(run)
     _add_following_options(run)
@@ -71,7 +71,7 @@ def _add_ingest(actions: Any) -> None:
             "tenure analyze ingest --offsets /var/lib/kafka/data --out analysis",
             "tenure analyze ingest --offsets kafka://127.0.0.1:9092 --out analysis --follow",
         ),
-        notes=EXIT_NOTE,
+        notes=REQUIREMENTS_NOTE,
     )
     _add_input_options(ingest)
     _add_following_options(ingest)
@@ -86,7 +86,7 @@ def _add_build(actions: Any) -> None:
         module="run",
         help="build the tables from ingested records",
         examples=("tenure analyze build --out analysis", "tenure analyze build --out analysis --full"),
-        notes=EXIT_NOTE,
+        notes=REQUIREMENTS_NOTE,
     )
     _add_spark_options(build)
     _add_building_options(build)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=tuple[object, ...])
 
 FINDINGS = 2
-EXTRA = "`make setup-analyze` in the checkout adds it"
+INSTALL_HINT = "`make setup-analyze` in the checkout adds it"
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def open_warehouse(options: argparse.Namespace, *, create: bool = False) -> Iter
     """The warehouse: the folder of tables in --out. Errors with a message for users become a Failure."""
     missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
     if missing:
-        raise Failure(Exit.UNSUPPORTED, f"analyses need {missing[0]}, which is not installed: {EXTRA}", kind="missing-extra", hint=EXTRA)
+        raise Failure(Exit.UNSUPPORTED, f"analyses need {missing[0]}, which is not installed: {INSTALL_HINT}", kind="missing-extra", hint=INSTALL_HINT)
     from pipeline.session import NoSpark
     from pipeline.warehouse import Warehouse, WarehouseBusy, WarehouseError
 

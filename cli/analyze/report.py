@@ -15,7 +15,7 @@ STANDARD_OUTPUT = "-"
 
 
 def check_target(path: str) -> None:
-    """Raise Failure if no file can be written to `path`, before hours of work."""
+    """Raise Failure if no file can be written to `path`. Called before the analysis, which may take hours."""
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
         raise Failure(Exit.OUTPUT, f"{path}: is a directory; name the file to write")

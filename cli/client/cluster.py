@@ -27,7 +27,7 @@ PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
 CLOCK_SECONDS = 0.01  # a wait that ends this much before its deadline counts as expired
 NO_LEADER_YET = (3, 5, 100)  # error codes: no leader, or a new topic that the broker does not know yet
-NO_CREATION_VERSION = 4
+NO_CREATION_VERSION = 4  # of Metadata: the oldest that can list a topic without creating it
 CHECK_FIRST = "check whether it was done before trying again"
 
 

@@ -19,7 +19,7 @@ from protocol.message import Message
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 CLIENT_ID = "tenure"
-# Known to every Kafka since 2.4; an older one answers in version 0 (KIP-511).
+# Kafka has version 3 since 2.4; an older broker answers in version 0 (KIP-511).
 API_VERSIONS_VERSION = 3
 UNSUPPORTED_VERSION = 35
 SASL_HANDSHAKE = 17

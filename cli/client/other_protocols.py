@@ -1,4 +1,4 @@
-"""Finds out which protocol a listener speaks that does not answer as a Kafka broker: TLS, SASL, HTTP, or another one."""
+"""Finds out which protocol a listener speaks if it does not answer as a Kafka broker: TLS, SASL, HTTP or another."""
 
 from __future__ import annotations
 

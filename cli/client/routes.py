@@ -18,7 +18,7 @@ def no_problem(reply: Any) -> Failure | None:
     return None
 
 
-def no_broker() -> None:
+def nothing_to_forget() -> None:
     return None
 
 
@@ -29,5 +29,5 @@ class Route(NamedTuple):
 
     find: Callable[[float], Connection]
     retriable_problem: Callable[[Any], Failure | None] = no_problem
-    forget: Callable[[], None] = no_broker
+    forget: Callable[[], None] = nothing_to_forget
     retry: bool = True

@@ -50,7 +50,7 @@ WORDS: Final[dict[int, tuple[str, Exit]]] = {
     E.UNSUPPORTED_VERSION: ("the cluster does not serve this request in this form", Exit.UNSUPPORTED),
     E.UNKNOWN_SERVER_ERROR: ("the broker failed unexpectedly; its log has the details", Exit.REFUSED),
 }
-WORD_OVERRIDES: Final[dict[int, str]] = {
+JSON_CODES: Final[dict[int, str]] = {
     E.GROUP_ID_NOT_FOUND: UNKNOWN_GROUP,
     E.UNKNOWN_TOPIC_OR_PARTITION: UNKNOWN_TOPIC,
     E.UNKNOWN_TOPIC_ID: UNKNOWN_TOPIC,
@@ -88,7 +88,7 @@ def failure(error_code: int, about: str, message: str | None = None) -> Failure:
     elif error_code in MESSAGE_MATTERS and broker_message and broker_message.lower() not in ("none", "null"):
         words = f"{words} ({broker_message})"
     hint = HINT.search(words)
-    return Failure(code, f"{about}: {words}", kind=word_of(error_code), hint=hint and hint[1])
+    return Failure(code, f"{about}: {words}", kind=json_code_of(error_code), hint=hint and hint[1])
 
 
 def names_another_rule(broker_message: str) -> bool:
@@ -96,9 +96,9 @@ def names_another_rule(broker_message: str) -> bool:
     return bool(broker_message) and not broker_message.startswith(("Topic name is invalid", E.INVALID_TOPIC_EXCEPTION.message.rstrip(".")))
 
 
-def word_of(error_code: int) -> str:
-    """The `code` of an error in --json: Kafka's name for it in lower case with hyphens, unless WORD_OVERRIDES has another."""
-    return WORD_OVERRIDES.get(error_code) or name_of(error_code).lower().replace("_", "-")
+def json_code_of(error_code: int) -> str:
+    """The `code` of an error in --json: Kafka's name for it in lower case with hyphens, unless JSON_CODES has another."""
+    return JSON_CODES.get(error_code) or name_of(error_code).lower().replace("_", "-")
 
 
 def unlisted_error(error_code: int) -> str:

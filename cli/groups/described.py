@@ -51,7 +51,7 @@ class GroupMember(NamedTuple):
 
     @property
     def shown_name(self) -> str:
-        from history.words import short_name  # `group list` does not need it, and would start 40 ms later
+        from history.words import short_name  # not at the top: the import would delay `group list`, which does not need it, by 40 ms
 
         return short_name(self.member_id, self.instance_id)
 
@@ -124,7 +124,7 @@ def describe(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | None]:
     def ask(broker_id: int, groups: list[str]) -> dict[str, Group | None]:
         descriptions: dict[str, Group | None] = {}
         for at in range(0, len(groups), GROUPS_AT_ONCE):
-            descriptions |= _of_broker(cluster, broker_id, groups[at : at + GROUPS_AT_ONCE])
+            descriptions |= _describe_at(cluster, broker_id, groups[at : at + GROUPS_AT_ONCE])
         return descriptions
 
     descriptions: dict[str, Group | None] = cluster.by_coordinator(names, ask)
@@ -134,7 +134,7 @@ def describe(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | None]:
     return {name: descriptions[name] for name in dict.fromkeys(names)}
 
 
-def _of_broker(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, Group | None]:
+def _describe_at(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, Group | None]:
     descriptions: dict[str, Group | None] = {}
     remaining = names
     if cluster.version(ConsumerGroupDescribeRequest.API_KEY, broker_id) >= 0:

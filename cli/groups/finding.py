@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from cli.client import Exit, Failure
-from cli.client.words import word_of
+from cli.client.words import json_code_of
 from cli.failure import UNKNOWN_GROUP
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListGroupsRequest
@@ -39,7 +39,7 @@ def unknown_group_failure(group: str, more: str = "") -> Failure:
 
 def nonempty_group(line: str, group: str, members: int) -> Failure:
     """The Failure for a change that needs a group without members. Its `code` in --json is that of the cluster's error NON_EMPTY_GROUP."""
-    return Failure(Exit.REFUSED, f"{line}: {stop_first(group, members)}", kind=word_of(ErrorCode.NON_EMPTY_GROUP), hint=stop_first(group, members))
+    return Failure(Exit.REFUSED, f"{line}: {stop_first(group, members)}", kind=json_code_of(ErrorCode.NON_EMPTY_GROUP), hint=stop_first(group, members))
 
 
 def stop_first(group: str, members: int) -> str:

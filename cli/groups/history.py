@@ -43,23 +43,23 @@ CONTEXT_MS = 1_800_000
 
 
 # How long to wait for the notes of the newest records: the broker writes notes a moment after the group's records.
-WRITTEN_SECONDS: Final = 1.0
-# A broker that cannot write notes retries within this time. So the notes of younger records may still follow.
-WRITTEN_LATE_MS: Final = 5_000
-NOT_YET_WRITTEN: Final = "what happened in the last seconds is left out: the broker has not written its notes yet; try again in a moment"
+NOTES_WAIT_SECONDS: Final = 1.0
+# A broker that cannot write notes tries again within this time, so the notes of younger records may still follow.
+NOTES_LATE_MS: Final = 5_000
+NOTES_NOT_WRITTEN_YET: Final = "what happened in the last seconds is left out: the broker has not written its notes yet; try again in a moment"
 
 
 class HistoryReader:
     """Merges the notes and records of a group in the order of events, and makes the entries of the history from them."""
 
-    def __init__(self, notes: GroupLogReader, since_ms: int | None) -> None:
-        self._notes = notes
+    def __init__(self, reader: GroupLogReader, since_ms: int | None) -> None:
+        self._reader = reader
         self._order = Order()
-        group_records = notes.group_records()
+        group_records = reader.group_records()
         # Of the records before --since only the newest is needed: it has the group's state at that time.
         old = [record for record in group_records if since_ms is not None and record.at_ms < since_ms]
-        complete = notes.records_complete if since_ms is None else bool(group_records)
-        self.story = Story(notes.group, from_start=since_ms is None, records_complete=complete)
+        complete = reader.records_complete if since_ms is None else bool(group_records)
+        self.story = Story(reader.group, from_start=since_ms is None, records_complete=complete)
         for record in old[-1:]:
             self.story.add(record)
         self._group_records = group_records[len(old) :]
@@ -67,15 +67,15 @@ class HistoryReader:
 
     def entries_of(self, records: Iterable[NoteRecord]) -> list[Entry]:
         notes = list(records)
-        group_records, self._group_records = [*self._group_records, *self._notes.group_records()], []
+        group_records, self._group_records = [*self._group_records, *self._reader.group_records()], []
         return [entry for event in self._order.feed(notes, group_records) for entry in self.story.add(event)]
 
     def entries_so_far(self) -> list[Entry]:
         """The entries of all notes and records so far."""
-        entries = self.entries_of(self._notes.read())
-        until = time.monotonic() + WRITTEN_SECONDS
-        while self._notes.has_notes and self._order.newest_without_note is not None and time.monotonic() < until:
-            entries += self.entries_of(self._notes.wait())
+        entries = self.entries_of(self._reader.read())
+        until = time.monotonic() + NOTES_WAIT_SECONDS
+        while self._reader.has_notes and self._order.newest_without_note is not None and time.monotonic() < until:
+            entries += self.entries_of(self._reader.wait())
         return entries
 
     def pending_entries(self) -> list[Entry]:
@@ -84,7 +84,7 @@ class HistoryReader:
         now_ms = time.time_ns() // 1_000_000
         for record in self._order.remaining_records():
             # Young records; but not deletions, which have no notes, and no times far ahead, which another clock wrote.
-            if self._notes.has_notes and record.stored is not None and abs(now_ms - record.at_ms) < WRITTEN_LATE_MS:
+            if self._reader.has_notes and record.stored is not None and abs(now_ms - record.at_ms) < NOTES_LATE_MS:
                 self.has_young_records = True
                 break
             entries += self.story.add(record)
@@ -106,55 +106,55 @@ def partitions_of(entry: Entry) -> Partitions:
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
-        notes = GroupLogReader(cluster, options.group)
+        reader = GroupLogReader(cluster, options.group)
         since = None if options.since is None else options.since - CONTEXT_MS
-        notes.begin(since)
-        reading = HistoryReader(notes, since)
-        entries = reading.entries_so_far()
-        open_rebalance = reading.story.open_rebalance
+        reader.begin(since)
+        history = HistoryReader(reader, since)
+        entries = history.entries_so_far()
+        open_rebalance = history.story.open_rebalance
         if not options.follow:
-            entries += reading.pending_entries() + reading.story.finish()
-            if reading.has_young_records:
-                screen.warn(NOT_YET_WRITTEN)
-        nothing_found = not since_first_event(entries) and open_rebalance is None and not reading.has_young_records
+            entries += history.pending_entries() + history.story.finish()
+            if history.has_young_records:
+                screen.warn(NOTES_NOT_WRITTEN_YET)
+        nothing_found = not since_first_event(entries) and open_rebalance is None and not history.has_young_records
         if nothing_found and not options.follow and describe(cluster, [options.group])[options.group] is None:
             raise unknown_group(cluster, options.group)
         print_history(screen, in_order_of_begin(entries), options)
         if options.follow:
             options.endless = True
-            follow(screen, reading, notes)
+            follow(screen, history, reader)
     return Exit.DONE
 
 
 def print_history(screen: Screen, entries: list[Entry], options: argparse.Namespace) -> None:
-    about = since_first_event(entries)
+    in_period = since_first_event(entries)
     if options.since is not None:
-        about = [entry for entry in about if last_ms(entry) >= options.since]
-    chosen = about[-options.limit :] if options.limit else about
+        in_period = [entry for entry in in_period if last_ms(entry) >= options.since]
+    newest = in_period[-options.limit :] if options.limit else in_period
     if screen.json and options.follow:
-        for entry in chosen:
+        for entry in newest:
             screen.json_line(history_shown.document(entry, partitions_of(entry)))
     elif screen.json:
-        screen.document({"group": options.group, "earlier": len(about) - len(chosen), "entries": documents(chosen)})
+        screen.document({"group": options.group, "earlier": len(in_period) - len(newest), "entries": documents(newest)})
     else:
-        show(screen, about, chosen, options)
+        show(screen, in_period, newest, options)
 
 
-def documents(chosen: list[Entry]) -> list[dict[str, object]]:
-    return [history_shown.document(entry, partitions_of(entry)) for entry in chosen]
+def documents(newest: list[Entry]) -> list[dict[str, object]]:
+    return [history_shown.document(entry, partitions_of(entry)) for entry in newest]
 
 
-def show(screen: Screen, about: list[Entry], chosen: list[Entry], options: argparse.Namespace) -> None:
-    if not chosen:
+def show(screen: Screen, in_period: list[Entry], newest: list[Entry], options: argparse.Namespace) -> None:
+    if not newest:
         since = f" since {time_text(options.since)}" if options.since is not None else ""
         screen.line(f"group {plain(options.group)} has no history{since}")
         return
-    if len(about) > len(chosen):
-        screen.line(screen.paint(f"{len(about) - len(chosen)} earlier entries are left out (--limit 0 shows all)", Role.DIM))
-    for entry in chosen:
+    if len(in_period) > len(newest):
+        screen.line(screen.paint(f"{len(in_period) - len(newest)} earlier entries are left out (--limit 0 shows all)", Role.DIM))
+    for entry in newest:
         history_shown.show(screen, entry, partitions_of(entry))
     if not options.follow:
-        lines = history_shown.summary(about)
+        lines = history_shown.summary(in_period)
         if lines:
             screen.line()
         for line in lines:
@@ -162,7 +162,7 @@ def show(screen: Screen, about: list[Entry], chosen: list[Entry], options: argpa
 
 
 def in_order_of_begin(entries: list[Entry]) -> list[Entry]:
-    """Move each rebalance, which a story has at its end, before the events of members that happened during it."""
+    """A story has each rebalance where it ends: move it before the member events that happened during it."""
     ordered: list[Entry] = []
     for entry in entries:
         at = len(ordered)
@@ -188,16 +188,16 @@ def last_ms(entry: Entry) -> int:
     return at_ms(entry)
 
 
-def follow(screen: Screen, reading: HistoryReader, notes: GroupLogReader) -> None:
+def follow(screen: Screen, history: HistoryReader, reader: GroupLogReader) -> None:
     """Print new entries until an interrupt."""
     last_begun: Rebalance | None = None
     while True:
-        entries = reading.entries_of(notes.wait())
-        if not notes.has_notes:
-            entries += reading.pending_entries()
+        entries = history.entries_of(reader.wait())
+        if not reader.has_notes:
+            entries += history.pending_entries()
         for entry in entries:
             print_entry(screen, entry)
-        open_rebalance = reading.story.open_rebalance
+        open_rebalance = history.story.open_rebalance
         if open_rebalance is not None and open_rebalance is not last_begun:
             last_begun = open_rebalance
             if not screen.json:

@@ -30,7 +30,7 @@ READ_BYTES: Final = 4 << 20
 COMPRESSED: Final = 7  # mask of a batch's attributes
 WAIT_MS: Final = 500
 PAUSE_SECONDS: Final = 0.1
-NOT_YET = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.LEADER_NOT_AVAILABLE)
+RETRIABLE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 class Batches(NamedTuple):
@@ -51,9 +51,9 @@ class GroupLogReader:
             raise Failure(Exit.UNSUPPORTED, "this cluster has no history of groups: neither notes nor __consumer_offsets")
         self._ids = {NOTES: notes.id or bytes(16), OFFSETS: offsets.id or bytes(16)}
         self.partition = partition_of(group, len((notes if self.has_notes else offsets).partitions))
-        self.offset = -1
+        self.notes_offset = -1
         self.records_complete = False  # whether the log still has all records, since compaction has removed none
-        self._records_at = -1
+        self._records_offset = -1
         self._key = group_key(group)
 
     def begin(self, since_ms: int | None) -> None:
@@ -63,14 +63,14 @@ class GroupLogReader:
         offset = -1 if since_ms is None else self._list_offset(NOTES, max(since_ms, 0))
         if since_ms is not None and offset < 0:  # there is no note since then: start at the log end
             offset = self._list_offset(NOTES, -1)
-        self.offset = offset if offset >= 0 else self._list_offset(NOTES, EARLIEST)
+        self.notes_offset = offset if offset >= 0 else self._list_offset(NOTES, EARLIEST)
 
     def _list_offset(self, topic: str, timestamp: int) -> int:
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(self.partition, timestamp=timestamp)])])
         deadline = time.monotonic() + self._cluster.timeout
         while True:
             partition = self._cluster.send_to_broker(self._cluster.leader(topic, self.partition), request, oldest=1).topics[0].partitions[0]
-            if partition.error_code not in NOT_YET or time.monotonic() + PAUSE_SECONDS >= deadline:
+            if partition.error_code not in RETRIABLE or time.monotonic() + PAUSE_SECONDS >= deadline:
                 check(partition.error_code, f"{topic}-{self.partition}")
                 return int(partition.offset)
             time.sleep(PAUSE_SECONDS)
@@ -78,10 +78,10 @@ class GroupLogReader:
     def read(self) -> Iterator[NoteRecord]:
         """Read to the current end of both logs."""
         while self.has_notes:
-            before = self.offset
-            batches = self._fetch(NOTES, self.offset, READ_BYTES, 0)
+            before = self.notes_offset
+            batches = self._fetch(NOTES, self.notes_offset, READ_BYTES, 0)
             yield from self._read_notes(batches)
-            if self.offset >= batches.end or self.offset == before:
+            if self.notes_offset >= batches.end or self.notes_offset == before:
                 return
 
     def wait(self) -> list[NoteRecord]:
@@ -89,15 +89,15 @@ class GroupLogReader:
         if not self.has_notes:
             time.sleep(WAIT_MS / 1000)
             return []
-        return list(self._read_notes(self._fetch(NOTES, self.offset, READ_BYTES, WAIT_MS)))
+        return list(self._read_notes(self._fetch(NOTES, self.notes_offset, READ_BYTES, WAIT_MS)))
 
     def _read_notes(self, batches: Batches) -> Iterator[NoteRecord]:
         data = batches.data
         for at, header in positions_and_headers(data):
-            if header.next_offset <= self.offset:
+            if header.next_offset <= self.notes_offset:
                 continue
             for record in records(data, at):
-                if record.offset < self.offset:
+                if record.offset < self.notes_offset:
                     continue
                 try:
                     note_record = read_note_record(record.key, record.value)
@@ -105,7 +105,7 @@ class GroupLogReader:
                     continue  # a record of a newer version
                 if note_record is not None and note_record.concerns(self.group):
                     yield note_record
-            self.offset = header.next_offset
+            self.notes_offset = header.next_offset
 
     def _fetch(self, topic: str, offset: int, bytes_max: int, wait_ms: int) -> Batches:
         part = FetchPartition(self.partition, fetch_offset=offset, partition_max_bytes=bytes_max)
@@ -121,8 +121,8 @@ class GroupLogReader:
             if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 part.fetch_offset = self._list_offset(topic, EARLIEST)  # retention deleted the oldest notes meanwhile
                 if topic == NOTES:
-                    self.offset = part.fetch_offset
-            elif fetched.error_code not in NOT_YET:
+                    self.notes_offset = part.fetch_offset
+            elif fetched.error_code not in RETRIABLE:
                 check(fetched.error_code, f"{topic}-{self.partition}")
                 batches = Batches(bytes(fetched.records or b""), fetched.high_watermark)
                 # An empty reply before the log end: the broker still reads older records from its store, so fetch again, and wait. If
@@ -143,14 +143,14 @@ class GroupLogReader:
         """New records of the group since the last call; none if this client is not authorized to read them."""
         collected: list[GroupRecord] = []
         try:
-            if self._records_at < 0:
-                self._records_at = self._list_offset(OFFSETS, EARLIEST)
-                self.records_complete = self._records_at == 0
+            if self._records_offset < 0:
+                self._records_offset = self._list_offset(OFFSETS, EARLIEST)
+                self.records_complete = self._records_offset == 0
             while True:
-                before = self._records_at
+                before = self._records_offset
                 batches = self._fetch(OFFSETS, before, READ_BYTES, 0)
                 self._read_group_records(batches.data, collected)
-                if self._records_at >= batches.end or self._records_at == before:
+                if self._records_offset >= batches.end or self._records_offset == before:
                     return collected
         except Failure as trouble:
             if trouble.exit_code in (Exit.UNREACHABLE, Exit.UNSUPPORTED):
@@ -159,11 +159,11 @@ class GroupLogReader:
 
     def _read_group_records(self, data: bytes, collected: list[GroupRecord]) -> None:
         for at, header in positions_and_headers(data):
-            if header.next_offset <= self._records_at:
+            if header.next_offset <= self._records_offset:
                 continue
-            if header.base_offset > self._records_at or header.record_count != header.last_offset_delta + 1:
+            if header.base_offset > self._records_offset or header.record_count != header.last_offset_delta + 1:
                 self.records_complete = False  # compaction removed records
-            self._records_at = header.next_offset
+            self._records_offset = header.next_offset
             raw = data[at : at + header.size]
             if not header.attributes & COMPRESSED and self._key not in raw:
                 continue

@@ -50,7 +50,7 @@ LONG_MS = 10_000  # mark a rebalance that took this long
 LABEL_WIDTH = 8
 MOVES_SHOWN = 12
 
-COORDINATOR = {
+COORDINATOR_TEXTS = {
     ShardChange.LOADED: "the coordinator was started, or took over: {groups} of this partition loaded in {load}",
     ShardChange.UNLOADED: "the coordinator was stopped",
     ShardChange.SUSPENDED: "the coordinator was suspended: its log could not be written",
@@ -91,7 +91,7 @@ def show(screen: Screen, entry: Entry, partitions: Partitions = NOTHING_KNOWN) -
 
 def show_missing(screen: Screen, entry: RebalancesMissing, partitions: Partitions) -> None:
     at = entry.after.at_ms if entry.after is not None else entry.before_ms if entry.before_ms >= 0 else entry.after_ms
-    screen.line(f"{when(screen, at)}  {screen.paint(missing(entry), Role.CAREFUL)}")
+    screen.line(f"{when(screen, at)}  {screen.paint(missing_text(entry), Role.CAREFUL)}")
     lines = []
     if entry.after_ms >= 0 and entry.before_ms > entry.after_ms:
         lines.append(("between", f"{time_text(entry.after_ms)} and {time_text(entry.before_ms)}"))
@@ -106,7 +106,7 @@ def show_missing(screen: Screen, entry: RebalancesMissing, partitions: Partition
         screen.line(f"  {screen.paint(label.ljust(LABEL_WIDTH), Role.DIM)}  {plain(text)}")
 
 
-def missing(entry: RebalancesMissing) -> str:
+def missing_text(entry: RebalancesMissing) -> str:
     """A line such as `one rebalance is missing here: generation 1 -> 2, its notes were lost`."""
     if entry.count_min == entry.count_max:
         count = "one rebalance is" if entry.count_min == 1 else f"{entry.count_min} rebalances are"
@@ -243,7 +243,7 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
                 return f"{who} is back after {format_duration(entry.away_ms)} away and keeps its seat", Role.GOOD
             return f"{who} is away; its seat is reserved", Role.CAREFUL
         case StandbyChanged():
-            return standby(entry)
+            return standby_text(entry)
         case InstanceRefused():
             who = entry.instance_id or f"{entry.client_id}, which has no instance id,"
             return f"{who} at {entry.host.removeprefix('/')} was refused: it is not in the strict list of instances ({entry.listed})", Role.CAREFUL
@@ -251,7 +251,7 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
             gaps = list_names(f"{short_name(key)} ({format_duration(longest)})" for key, longest, _ in entry.gaps)
             return f"heartbeats came late, close to the session timeout: {gaps}", Role.CAREFUL
         case CoordinatorChanged():
-            text = COORDINATOR.get(entry.change, "the coordinator changed") if entry.change is not None else "the coordinator changed"
+            text = COORDINATOR_TEXTS.get(entry.change, "the coordinator changed") if entry.change is not None else "the coordinator changed"
             groups = "1 group" if entry.groups == 1 else f"{entry.groups} groups"
             text = text.format(groups=groups, load=format_duration(entry.load_ms))
             if entry.change is ShardChange.UNLOADED and entry.to_node >= 0:
@@ -269,12 +269,12 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
                 return "the group was deleted or expired; its generations restart", Role.CAREFUL
             return "the group's generations restart: it was deleted or expired, or its log was reset to an earlier state", Role.CAREFUL
         case RebalancesMissing():
-            return missing(entry), Role.CAREFUL
+            return missing_text(entry), Role.CAREFUL
         case Rebalance():
             return title(entry), None
 
 
-def standby(entry: StandbyChanged) -> tuple[str, Role | None]:
+def standby_text(entry: StandbyChanged) -> tuple[str, Role | None]:
     name = short_name(entry.member_id, entry.instance_id)
     seat = f"the seat of {short_name(entry.from_id or '', entry.from_instance)}"
     match entry.step:

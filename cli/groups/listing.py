@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def unready_brokers(cluster: Cluster, ids: Iterable[int]) -> list[str]:
-    """A line for each of these Tenure brokers that cannot read or has not loaded some partitions, and so lists none of their groups: found as `tenure health` does."""
+    """A line for each of these brokers that cannot read or has not loaded some partitions, and so lists none of their groups. Asks as `tenure health` does."""
     if cluster.topics([NOTES])[NOTES].error:
         return []
     lines = []

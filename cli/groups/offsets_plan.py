@@ -52,7 +52,7 @@ class OffsetChange(NamedTuple):
 
 
 class NotCommitted(Exception):
-    """These partitions have no committed offset, which the plan needs to shift it."""
+    """The plan shifts committed offsets, but these partitions have none."""
 
     def __init__(self, partitions: list[TopicPartition]) -> None:
         super().__init__(partitions)

@@ -25,8 +25,8 @@ from protocol.records import read_subscription
 if TYPE_CHECKING:
     from cli.client import Cluster, TopicInfo
 
-MANY_GROUPS_VERSION = 8
-ALL_TOPICS_VERSION = 2
+MANY_GROUPS_VERSION = 8  # of OffsetFetch
+ALL_TOPICS_VERSION = 2  # of OffsetFetch
 TYPES_VERSION = 5  # of ListGroups
 RETRIABLE = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
@@ -131,11 +131,11 @@ def bounds(cluster: Cluster, partitions: Iterable[TopicPartition], *, retry: boo
 def first_since(cluster: Cluster, partitions: Iterable[TopicPartition], ms: int) -> dict[TopicPartition, Committed | None]:
     """For each partition the offset of the first record at or after this time; None: no such record."""
     results = log_offsets(cluster, dict.fromkeys(partitions, ms))
-    raise_for({tp: result.error for tp, result in results.items() if result.error})
+    raise_first_error({tp: result.error for tp, result in results.items() if result.error})
     return {tp: None if result.offset < 0 else Committed(result.offset) for tp, result in results.items()}
 
 
-def raise_for(errors: Mapping[TopicPartition, int]) -> None:
+def raise_first_error(errors: Mapping[TopicPartition, int]) -> None:
     """Raise Failure for the first error, if there is one, so that nothing is changed in part."""
     if errors:
         (topic, partition), error = min(errors.items())

@@ -64,7 +64,7 @@ class Planner:
         committed = offsets_requests.fetch_committed(self.cluster, [self.group])[self.group]
         partitions = self.partitions(committed)
         bounds, errors = offsets_requests.bounds(self.cluster, partitions)
-        offsets_requests.raise_for(errors)
+        offsets_requests.raise_first_error(errors)
         try:
             return self.moves(bounds, committed)
         except NotCommitted as error:

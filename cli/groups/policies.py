@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from cli.client import Cluster
     from cli.groups.described import Group
 
-GROUP: Final = 32  # the resource type
+GROUP_RESOURCE: Final = 32  # the resource type
 OWN, BROKER = 8, 4  # config sources: the value was set for the group itself, or is the broker's
-BY_TYPE_VERSION: Final = 1
+BY_TYPE_VERSION: Final = 1  # of ListConfigResources
 STATUS_PREFIX: Final = "status."
 KAFKA_PREFIXES: Final = ("consumer.", "share.", "streams.")  # prefixes of Kafka's group configs
-REQUEST: Final = "rebalance.request"
+REBALANCE_REQUEST: Final = "rebalance.request"
 INSTANCE_IDS: Final = "instance.ids"
 
 
@@ -55,13 +55,13 @@ class GroupPolicies(NamedTuple):
 
 
 def policies_of(cluster: Cluster, group: str) -> GroupPolicies:
-    reply = cluster.send_to_coordinator(group, DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, None)]))
+    reply = cluster.send_to_coordinator(group, DescribeConfigsRequest([DescribeConfigsResource(GROUP_RESOURCE, group, None)]))
     (result,) = reply.results
     check(result.error_code, f"group {group}", result.error_message)
-    return _of(result)
+    return _group_policies(result)
 
 
-def _of(result: DescribeConfigsResult) -> GroupPolicies:
+def _group_policies(result: DescribeConfigsResult) -> GroupPolicies:
     settings = [config for config in result.configs if not config.name.startswith(KAFKA_PREFIXES)]
     status = {setting.name.removeprefix(STATUS_PREFIX): setting.value or "" for setting in settings if setting.name.startswith(STATUS_PREFIX)}
     policies = [Policy(setting.name, setting.value or "", setting.config_source) for setting in settings if not setting.name.startswith(STATUS_PREFIX)]
@@ -77,16 +77,16 @@ def statuses_of(cluster: Cluster, groups: Collection[Group]) -> dict[str, dict[s
     for broker_id, names in by_broker.items():
         if cluster.version(ListConfigResourcesRequest.API_KEY, broker_id) < BY_TYPE_VERSION:
             continue  # an older Apache Kafka, without settings of groups
-        reply = cluster.send_to_broker(broker_id, DescribeConfigsRequest([DescribeConfigsResource(GROUP, name, None) for name in names]))
-        statuses |= {result.resource_name: _of(result).status for result in reply.results if not result.error_code}
+        reply = cluster.send_to_broker(broker_id, DescribeConfigsRequest([DescribeConfigsResource(GROUP_RESOURCE, name, None) for name in names]))
+        statuses |= {result.resource_name: _group_policies(result).status for result in reply.results if not result.error_code}
     return {group.id: statuses.get(group.id, {}) for group in groups}
 
 
 def groups_with_policies(cluster: Cluster) -> Sequence[str]:
-    reply = cluster.send_to_any(ListConfigResourcesRequest([GROUP]), oldest=BY_TYPE_VERSION)
+    reply = cluster.send_to_any(ListConfigResourcesRequest([GROUP_RESOURCE]), oldest=BY_TYPE_VERSION)
     if reply.error_code:
         raise failure(reply.error_code, "the settings of groups")
-    return sorted({config_resource.resource_name for config_resource in reply.config_resources if config_resource.resource_type == GROUP})
+    return sorted({config_resource.resource_name for config_resource in reply.config_resources if config_resource.resource_type == GROUP_RESOURCE})
 
 
 def unsupported_policies(message: str | None) -> Failure | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cli.client import Cluster, Exit, Failure, check
 from cli.groups.described import describe
-from cli.groups.policies import GROUP, INSTANCE_IDS, REQUEST, policies_of, unsupported_policies
+from cli.groups.policies import GROUP_RESOURCE, INSTANCE_IDS, REBALANCE_REQUEST, policies_of, unsupported_policies
 from cli.groups.policy_effects import effects
 from cli.shown import Screen, plain
 from coordinator.name_ranges import join_names
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cli.groups.policies import GroupPolicies
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
-NOTHING: Final = "nothing was changed"
+NOTHING_CHANGED: Final = "nothing was changed"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -30,13 +30,13 @@ def run(options: argparse.Namespace) -> int:
             return print_result(screen, options, before, [], remarks or [f"{plain(options.group)}: every policy has this value already"])
         send(cluster, options.group, changes, dry_run=True)  # let the broker refuse invalid changes before the user is asked
         group = describe(cluster, [options.group])[options.group]
-        requested = any(change.name == REQUEST and change.config_operation == SET for change in changes)
-        predicted_effects = effects(group, before.effective, expected(before, changes), before.status, requested)
+        requested = any(change.name == REBALANCE_REQUEST and change.config_operation == SET for change in changes)
+        predicted_effects = effects(group, before.effective, policies_after(before, changes), before.status, requested)
         if options.dry_run:
-            return print_result(screen, options, before, changes, [*predicted_effects, *remarks, "dry run: " + NOTHING])
+            return print_result(screen, options, before, changes, [*predicted_effects, *remarks, "dry run: " + NOTHING_CHANGED])
         question = "".join(f"{plain(line)}\n" for line in predicted_effects) + plain(f"Change the policies of group {options.group}?")
         if not screen.confirm(question, options):
-            raise Failure(Exit.REFUSED, NOTHING)
+            raise Failure(Exit.REFUSED, NOTHING_CHANGED)
         send(cluster, options.group, changes, dry_run=False)
         after = policies_of(cluster, options.group)
     if hasattr(options, "reason"):
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> tuple[list[AlterableConfig], list[str]]:
     """The changes of the command line. Those that would change nothing are left out; the second list has remarks about them."""
     if hasattr(options, "reason"):
-        return [AlterableConfig(REQUEST, SET, options.reason)], []
+        return [AlterableConfig(REBALANCE_REQUEST, SET, options.reason)], []
     if options.policy_action == "unset":
         if bool(options.names) == bool(options.all):
             raise Failure(Exit.USAGE, "name the policies to unset, or --all of them")
@@ -59,7 +59,7 @@ def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> tup
     if len(set(names)) < len(names) or by_instances > 1 or (by_instances and INSTANCE_IDS in names):
         raise Failure(Exit.USAGE, "each policy can be changed once in one command")
     settings, remarks = with_names_once(options.settings, before)
-    changes = [AlterableConfig(name, SET, value) for name, value in settings if name == REQUEST or before.own.get(name) != value]
+    changes = [AlterableConfig(name, SET, value) for name, value in settings if name == REBALANCE_REQUEST or before.own.get(name) != value]
     if not by_instances:
         return changes, remarks if changes else []
     changed, remarks_on_instances = changed_instances(options.add_instances or options.remove_instances, APPEND if options.add_instances else SUBTRACT, before)
@@ -73,7 +73,7 @@ def with_names_once(settings: list[tuple[str, str]], before: GroupPolicies) -> t
     for name, value in settings:
         try:
             repeated = repeated_names(value) if name == INSTANCE_IDS else []
-        except ValueError:  # invalid names: send them, as the broker's refusal has a text
+        except ValueError:  # send invalid names: the broker refuses them with a message
             repeated = []
         if repeated:
             value = without_repeats(value)
@@ -95,7 +95,7 @@ def unset(names: list[str], before: GroupPolicies) -> tuple[list[AlterableConfig
 def changed_instances(text: str, operation: int, before: GroupPolicies) -> tuple[list[AlterableConfig], list[str]]:
     try:
         names = expand_names(text)
-    except ValueError:  # invalid names: send them, as the broker's refusal has a text
+    except ValueError:  # send invalid names: the broker refuses them with a message
         return [AlterableConfig(INSTANCE_IDS, operation, text)], []
     present = frozenset(expand_names(before.own.get(INSTANCE_IDS, "")))
     text = without_repeats(text)
@@ -108,7 +108,7 @@ def changed_instances(text: str, operation: int, before: GroupPolicies) -> tuple
 
 
 def send(cluster: Cluster, group: str, changes: list[AlterableConfig], *, dry_run: bool) -> None:
-    reply = cluster.send_to_coordinator(group, IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP, group, changes)], dry_run))
+    reply = cluster.send_to_coordinator(group, IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP_RESOURCE, group, changes)], dry_run))
     for result in reply.responses:
         if result.error_code:
             raise_if_unsupported(result.error_message)
@@ -121,7 +121,7 @@ def raise_if_unsupported(message: str | None) -> None:
         raise failure
 
 
-def expected(before: GroupPolicies, changes: list[AlterableConfig]) -> dict[str, str]:
+def policies_after(before: GroupPolicies, changes: list[AlterableConfig]) -> dict[str, str]:
     """The policies after the changes, computed as the broker does."""
     after = dict(before.effective)
     for change in changes:

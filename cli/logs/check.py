@@ -69,8 +69,8 @@ class LogCheck:
         segments = segments_of(self.log.path)
         self._last_base = segments[-1].base if segments else 0
         for number, segment in enumerate(segments):
-            after = segments[number + 1] if number + 1 < len(segments) else None
-            self._check_segment(segment, after)
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            self._check_segment(segment, following)
         for file, position, text in self._duplicates.values():
             self.problems.add("instance-twice", file, position, text)
         self._epochs.compare(self.log.path, self.expected.log_start)
@@ -79,7 +79,7 @@ class LogCheck:
 
     # Segments
 
-    def _check_segment(self, segment: SegmentFile, after: SegmentFile | None) -> None:
+    def _check_segment(self, segment: SegmentFile, following: SegmentFile | None) -> None:
         self.result.segments += 1
         try:
             file = open_for_reading(segment.path)
@@ -93,37 +93,37 @@ class LogCheck:
         try:
             self.result.bytes += file.size()
             indexes = [check(segment.path, segment.base, self.problems) for check in (OffsetIndexCheck, TimeIndexCheck)]
-            self._begin_segment(segment, after)
+            self._begin_segment(segment, following)
             for item in scan(file, segment.base):
                 if isinstance(item, Damage):
-                    self._report_damage(segment, item, after)
+                    self._report_damage(segment, item, following)
                     for index in indexes:
                         index.stop()
                 else:
-                    self._check_batch(segment, item, after)
+                    self._check_batch(segment, item, following)
                     for index in indexes:
                         index.check_batch(item)
         except OSError as error:
             self.problems.add("read-failed", segment.path, None, error.strerror or str(error))
             self._next_offset = -1
         else:
-            self._end_segment(segment, indexes, after)
+            self._end_segment(segment, indexes, following)
         finally:
             for index in indexes:
                 index.stop()
             file.close()
 
-    def _begin_segment(self, segment: SegmentFile, after: SegmentFile | None) -> None:
+    def _begin_segment(self, segment: SegmentFile, following: SegmentFile | None) -> None:
         if self._next_offset > segment.base:
             self._next_offset = segment.base  # already reported as an overlap
-        self._report_gap(segment, 0, segment.base, after)
+        self._report_gap(segment, 0, segment.base, following)
         self._next_offset = self.result.next_offset = segment.base
 
-    def _end_segment(self, segment: SegmentFile, indexes: list[IndexCheck], after: SegmentFile | None) -> None:
+    def _end_segment(self, segment: SegmentFile, indexes: list[IndexCheck], following: SegmentFile | None) -> None:
         for index in indexes:
-            if after is None and self.expected.in_use:
+            if following is None and self.expected.in_use:
                 index.stop()
-            elif not index.exists and after is not None and not self._was_deleted(segment):
+            elif not index.exists and following is not None and not self._was_deleted(segment):
                 self.problems.add("index-missing", index.path, None, "there is no such file")
             index.finish()
 
@@ -131,22 +131,22 @@ class LogCheck:
         """Whether a running broker has deleted the segment since its name was read; the segment's open file can still be read."""
         return self.expected.in_use and not os.path.lexists(segment.path)
 
-    def _report_damage(self, segment: SegmentFile, damage: Damage, after: SegmentFile | None) -> None:
+    def _report_damage(self, segment: SegmentFile, damage: Damage, following: SegmentFile | None) -> None:
         last_offset = self._next_offset
         self._next_offset = -1
         extent = f"{damage.size} bytes"
         if not damage.torn:
             extent += ", sound batches follow"
-        elif after is not None:
+        elif following is not None:
             extent += " to the end of the segment, which is not the last"
         elif not damage.interrupted:
             extent += " to the end, which is not the remainder of an interrupted write"
         text = f"{damage.reason} ({extent})"
-        if after is not None and after.base == self._last_base == last_offset and damage.torn and not self.expected.clean:
+        if following is not None and following.base == self._last_base == last_offset and damage.torn and not self.expected.clean:
             # A repair writes the end into a new segment first, then truncates the old one.
             kind = "segment-overlap"
-            text += f"; {os.path.basename(after.path)} continues after the sound part"
-        elif after is not None:
+            text += f"; {os.path.basename(following.path)} continues after the sound part"
+        elif following is not None:
             kind = "damaged"
         elif self.expected.in_use and damage.torn:
             kind = "being-written"
@@ -162,12 +162,12 @@ class LogCheck:
 
     # Batches
 
-    def _check_batch(self, segment: SegmentFile, batch: Batch, after: SegmentFile | None) -> None:
+    def _check_batch(self, segment: SegmentFile, batch: Batch, following: SegmentFile | None) -> None:
         header = batch.header
-        if after is not None and header.last_offset >= after.base:
-            text = f"offset {header.last_offset}, but {os.path.basename(after.path)} begins at {after.base}"
+        if following is not None and header.last_offset >= following.base:
+            text = f"offset {header.last_offset}, but {os.path.basename(following.path)} begins at {following.base}"
             self.problems.add("segment-overlap", segment.path, batch.position, text)
-        self._report_gap(segment, batch.position, header.base_offset, after)
+        self._report_gap(segment, batch.position, header.base_offset, following)
         self._next_offset = self.result.next_offset = header.last_offset + 1
         self._epochs.check_batch(segment.path, batch)
         self.result.batches += 1
@@ -182,7 +182,7 @@ class LogCheck:
             for record in inside:
                 self._check_record(segment.path, batch.position, record.offset, decode(self.log.name, record, header.is_control))
 
-    def _report_gap(self, segment: SegmentFile, position: int, offset: int, after: SegmentFile | None) -> None:
+    def _report_gap(self, segment: SegmentFile, position: int, offset: int, following: SegmentFile | None) -> None:
         """Report missing offsets between `_next_offset` and `offset`, unless compaction removed them."""
         before = self._next_offset
         if before < 0 or offset <= before:
@@ -195,7 +195,7 @@ class LogCheck:
             self.problems.add("offsets-missing", segment.path, position, text)
         elif policy == UNKNOWN:
             self.problems.add("offsets-skipped", segment.path, position, text)
-        elif after is None and position > 0 and offset > self.expected.cleaned_to:
+        elif following is None and position > 0 and offset > self.expected.cleaned_to:
             # The active segment is never compacted.
             self.problems.add("offsets-missing", segment.path, position, f"{text}, and this segment was never compacted")
 
@@ -208,9 +208,9 @@ class LogCheck:
         if record.kind in ("group", "offset", "policies", "away", "seats", "note") and record.group:
             self._check_placement(file, position, offset, record.group)
         if record.kind == "group" and record.group is not None:
-            self._note_duplicates(file, position, offset, record)
+            self._collect_duplicates(file, position, offset, record)
         if record.kind == "topic" and record.topic is not None:
-            self._note_topic(record)
+            self._collect_topic(record)
 
     def _check_placement(self, file: str, position: int, offset: int, group: str) -> None:
         partitions = self.expected.partitions
@@ -223,8 +223,8 @@ class LogCheck:
                 self._misplaced.add(group)
             self.problems.add("wrong-partition", file, position, f"offset {offset}: group {shown(group)} belongs to partition {partition} of {partitions}")
 
-    def _note_duplicates(self, file: str, position: int, offset: int, record: Decoded) -> None:
-        """Note whether a group record has an instance id twice. Only the group's last record counts."""
+    def _collect_duplicates(self, file: str, position: int, offset: int, record: Decoded) -> None:
+        """Remember whether a group record has an instance id twice. Only the group's last record counts."""
         assert record.group is not None
         self._duplicates.pop(record.group, None)
         owners: dict[str, str] = {}
@@ -240,7 +240,7 @@ class LogCheck:
                 return
             owners[instance] = member
 
-    def _note_topic(self, record: Decoded) -> None:
+    def _collect_topic(self, record: Decoded) -> None:
         assert record.topic is not None
         self.result.topics.pop(record.topic, None)
         if isinstance(record.message, TopicValue):

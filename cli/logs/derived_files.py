@@ -231,7 +231,7 @@ class EpochCheck:
 
 
 def read_checkpoint(path: str, words: int) -> list[list[str]] | str:
-    """The entries of one of Kafka's checkpoint files, each with this number of words, of which the last ones are numbers; or why it is invalid."""
+    """The entries of one of Kafka's checkpoint files, or why it is invalid. Each entry has two numbers; with `words=3` a topic precedes them."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()

@@ -19,7 +19,7 @@ SOUND, DAMAGED, NO_INPUT, DISK = 0, 65, 66, 74
 
 
 class OutputError(Exception):
-    """Standard output cannot be written. No OSError: in this command an OSError means an unreadable file."""
+    """Standard output cannot be written. Not an OSError: in this command an OSError means an unreadable file."""
 
 
 class Output:

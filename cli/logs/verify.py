@@ -46,7 +46,7 @@ POLICIES = {
     "__share_group_state": COMPACTED,
     "__cluster_metadata": CONTIGUOUS,
 }
-ATTEMPTS_IN_USE = 8
+CHECKS_WHILE_IN_USE_MAX = 8
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Verify:
         self.nodes: NodesDirectory | None = None  # of a directory of several nodes
         self.clean = False
         self.in_directory = True
-        self._offsets: dict[str, dict[TopicPartition, int]] = {}
+        self._checkpoint_offsets: dict[str, dict[TopicPartition, int]] = {}
         self._end_offsets: dict[TopicPartition, int] = {}
 
     def verify_log(self) -> None:
@@ -138,7 +138,7 @@ class Verify:
         return [self.path] if self.nodes is None else list(map(self.nodes.folder, self.nodes.names))
 
     def _is_writer(self, folder: str, id: TopicPartition) -> bool:
-        """Whether the checkpoints and turn logs in this folder are those that count for the log."""
+        """Whether the log's last writer has this folder: then only its checkpoints and turn logs apply to the log."""
         return self.nodes is None or self.nodes.is_writer(os.path.basename(folder), id)
 
     def _check_directory_files(self, problems: Problems, has_logs: bool) -> bool:
@@ -153,7 +153,7 @@ class Verify:
         elif problem := meta_problem(meta):
             problems.add("meta-damaged", meta, None, problem)
         if self.nodes is not None and (problem := self.nodes.table_problem()):
-            text = f"{problem}: the last writer of each log is unknown, so the nodes' checkpoints and logs of turns are not compared with the logs"
+            text = f"{problem}: the last writer of each log is unknown, so the nodes' checkpoints and turn logs are not compared with the logs"
             problems.add("owners-damaged", os.path.join(self.path, OWNERS_FILE), None, text)
         for folder in self._folders():
             self._read_checkpoints(problems, folder)
@@ -172,7 +172,7 @@ class Verify:
             if isinstance(lines, str):
                 problems.add("checkpoint-damaged", path, None, lines)
                 continue
-            known = self._offsets.setdefault(name, {})
+            known = self._checkpoint_offsets.setdefault(name, {})
             for topic, partition, text in lines:
                 id, offset = (topic, int(partition)), int(text)
                 if name == CLEANED:  # any node may have compacted the log: the highest offset counts
@@ -196,9 +196,9 @@ class Verify:
             clean=clean,
             partitions=self._group_partitions(topics, logs) if log.name in (OFFSETS_LOG, NOTES_LOG) else 0,
             policy=POLICIES.get(log.name) or topics.get(log.name, (0, UNKNOWN, ""))[1],
-            recovery_point=self._offsets.get(RECOVERY_POINTS, {}).get(id, 0),
-            log_start=self._offsets.get(LOG_STARTS, {}).get(id, 0) if clean else -1,
-            cleaned_to=self._offsets.get(CLEANED, {}).get(id, -1),
+            recovery_point=self._checkpoint_offsets.get(RECOVERY_POINTS, {}).get(id, 0),
+            log_start=self._checkpoint_offsets.get(LOG_STARTS, {}).get(id, 0) if clean else -1,
+            cleaned_to=self._checkpoint_offsets.get(CLEANED, {}).get(id, -1),
         )
 
     def _group_partitions(self, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> int:
@@ -213,7 +213,7 @@ class Verify:
     def _check_folders(self, problems: Problems, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> None:
         """Report missing or shortened logs, and unknown folders."""
         for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # not LOG_STARTS: a log may start after its last batch
-            for id, offset in self._offsets.get(name, {}).items():
+            for id, offset in self._checkpoint_offsets.get(name, {}).items():
                 path = os.path.join(next((folder for folder in self._folders() if self._is_writer(folder, id)), self.path), name)
                 if id in self._end_offsets and offset > self._end_offsets[id] and self.used_by is None:
                     problems.add("checkpoint-ahead", path, None, f"{shown(id[0])}-{id[1]} reached offset {offset} and now ends at {self._end_offsets[id]}")
@@ -264,18 +264,18 @@ class Verify:
     # The logs
 
     def _check_log(self, log: LogFolder, expected: Expected) -> CheckResult:
-        for number in range(ATTEMPTS_IN_USE):
+        for number in range(CHECKS_WHILE_IN_USE_MAX):
             before = files_of(log.path)
             try:
                 result = LogCheck(log, expected).run()
             except FileNotFoundError:  # the folder, or a file in it, was removed meanwhile
                 result = CheckResult()
             # A running broker may have removed or replaced segments during the check: check again.
-            if not expected.in_use or number + 1 == ATTEMPTS_IN_USE or before == files_of(log.path):
+            if not expected.in_use or number + 1 == CHECKS_WHILE_IN_USE_MAX or before == files_of(log.path):
                 break
         id = (log.name, log.partition)
         # A log without segments continues at its log start.
-        self._end_offsets[id] = result.next_offset if result.segments else self._offsets.get(LOG_STARTS, {}).get(id, 0)
+        self._end_offsets[id] = result.next_offset if result.segments else self._checkpoint_offsets.get(LOG_STARTS, {}).get(id, 0)
         totals = self.totals
         totals.logs += 1
         totals.sound_logs += not result.problems.has(warning=False)

@@ -25,8 +25,8 @@ CONSUME_NOTES: Final = """\
 Without --group the command reads all partitions from the position of --from, and commits nothing. With --group it is a member of the
 group: it shares the partitions with the other members, continues at the committed offsets, and commits what it has printed.
 With --instance it is a static member: after it ends it keeps its seat until the session timeout, unless --leave is given.
-A member goes on when brokers fail and others take their partitions and groups over. It ends when that lasts longer than its session
-timeout, or than --timeout if that is given. With and without --group the command ends with exit code 66 when a topic is deleted.
+A member waits while other brokers take over the partitions and groups of a failed one. It ends when this lasts longer than its session
+timeout, or than --timeout if given. With and without --group the command ends with exit code 66 when a topic is deleted.
 
 --from accepts earliest, latest, an offset, -N for the last N of each partition, a time (2026-11-21T08:30:00Z; UTC without a zone),
 or an age (15m, 2d).

@@ -238,7 +238,7 @@ class Consumption:
         with self.interrupts.waiting():
             seat = member.join()
             committed = committed_offsets(self.cluster, group, seat.partitions)
-            # Of these partitions records were printed, but not committed in time. No other member has had them since: do not print these again.
+            # Printed records of these partitions were not committed in time. No other member has owned the partitions since: do not print them again.
             if before is not None and seat.generation == before.generation + 1:
                 committed |= {tp: self.positions[tp] for tp in uncommitted if tp in seat.partitions}
             new = [tp for tp in seat.partitions if tp not in committed]

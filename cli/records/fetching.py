@@ -39,7 +39,7 @@ class MissingTopics:
         self._since.clear()
 
     def mark(self, name: str, *, missing: bool) -> None:
-        """Note whether brokers know the topic now. Raises Failure if they have not known it for DELETED_AFTER_SECONDS."""
+        """Remember whether brokers know the topic now. Raises Failure if they have not known it for DELETED_AFTER_SECONDS."""
         now = time.monotonic()
         if not missing:
             self._since.pop(name, None)

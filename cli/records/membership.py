@@ -54,7 +54,7 @@ class Member:
         self.group = group
         self.seat: Seat | None = None
         self.leader_remark = ""  # a remark for the user, if this member leads its group
-        self.counts: dict[str, int] = {}  # the numbers of partitions that this member, as leader, has assigned
+        self.partition_counts: dict[str, int] = {}  # of each topic whose partitions this member, as leader, has assigned
         self._cluster = cluster
         self._topics = sorted(set(topics))
         self._timeouts = timeouts
@@ -134,7 +134,7 @@ class Member:
             return None
         check_member(reply.error_code, self.group, self._instance_id, self._assignors)
         if not is_leader:
-            self.counts = {}
+            self.partition_counts = {}
         return decode_assignment(reply.assignment)
 
     def _is_seat_lost(self, code: int) -> bool:
@@ -155,8 +155,8 @@ class Member:
                 topics_wanted = []  # not a subscription
             subscribers.append(Subscriber(member.member_id, member.group_instance_id, topics_wanted))
         topics = sorted({topic for subscriber in subscribers for topic in subscriber.topics})
-        self.counts = self._partition_counts(topics)
-        shares = assignor(subscribers, self.counts)
+        self.partition_counts = self._partition_counts(topics)
+        shares = assignor(subscribers, self.partition_counts)
         self.leader_remark = f"leads {len(subscribers)} {'member' if len(subscribers) == 1 else 'members'} by {joined.protocol_name}"
         return [SyncGroupRequestAssignment(member_id, encode_assignment(share)) for member_id, share in shares.items()]
 
@@ -183,7 +183,7 @@ class Member:
     @property
     def partitions_changed(self) -> bool:
         """Whether topics now have other numbers of partitions than those that this member, as leader, has assigned. Asks the cluster."""
-        return bool(self.counts) and self._partition_counts(sorted(self.counts)) != self.counts
+        return bool(self.partition_counts) and self._partition_counts(sorted(self.partition_counts)) != self.partition_counts
 
     def wait(self, seconds: float) -> None:
         """Wait, in a member without partitions, for `seconds` or until a heartbeat reports a rebalance or an error."""

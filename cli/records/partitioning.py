@@ -13,7 +13,7 @@ from typing import Final
 SEED: Final = 0x9747B28C
 FACTOR: Final = 0x5BD1E995
 WORD: Final = 0xFFFFFFFF
-STICK_BYTES: Final = 64 * 1024  # bytes of records without a key for one partition, before the next: gives large batches, but spreads them
+STICK_BYTES: Final = 64 * 1024  # of records without a key that one partition gets before the next: batches are large, and partitions get equal shares
 
 
 def murmur2(data: bytes) -> int:

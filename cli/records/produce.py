@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             print_partial_result(screen, options, sender)
             raise
-    send_without_reply(screen, options, sender)
+    print_result(screen, options, sender)
     return 0
 
 
@@ -201,10 +201,10 @@ def check_partition(name: str, topic: TopicInfo, partition: int, source: str) ->
 def print_partial_result(screen: Screen, options: argparse.Namespace, sender: Sender) -> None:
     """Print the result for the records that were sent before a failure."""
     if sender.records or screen.json:
-        send_without_reply(screen, options, sender)
+        print_result(screen, options, sender)
 
 
-def send_without_reply(screen: Screen, options: argparse.Namespace, sender: Sender) -> None:
+def print_result(screen: Screen, options: argparse.Namespace, sender: Sender) -> None:
     rows = [(partition, sent.records, sent.first, sent.last) for partition, sent in sorted(sender.sent.items())]
     if screen.json:
         screen.document(document(options, sender.records, rows))

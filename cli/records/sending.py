@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import Exit, Failure, check, failure
 from cli.client.cluster import Unanswered
-from cli.client.words import word_of
+from cli.client.words import json_code_of
 from cli.records.drafts import Draft
 from protocol.batch import Compression, build
 from protocol.errors import ErrorCode
@@ -150,7 +150,7 @@ class Sender:
             except Failure as lost:
                 return unreachable(lost)
             for partition in batches:
-                self._done(partition, OFFSET_UNKNOWN)
+                self._finish_batch(partition, OFFSET_UNKNOWN)
             return None
         drafts = [draft for batch in batches.values() for draft in batch.drafts]
         try:
@@ -176,7 +176,7 @@ class Sender:
         partition = answer.index
         if code in (E.NONE, E.DUPLICATE_SEQUENCE_NUMBER):
             remove_from(self._in_doubt, batch.drafts)
-            self._done(partition, answer.base_offset if code == E.NONE else OFFSET_UNKNOWN)
+            self._finish_batch(partition, answer.base_offset if code == E.NONE else OFFSET_UNKNOWN)
             return None
         if code in TOO_LARGE and len(batch.drafts) > 1:
             self._queues[partition][:1] = halves(batch)
@@ -185,7 +185,7 @@ class Sender:
         if code in TOO_LARGE:
             reason = too_large(self.topic, batch.drafts[0])
         if code == E.INVALID_TOPIC_EXCEPTION:
-            reason = Failure(Exit.REFUSED, f"topic {self.topic} is internal: clients cannot write to it", kind=word_of(code))
+            reason = Failure(Exit.REFUSED, f"topic {self.topic} is internal: clients cannot write to it", kind=json_code_of(code))
         if code in IN_DOUBT:
             add_missing(self._in_doubt, batch.drafts)
         elif code in NOT_WRITTEN and self._producer is None:
@@ -200,7 +200,7 @@ class Sender:
         producer_id, epoch = self._producer or (-1, -1)
         return build(records, compression=self._compression, producer_id=producer_id, producer_epoch=epoch, base_sequence=batch.sequence)
 
-    def _done(self, partition: int, base_offset: int) -> None:
+    def _finish_batch(self, partition: int, base_offset: int) -> None:
         batch = self._queues[partition].pop(0)
         if not self._queues[partition]:
             del self._queues[partition]

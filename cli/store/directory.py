@@ -121,10 +121,10 @@ class DirectorySource:
             start = f"start one broker on it (tenure serve --data {quote(str(self))}), and stop it"
             if self._shared:
                 raise Failure(Exit.REFUSED, f"--from {self}: several nodes have used it; {start}")
-            move = self._move_unknown_away()
-            raise Failure(Exit.REFUSED, f"--from {self}: it was not stopped in order; {move}{start}")
+            advice = self._advice_on_unknown_logs()
+            raise Failure(Exit.REFUSED, f"--from {self}: it was not stopped in order; {advice}{start}")
 
-    def _move_unknown_away(self) -> str:
+    def _advice_on_unknown_logs(self) -> str:
         """The advice to move logs away that the registry of topics does not have. A broker never checks them after a crash, so it cannot stop in order."""
         logs = logs_of(self.path)
         registry = next((log for log in logs if log.name == REGISTRY_LOG), None)

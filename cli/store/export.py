@@ -29,7 +29,7 @@ ATTEMPTS_MAX: Final = 20
 EXPORT_FILES: Final = {LOCK_FILE, JOURNAL, f"{JOURNAL}.new", FORMAT_FILE, f"{FORMAT_FILE}.new"}
 PAUSE_SECONDS: Final = 0.1
 EMPTY_LOG: Final = LogEnd(0)
-CLEAN: Final = '{"version":0,"brokerEpoch":-1}'
+CLEAN_SHUTDOWN_TEXT: Final = '{"version":0,"brokerEpoch":-1}'
 
 
 class Target:
@@ -108,7 +108,7 @@ class Target:
         write_offsets(self.disk, f"{self.path}/{CLEANER_POINTS}", {id: copied.compacted_to for id, copied in logs.items() if copied.compacted_to})
         meta = {"node.id": str(node_id), "directory.id": fresh_cluster_id(), "version": "1", "cluster.id": self._cluster_id}
         self.disk.replace_text(f"{self.path}/{META_FILE}", "".join(f"{name}={value}\n" for name, value in meta.items()))
-        self.disk.replace_text(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", CLEAN)
+        self.disk.replace_text(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", CLEAN_SHUTDOWN_TEXT)
         self.disk.replace_text(f"{self.path}/{FORMAT_FILE}", f"{FORMAT}\n")
 
     def close(self) -> None:

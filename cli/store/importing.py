@@ -121,7 +121,7 @@ class Import:
 
     @property
     def import_id(self) -> str:
-        """An id of the imported content: by it a repeated import of the same directory continues the first one."""
+        """An id of the imported content, by which a repeated import of the same directory continues the first."""
         text = "\n".join(map(str, [self._source.cluster_id, *sorted(self._checked.values())]))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

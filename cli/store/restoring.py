@@ -94,7 +94,7 @@ class Restore(Import):
         state.epoch = max(state.epoch, epoch + 1)
         if not log.internal:
             state.next_offset = max(state.next_offset, offset)
-            state.producers.clear()  # forget all producers, which have produced since the export: as after an expiration, any next sequence is accepted
+            state.producers.clear()  # their sequence numbers are those of the export; a forgotten producer may continue with any sequence
         elif log.id.name == CONSUMER_OFFSETS and (stale := await self._stale_offsets(log)):
             batch = bytearray(build_facts(stale, 0))
             stamp(batch, 0, state.next_offset, state.epoch)

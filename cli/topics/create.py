@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cli.client import Cluster, Exit, Failure, TopicInfo, check
 from cli.client.shapes import PartitionInfo
-from cli.client.words import word_of
+from cli.client.words import json_code_of
 from cli.shown import Screen, counted, topic_id_text
 from cli.topics.finding import await_change
 from cli.topics.settings import similar_names
@@ -132,7 +132,7 @@ def refusal(name: str, result: CreatableTopicResult | None, settings: Iterable[s
     code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else result.error_code
     if code == ErrorCode.TOPIC_ALREADY_EXISTS:
         hint = f"tenure topic describe {name}; --if-not-exists keeps it unchanged"
-        return Failure(Exit.REFUSED, f"topic {name} exists already ({hint})", kind=word_of(code), hint=hint)
+        return Failure(Exit.REFUSED, f"topic {name} exists already ({hint})", kind=json_code_of(code), hint=hint)
     try:
         hint = similar_names(settings) if code == ErrorCode.INVALID_CONFIG else ""
         check(code, f"topic {repr(name) if code == ErrorCode.INVALID_TOPIC_EXCEPTION else name}", None if result is None else f"{result.error_message or ''}{hint}")

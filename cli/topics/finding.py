@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cli.client import Exit, Failure, check
-from cli.client.words import word_of
+from cli.client.words import json_code_of
 from cli.failure import UNKNOWN_TOPIC
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from cli.client import Cluster, TopicInfo
 
-KNOWN_SECONDS: Final = 0.2
-SPREAD_SECONDS: Final = 5.0
+RECHECK_SECONDS: Final = 0.2
+PROPAGATION_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.02
 
 
@@ -25,7 +25,7 @@ def existing_topics(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, T
     names = list(dict.fromkeys(names))
     topics = cluster.topics(names)
     if any(topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in topics.values()):
-        time.sleep(KNOWN_SECONDS)  # another broker may have created it a moment ago: ask once more
+        time.sleep(RECHECK_SECONDS)  # another broker may have created it a moment ago: ask once more
         topics = cluster.topics(names)
     existing: dict[str, TopicInfo] = {}
     missing: list[str] = []
@@ -35,7 +35,7 @@ def existing_topics(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, T
             missing.append(name)
         elif topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
             line = f"topic {name!r} cannot exist: names have 1 to 249 letters, digits, dots, dashes and underscores"
-            raise Failure(Exit.MISSING, line, kind=word_of(topic.error))
+            raise Failure(Exit.MISSING, line, kind=json_code_of(topic.error))
         else:
             if topic.error != ErrorCode.LEADER_NOT_AVAILABLE:  # answered while a topic is being created; the errors of its partitions tell more
                 check(topic.error, f"topic {name}")
@@ -45,7 +45,7 @@ def existing_topics(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, T
 
 def await_change(cluster: Cluster, names: Sequence[str], has_change: Callable[[TopicInfo], bool]) -> None:
     """Wait briefly until a broker's metadata has the change that the controller made, so that the next request of the user sees it."""
-    deadline = time.monotonic() + min(SPREAD_SECONDS, cluster.timeout)
+    deadline = time.monotonic() + min(PROPAGATION_SECONDS, cluster.timeout)
     while names and not all(has_change(topic) for topic in cluster.topics(names, refresh=True).values()) and time.monotonic() < deadline:
         time.sleep(PAUSE_SECONDS)
 

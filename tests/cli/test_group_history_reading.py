@@ -74,7 +74,7 @@ def fake() -> Iterator[FakeNotesBroker]:
 
 
 @pytest.fixture
-def notes(fake: FakeNotesBroker) -> Iterator[GroupLogReader]:
+def reader(fake: FakeNotesBroker) -> Iterator[GroupLogReader]:
     with Cluster(addresses(fake.broker.address), 1) as cluster:
         yield GroupLogReader(cluster, "g")
 
@@ -94,90 +94,90 @@ def group_record(generation: int, group: str = "g") -> tuple[bytes, bytes]:
     return group_key(group), with_version(GroupMetadataValue("consumer", generation, "range", None, -1, []), 3)
 
 
-def test_notes_of_a_group_are_read_from_the_last_position(fake: FakeNotesBroker, notes: GroupLogReader) -> None:
+def test_notes_of_a_group_are_read_from_the_last_position(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
     fake.batches = [batch(5, note("g", 1), note("other", 7), note("g", 2)), batch(8, note("g", 3))]
-    notes.begin(None)
-    assert [note.header.generation for note in notes.read()] == [1, 2, 3]
-    assert notes.offset == 9
+    reader.begin(None)
+    assert [note.header.generation for note in reader.read()] == [1, 2, 3]
+    assert reader.notes_offset == 9
     assert fake.fetches == [(NOTES, 5), (NOTES, 8)]
 
 
-def test_records_before_the_position_in_a_batch_are_not_read_twice(fake: FakeNotesBroker, notes: GroupLogReader) -> None:
+def test_records_before_the_position_in_a_batch_are_not_read_twice(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
     fake.batches = [batch(5, note("g", 1), note("g", 2), note("g", 3), note("g", 4))]
-    notes.offset = 7
-    assert [note.header.generation for note in notes.read()] == [3, 4]
+    reader.notes_offset = 7
+    assert [note.header.generation for note in reader.read()] == [3, 4]
 
 
-def test_unknown_kinds_and_malformed_notes_are_skipped(fake: FakeNotesBroker, notes: GroupLogReader) -> None:
+def test_unknown_kinds_and_malformed_notes_are_skipped(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
     fake.batches = [batch(5, note("g", 1, kind=99), (b"\0\0", b"\1"), note("g", 2), (b"", None))]
-    notes.begin(None)
-    assert [note.header.generation for note in notes.read()] == [2]
+    reader.begin(None)
+    assert [note.header.generation for note in reader.read()] == [2]
 
 
-def test_an_opening_partition_is_retried(fake: FakeNotesBroker, notes: GroupLogReader) -> None:
+def test_an_opening_partition_is_retried(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
     fake.errors = [6, 6]
     fake.batches = [batch(5, note("g", 1))]
-    notes.begin(None)
-    assert len(list(notes.read())) == 1
+    reader.begin(None)
+    assert len(list(reader.read())) == 1
 
 
 @pytest.mark.parametrize("first", [note("g", 1), None])
-def test_notes_that_the_broker_has_to_read_from_its_store_are_waited_for(fake: FakeNotesBroker, notes: GroupLogReader, first: tuple[bytes, bytes] | None) -> None:
-    notes.offset = 5
+def test_notes_that_the_broker_has_to_read_from_its_store_are_waited_for(fake: FakeNotesBroker, reader: GroupLogReader, first: tuple[bytes, bytes] | None) -> None:
+    reader.notes_offset = 5
     fake.is_unread = True
     fake.batches = [*([batch(5, first)] if first else []), b"", batch(6, note("g", 2), note("g", 3), note("g", 4))]
-    assert [note.header.generation for note in notes.read()][-3:] == [2, 3, 4]
+    assert [note.header.generation for note in reader.read()][-3:] == [2, 3, 4]
     assert fake.waits[-2:] == [0, WAIT_MS]  # a fetch that does not wait, then one that waits for the rest
 
 
-def test_notes_that_the_broker_cannot_read_are_a_retriable_failure(fake: FakeNotesBroker, notes: GroupLogReader) -> None:
-    notes.offset = 5
+def test_notes_that_the_broker_cannot_read_are_a_retriable_failure(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
+    reader.notes_offset = 5
     fake.is_unread = True
     with pytest.raises(Failure) as raised:
-        list(notes.read())
+        list(reader.read())
     assert raised.value.exit_code == Exit.AGAIN
 
 
-def test_records_that_compaction_removed_from_the_end_are_not_waited_for(fake: FakeNotesBroker, notes: GroupLogReader) -> None:
+def test_records_that_compaction_removed_from_the_end_are_not_waited_for(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
     fake.is_unread = True
-    assert notes.group_records() == []
+    assert reader.group_records() == []
     assert fake.waits == [0, WAIT_MS]  # waits only once
 
 
-def test_notes_deleted_while_reading_are_skipped(fake: FakeNotesBroker, notes: GroupLogReader) -> None:
+def test_notes_deleted_while_reading_are_skipped(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
     fake.errors = [1]
     fake.batches = [batch(5, note("g", 1))]
-    notes.offset = 2
-    assert len(list(notes.read())) == 1
+    reader.notes_offset = 2
+    assert len(list(reader.read())) == 1
     assert [offset for _, offset in fake.fetches][:2] == [2, 5]
 
 
-def test_a_partition_that_does_not_open_is_reported_within_the_timeout(fake: FakeNotesBroker, notes: GroupLogReader) -> None:
+def test_a_partition_that_does_not_open_is_reported_within_the_timeout(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
     fake.errors = [56] * 50
-    notes.begin(None)
+    reader.begin(None)
     with pytest.raises(Failure) as raised:
-        list(notes.read())
+        list(reader.read())
     assert raised.value.exit_code == Exit.AGAIN
     assert raised.value.line.startswith(f"{NOTES}-0: ")
 
 
-def test_since_a_later_time_begins_at_the_end(fake: FakeNotesBroker, notes: GroupLogReader) -> None:
-    notes.begin(5_000_000)
-    assert notes.offset == 9
+def test_since_a_later_time_begins_at_the_end(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
+    reader.begin(5_000_000)
+    assert reader.notes_offset == 9
 
 
-def test_records_of_a_group_are_read_once_and_gaps_are_found(fake: FakeNotesBroker, notes: GroupLogReader) -> None:
+def test_records_of_a_group_are_read_once_and_gaps_are_found(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
     fake.batches = [batch(5, group_record(1), group_record(2), group_record(3, "other")), batch(8, group_record(4))]
-    assert [(record.offset, record.generation) for record in notes.group_records()] == [(5, 1), (6, 2), (8, 4)]
-    assert not notes.records_complete  # the log starts at offset 5, so earlier records are gone
+    assert [(record.offset, record.generation) for record in reader.group_records()] == [(5, 1), (6, 2), (8, 4)]
+    assert not reader.records_complete  # the log starts at offset 5, so earlier records are gone
     fake.batches = [batch(9, (group_key("g"), None))]
-    assert [(record.offset, record.stored) for record in notes.group_records()] == [(9, None)]
+    assert [(record.offset, record.stored) for record in reader.group_records()] == [(9, None)]
     assert fake.fetches == [(OFFSETS, 5), (OFFSETS, 8), (OFFSETS, 9)]
 
 
-def test_unauthorized_records_are_treated_as_absent(fake: FakeNotesBroker, notes: GroupLogReader) -> None:
+def test_unauthorized_records_are_treated_as_absent(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
     fake.errors = [29]
-    assert notes.group_records() == []
+    assert reader.group_records() == []
 
 
 def test_an_ordinary_topic_named_like_the_notes_topic_is_not_read(fake: FakeNotesBroker) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cli.groups import history
 from cli.groups.history import HistoryReader, in_order_of_begin
 from cli.groups.history_reading import GroupLogReader
-from cli.groups.history_shown import Partitions, detail_lines, document, missing, move_lines, sentence
+from cli.groups.history_shown import Partitions, detail_lines, document, missing_text, move_lines, sentence
 from cli.shown import Role
 from coordinator.notes import Cause, ShardChange, StandbyStep
 from coordinator.states import State
@@ -79,7 +79,7 @@ def test_partitions_that_stayed_are_counted_if_there_are_any(total: int, text: s
     ],
 )
 def test_the_number_of_missing_rebalances_is_a_sentence(least: int, most: int, words: str) -> None:
-    assert missing(RebalancesMissing(1, 2, -1, -1, least, most)) == f"{words} missing here: the notes were lost"
+    assert missing_text(RebalancesMissing(1, 2, -1, -1, least, most)) == f"{words} missing here: the notes were lost"
 
 
 class Logs:
@@ -109,7 +109,7 @@ def stored(generation: int, age_ms: int) -> GroupRecord:
 
 
 def shown_entries(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Entry], bool]:
-    monkeypatch.setattr(history, "WRITTEN_SECONDS", 0)
+    monkeypatch.setattr(history, "NOTES_WAIT_SECONDS", 0)
     reading = HistoryReader(cast(GroupLogReader, logs), None)
     entries = reading.entries_so_far() + reading.pending_entries()
     return entries, reading.has_young_records
