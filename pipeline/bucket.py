@@ -29,7 +29,7 @@ ADVISED: Final = {
     "deploys": "deploys",
 }
 BY_GROUP: Final = (*FOLDED, *ADVISED)
-# For so long after a group's last event its rows may change without new events: a member has not returned in time, a storm has ended.
+# After a group's last event its rows may change for this long without new events: a member has not returned in time, or a storm has ended.
 OPEN_MS: Final = 25 * 3_600_000
 CODED: Final = ("cluster", "group", "topic", "origin")  # columns with few distinct values, read as dictionaries
 COORDINATOR: Final = ""  # the group name in notes about a whole partition

@@ -65,7 +65,7 @@ class CommitState:
         """The state without commits that rows after `settled_ms` do not need."""
         keys, _ = _keys(self.tails)
         since = settled_ms - KEPT_MS
-        at = running_max(np.cumsum(mark_firsts(keys)) - 1, ints(self.tails["append_ms"]))  # as clocks may be set back
+        at = running_max(np.cumsum(mark_firsts(keys)) - 1, ints(self.tails["append_ms"]))  # the newest time so far, as clocks may be set back
         from_end = _from_end(keys)
         recent = at >= since
         # Older commits that stay: ten, for windows of ten commits, and a sample of an hour, for windows of time.

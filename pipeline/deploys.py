@@ -17,7 +17,7 @@ def deploys_of(cluster: str, group: str, restarts: Restarts, episodes: Sequence[
     """The deploys, and the rebalances with their deploy numbers."""
     deploys: list[Deploy] = []
     of_deploy: dict[int, int] = {}
-    seconds = {returned.episode: before.episode for before, returned in pairwise(episodes) if follows(before, returned)}
+    seconds = {second.episode: first.episode for first, second in pairwise(episodes) if follows(first, second)}
     by_number = {episode.episode: episode for episode in episodes}
     for run in _runs(restarts.returns):
         begin, end = run[0].went_ms, max(returned.back_ms for returned in run)
@@ -31,10 +31,10 @@ def deploys_of(cluster: str, group: str, restarts: Restarts, episodes: Sequence[
                 rebalances.add(second)
         rebalances -= of_deploy.keys()
         of_deploy |= dict.fromkeys(rebalances, len(deploys))
-        costs = [cost for returned in rebalances if (cost := by_number[returned].partition_seconds_lost) is not None]
+        costs = [cost for episode in rebalances if (cost := by_number[episode].partition_seconds_lost) is not None]
         statics = sum(returned.static for returned in run)
         mode = "static" if statics == len(run) else "mixed" if statics else "dynamic"
-        remaining = sum(by_number[returned].avoidable != YES for returned in rebalances)
+        remaining = sum(by_number[episode].avoidable != YES for episode in rebalances)
         cost = sum(costs) if costs or not rebalances else None
         deploys.append(
             Deploy(cluster, group, len(deploys), begin, end, members, restarted, mode, len(rebalances), remaining, cost, _lowest_confidence(run))

@@ -120,7 +120,7 @@ def _commits_around(rows: SortedCommits, edge_records: pa.Table, is_new: Flags, 
     edge, key = edge[selected], key[selected]
 
     own, following = ints(edge_records["offset"])[edge], ints(edge_records["next_offset"])[edge]
-    following_row = locate(dense, offsets, key, own, "right")  # the first row after it, perhaps of another key
+    following_row = locate(dense, offsets, key, own, "right")  # the first row after the edge's record, perhaps of another key
     before = following_row - 1
     has_before = (before >= 0) & (dense[before] == key) & live[before] if len(dense) else np.zeros(len(key), np.bool_)
     live_from = np.append(next_true(live), len(dense))

@@ -10,8 +10,8 @@ from history.pairs import AWAY_MAX_MS
 from pipeline.restarts import Restarts, Return
 from pipeline.rows import Gap, NoteRow
 
-# A process with more restarts than this in so long a time is in a crash loop: it counts once, with its longest absence, so that one
-# failing process does not determine the session timeout.
+# A process with more than LOOP_RESTARTS restarts within LOOP_WITHIN_MS is in a crash loop. It counts once, with its longest absence, so that
+# one failing process does not determine the session timeout.
 LOOP_RESTARTS: Final = 5
 LOOP_WITHIN_MS: Final = 600_000
 

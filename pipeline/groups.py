@@ -114,7 +114,7 @@ def _flags(newest: Generation | None, known: Sequence[Episode], missing: int) ->
 def _totals(series_totals: pa.Table, generations: Mapping[str, Sequence[Generation]]) -> dict[str, dict[str, Any]]:
     """The totals of each group: commits, partitions with commits, lag, longest time lag, worst status.
 
-    A partition whose offset was removed has no lag and no status. Deleting a group removes its offsets: so do partitions without a later commit.
+    A partition has no lag and no status if its offset was removed, or if the group was deleted after its last commit.
     """
     totals: dict[str, dict[str, Any]] = {}
     live_from = {group: _live_from(rows) for group, rows in generations.items()}

@@ -12,7 +12,7 @@ from pipeline.schema import schema_of
 from pipeline.series import LOOKBACK_MS, ORIGINS, Moments, Samples, View, value_at
 from pipeline.series_totals import NAMES
 
-# A larger lag counts as this, so that sums of time * lag fit into 64 bits, for 60 minutes of up to 3.6 million milliseconds.
+# A larger lag counts as LAG_MAX in slopes, so that sums of time * lag fit into 64 bits: 60 minutes, each with a time up to 3.6 million milliseconds.
 LAG_MAX: Final = 1 << 35
 NEVER: Final = -1
 
@@ -108,7 +108,7 @@ class Slope:
         self._totals = [np.concatenate((np.zeros(1, np.int64), np.cumsum(part, dtype=np.int64))) for part in (self._known, t, y, t * t, t * y)]
 
     def since(self, row: Ints) -> tuple[Floats, Flags]:
-        """For each row the slope from the row `row` up to it, and whether it is defined."""
+        """For each row the slope over the rows from `row` up to that row, and whether the slope is defined."""
         n, sum_t, sum_y, sum_tt, sum_ty = (total[1:] - total[row] for total in self._totals)
         shift = self._at
         sum_tt += shift * (n * shift - 2 * sum_t)

@@ -44,7 +44,7 @@ class ReadResult:
 
 
 def read_split(split: Split, read: ReadResult | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a split, in log order. May raise Changed at any time."""
+    """The rows of a split, in log order. May raise SegmentReplaced at any time."""
     read = ReadResult() if read is None else read
     try:
         descriptor = open_for_reading(split.path)
@@ -138,10 +138,10 @@ def _read(
     )
     walked = walk(chunk.data, batches)
     batch_rows = record_batch(chunk, walked)
-    odd = np.flatnonzero(walked.irregular).tolist()
-    if odd:
+    irregular = np.flatnonzero(walked.irregular).tolist()
+    if irregular:
         rows: list[Any] = []
-        for index in odd:
+        for index in irregular:
             place = int(places[index])
             header = read_header(data, place)
             try:

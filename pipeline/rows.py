@@ -176,7 +176,7 @@ class CommitsAround(NamedTuple):
     cluster: str
     group: str
     offset: int  # of the group metadata record
-    partitions: list[str]  # topic-partition; all with a commit of the group before it or right after
+    partitions: list[str]  # topic-partition; those with a commit of the group before the record or right after it
     last_before_ms: list[int]  # -1: none
     first_after_ms: list[int]  # -1: none yet
     usual_gap_ms: list[int]  # the median of the last ten gaps; -1: fewer than two commits
@@ -414,7 +414,7 @@ class LagMinute(NamedTuple):
     lag_max: int | None
     lag_last: int | None
     time_lag_ms: int | None
-    time_lag_at_least: bool  # a lower bound: older than the samples
+    time_lag_at_least: bool  # time_lag_ms is a lower bound: the next record is older than the samples
     growth_5m_per_s: float | None
     growth_60m_per_s: float | None
     drain_ms: int | None  # -1: never
@@ -434,7 +434,7 @@ class Status(NamedTuple):
     status: str  # OK, WARN, STOP, STALL, REWIND; with ruleset tenure also UNKNOWN, UNOWNED, LOST
     rule: str
     lag: int | None
-    complete: float
+    complete: float  # the filled share of the rule's window of commits
     owner: str | None  # member key
     final: bool
 

@@ -95,7 +95,7 @@ class Samples:
         return np.where(known, np.maximum(end - committed, 0), MISSING), np.where(known, end, MISSING)
 
     def passed_at(self, partition_ids: Ints, committed: Ints) -> tuple[Ints, Flags]:
-        """The time at which the end offset passed `committed`; or, with the flag, the time of the first sample if that is higher already."""
+        """The time at which the end offset passed `committed`; or, with the flag, the time of the first sample if its end offset is higher already."""
         highest = self._highest
         index = self._by_highest.find(partition_ids, committed, "right")
         exists = (index < len(self.partition_ids)) & (value_at(self.partition_ids, index) == partition_ids)

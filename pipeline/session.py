@@ -31,7 +31,7 @@ SETTINGS: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.log.level": "ERROR",
 }
-WITHOUT: Final = "--master none needs neither PySpark nor Java"
+NO_SPARK_HINT: Final = "--master none needs neither PySpark nor Java"
 LOCAL_MASTER: Final = "local[*]"
 GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"  # an environment variable set by spark-submit, which has started a JVM with its master
 ROOT: Final = Path(__file__).resolve().parents[1]  # of the packages: a folder, or a zip archive passed to spark-submit
@@ -136,16 +136,16 @@ def stderr_to_file(log: Path) -> Iterator[None]:
 
 def check_requirements() -> None:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise NoSpark(f"Spark needs PySpark, which is not installed: `make setup-analyze` in the checkout adds it; {WITHOUT}")
+        raise NoSpark(f"Spark needs PySpark, which is not installed: `make setup-analyze` in the checkout adds it; {NO_SPARK_HINT}")
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     remedy = f"install Java {JAVA_MIN} or newer (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME"
     if java is None:
-        raise NoSpark(f"Spark needs Java, which was not found {f'in {home}' if home else 'on PATH'}; {remedy}; {WITHOUT}")
+        raise NoSpark(f"Spark needs Java, which was not found {f'in {home}' if home else 'on PATH'}; {remedy}; {NO_SPARK_HINT}")
     version_text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "(?:1\.)?(\d+)', version_text)
     if match is None or int(match[1]) < JAVA_MIN:
-        raise NoSpark(f"Spark needs Java {JAVA_MIN} or newer, and {java} {f'is version {match[1]}' if match else 'prints no version'}; {remedy}; {WITHOUT}")
+        raise NoSpark(f"Spark needs Java {JAVA_MIN} or newer, and {java} {f'is version {match[1]}' if match else 'prints no version'}; {remedy}; {NO_SPARK_HINT}")
 
 
 def write_code(root: Path, path: Path) -> Path:

@@ -14,9 +14,9 @@ FINE_STEPS_MS: Final = 120_000  # up to this, timeouts are rounded to 5 s, above
 RECOMMENDED_MS_MAX: Final = 600_000  # longer waits for a crashed member are not recommended
 SAMPLES_FOR_A_QUANTILE: Final = 20
 HEADROOM: Final = 1.2
-HEALTHY_HEARTBEATS: Final = 3  # the session timeout is at least so many times the longest delay of a healthy heartbeat
-GAIN_FACTOR: Final = 1.1  # a longer timeout must avoid at least so many times the rebalances
-COST_FACTOR: Final = 1.1  # and cost at most so many times as much
+HEALTHY_HEARTBEATS: Final = 3  # the session timeout is at least this many times the longest delay of a healthy heartbeat
+GAIN_FACTOR: Final = 1.1  # a longer timeout must avoid at least this many times the rebalances
+COST_FACTOR: Final = 1.1  # and cost at most this many times as much
 
 
 class Options(NamedTuple):

@@ -57,7 +57,7 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedState:
-    """The published state."""
+    """The published files, and the progress of ingests and builds."""
 
     run: int = 0
     files: tuple[File, ...] = ()

@@ -18,7 +18,7 @@ from pipeline.restarts import FAR_FUTURE, STATIC_REPLACEMENT, Restarts, Return
 from pipeline.rows import Episode, MemberSpell, Replaced
 from pipeline.virtual import Client, DiscardingRecorder, TrueRebalance, World
 
-BEFORE_MS: Final = 60_000  # members that exist at the start of the log joined so long before it
+BEFORE_MS: Final = 60_000  # a member that exists at the start of the log counts as joined this long before
 SESSION_MS: Final = 45_000  # if unknown: Java's default
 AFTER_MS: Final = 600_000
 FOREVER_MS: Final = (1 << 31) - 1  # the longest possible session timeout

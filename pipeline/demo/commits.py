@@ -25,7 +25,7 @@ ROUNDS_AT_ONCE: Final = 256
 CRC_AT: Final = 17
 TIMES_AT: Final = (27, 35)
 SEGMENT_BYTES: Final = 100 << 20
-PLACEHOLDER: Final = 0x5A5A5A5A5A5A5A5A  # placeholder for offset and time in a template
+PLACEHOLDER: Final = 0x5A5A5A5A5A5A5A5A  # in a template, for offset and time
 
 Bytes = npt.NDArray[np.uint8]
 

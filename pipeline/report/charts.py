@@ -20,7 +20,7 @@ LEFT: Final = 8
 RIGHT: Final = 12
 SHADES: Final = 9
 
-# The colours of causes; names of coordinator.notes.Cause and of the fold.
+# The causes that share a colour: names of coordinator.notes.Cause, and those of inferred rebalances.
 FAMILIES: Final = {
     "restart": ("restart",),
     "came": ("new_member", "formation", "leader_rejoined", "leader_or_member_rejoin", "mixed"),

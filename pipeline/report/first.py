@@ -18,7 +18,7 @@ LOSS, STALLED, COST, CLEANUP = 3, 2, 1, 0
 
 POLLED_LATE: Final = "poll timeout"  # in the LeaveGroup reason of a client that exceeded its poll interval
 SLOW: Final = {"rebalance_timeout", "join_timeout", "sync_timeout"}
-REASONS: Final = {"offsets_about_to_expire": "That is {}; from then on it starts according to auto.offset.reset, and rereads or skips records."}
+REASONS: Final = {"offsets_about_to_expire": "They expire {}; then the group starts according to auto.offset.reset, and rereads or skips records."}
 SHELL_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 

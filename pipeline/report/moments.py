@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pipeline.report.tables import Tables
 
 PAUSE_MS_MAX: Final = 10 * 60_000
-REBALANCES_MANY: Final = 5  # so many count as a bad moment even without a known cost
+REBALANCES_MANY: Final = 5  # a series of this length is a bad moment even without a known cost
 SHOWN_MAX: Final = 10
 
 

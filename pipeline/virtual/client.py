@@ -35,20 +35,20 @@ MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 class PendingRequest:
     """A JoinGroup or SyncGroup in flight; the client receives the reply after a round trip."""
 
-    __slots__ = ("_client", "_heard", "_life", "assignment", "member_id", "reply")
+    __slots__ = ("_client", "_life", "_on_reply", "assignment", "member_id", "reply")
 
-    def __init__(self, client: Client, heard: Callable[[PendingRequest], None]) -> None:
+    def __init__(self, client: Client, on_reply: Callable[[PendingRequest], None]) -> None:
         self.member_id = ""
         self.assignment = b""
         self.reply: Any = None  # JoinReply, or SyncReply
         self._client = client
         self._life = client.life
-        self._heard = heard
+        self._on_reply = on_reply
 
     def release(self) -> None:
         client = self._client
         if client.waits_for is self and client.life == self._life:
-            client.later(client.rtt_ms, self._heard, self)
+            client.later(client.rtt_ms, self._on_reply, self)
 
     def fail(self, error: int) -> None:
         self.reply = JoinReply(error)
@@ -168,7 +168,7 @@ class Client:
         self._after(ms, self._beat)
 
     def busy(self, ms: int) -> None:
-        """Process records for so long: it heartbeats, but joins no rebalance. After its poll interval it leaves."""
+        """Process records for `ms`: the client sends heartbeats, but joins no rebalance, and leaves after its poll interval."""
         self._busy_until = self.world.now + ms
         if ms > self.rebalance_ms:
             self._after(self.rebalance_ms, self._poll_too_late)
@@ -372,7 +372,7 @@ class Client:
         return self._beats_from + (self.world.now - self._beats_from) // self.heartbeat_ms * self.heartbeat_ms
 
     def keep_session(self) -> None:
-        """Stop the session from expiring: from now on the heartbeats that are not sent count as in time."""
+        """Stop the session from expiring: from now on the skipped heartbeats count as sent in time."""
         member = self.world.member(self)
         if member is not None and self.healthy and not member.is_new:
             member.deadline = NEVER

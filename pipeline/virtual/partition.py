@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.virtual.client import Client, PendingRequest
     from pipeline.virtual.world import World
 
-GATHER_MS: Final = 200  # the broker collects notes for so long before it writes them
+GATHER_MS: Final = 200  # how long the broker collects notes before it writes them
 LOAD_MS: Final = 5
 
 
@@ -149,7 +149,7 @@ class VirtualCoordinator:
         joined_changes = [change._replace(what="replaced") if change.instance_id in replaced else change for change in joined_changes]
         return [change for change in left_changes if change.instance_id not in replaced or change.instance_id is None] + joined_changes
 
-    def note_owner(self, client: Client) -> None:
+    def remember_owner(self, client: Client) -> None:
         if client.member_id:
             self._owners[client.member_id] = client, client.restart_number
 
@@ -200,7 +200,7 @@ class VirtualCoordinator:
         now = self.world.now
         if orderly:
             shard.abandon()
-            self._coordinator(ShardChange.UNLOADED, 0)
+            self._add_coordinator_note(ShardChange.UNLOADED, 0)
         elif self._notes and self._notes[0].at_ms + GATHER_MS > now:
             self._notes = []
         self.write_notes()
@@ -219,12 +219,12 @@ class VirtualCoordinator:
         for _ in shard.open_groups(lambda: (self.world.now, self.world.now)):
             pass
         if facts:
-            self._coordinator(what, len(facts))
+            self._add_coordinator_note(what, len(facts))
         for id, group in shard.groups.items():
             self.history(id).resume(group)
         self.append()
 
-    def _coordinator(self, what: ShardChange, replayed: int) -> None:
+    def _add_coordinator_note(self, what: ShardChange, replayed: int) -> None:
         assert self.shard is not None or what is ShardChange.UNLOADED
         groups = len(self.shard.groups) if self.shard is not None else 0
         self.add_note(NoteKind.COORDINATOR, CoordinatorChange(what, self.epoch, LOAD_MS if replayed else 0, groups, replayed))

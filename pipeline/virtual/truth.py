@@ -12,7 +12,7 @@ from coordinator.states import State
 
 CAUSES_OF_ABSENCES = {"new_member", "member_left", "session_expired", "join_timeout", "sync_timeout", "static_during_completing"}
 SESSION_MS_MAX = 1_800_000  # group.max.session.timeout.ms: the longest time for which a seat is kept
-RESTED = (State.STABLE, State.EMPTY)
+SETTLED_STATES = (State.STABLE, State.EMPTY)
 
 
 class Change(NamedTuple):
@@ -108,7 +108,7 @@ class GroupHistory:
     def update(self, group: Group, at_ms: int, cause: str, trigger: str | None, why: str, changes: list[Change], follows: bool) -> None:
         """Record the group after a step."""
         before, after = self.state, group.state
-        was_stable = before in RESTED
+        was_stable = before in SETTLED_STATES
         is_cause = False
         if was_stable and (after is not before or group.generation != self.generation):
             is_cause = True
@@ -122,7 +122,7 @@ class GroupHistory:
         if is_cause or not was_stable:
             episode = self.episodes[-1]
             episode.changes += changes
-            if after in RESTED:
+            if after in SETTLED_STATES:
                 episode.end_ms = at_ms
                 episode.end = after.name.lower()
                 episode.to_generation = group.generation
@@ -171,7 +171,7 @@ class GroupHistory:
 
     def interrupt(self, at_ms: int) -> None:
         """The coordinator stopped: an open rebalance is interrupted."""
-        if self.state not in RESTED:
+        if self.state not in SETTLED_STATES:
             episode = self.episodes[-1]
             episode.end_ms = at_ms
             episode.end = "interrupted"

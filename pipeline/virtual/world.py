@@ -41,7 +41,7 @@ class World:
         self.restarts: list[Restart] = []
         self.why = ""  # the current scripted action, recorded with rebalances that begin now
         self.partitions = [VirtualCoordinator(self, number) for number in range(partitions)]
-        self._of: dict[str, VirtualCoordinator] = {}
+        self._partition_of_group: dict[str, VirtualCoordinator] = {}
         self._agenda: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = 0
 
@@ -88,9 +88,9 @@ class World:
     # Results
 
     def partition(self, group: str) -> VirtualCoordinator:
-        assigned = self._of.get(group)
+        assigned = self._partition_of_group.get(group)
         if assigned is None:
-            assigned = self._of[group] = self.partitions[partition_of(group, len(self.partitions))]
+            assigned = self._partition_of_group[group] = self.partitions[partition_of(group, len(self.partitions))]
         return assigned
 
     def episodes(self, group: str) -> list[TrueRebalance]:
@@ -225,7 +225,7 @@ class World:
         member = self.member(client)
         if client.restart_number is not None and member is not None:
             self.restarts[client.restart_number].last_sign_ms = member.seen_ms
-        self.partition(client.group).note_owner(client)
+        self.partition(client.group).remember_owner(client)
 
     def client_joined(self, client: Client) -> None:
         """The client has joined its group."""

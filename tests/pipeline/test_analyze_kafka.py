@@ -108,7 +108,7 @@ def test_a_compacted_directory_reports_missing_history_and_the_remedy(work: Work
     assert {stretch.partition for stretch in stretches if stretch.why == "compacted"} == set(range(LOGS))
     assert analysed.group("paid")["lag"] == 110
     text = analysed.html.read_text()
-    assert "Nothing that these logs still show" in text
+    assert "No change is needed, as far as these compacted logs show: no rebalance" in text
     assert "--follow" in text
     check_page(analysed, "compacted")
 

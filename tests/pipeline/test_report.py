@@ -189,12 +189,12 @@ def test_the_page_names_the_remedy_for_history_lost_to_compaction(tmp_path: Path
         getattr(tables, name).clear()
     tables.advice.clear()
     html = page(document(tables, version="9.9"))
-    assert "Nothing that these logs still show" in html
+    assert "No change is needed, as far as these compacted logs show: no rebalance" in html
     assert "tenure analyze run --offsets kafka://HOST:9092 --out analysis --report report.html --follow" in html
     assert 'href="#worst"' not in html
     tables.coverage = [stretch for stretch in tables.coverage if stretch.complete]
     html = page(document(tables, version="9.9"))
-    assert "Nothing that these logs show" in html
+    assert "No change is needed, as far as these logs show: no rebalance" in html
     assert "--follow" not in html
 
 
@@ -311,9 +311,9 @@ def test_counts_of_one_are_in_the_singular(tmp_path: Path) -> None:
     tables.groups = [group._replace(partitions=1, rebalances=1, members=1) for group in tables.groups if group.group == "billing"]
     tables.segments = [segment._replace(records=1, batches=1, torn_bytes=1, quarantined_bytes=1, damaged_batches=1) for segment in tables.segments]
     text = " ".join(re.sub(r"<[^>]*>", " ", page(document(tables, version="9.9"))).split())
-    for part in ("1 incomplete stretch ", "1 stretch that was not well", "1 partition · 1 rebalance,", "1 record in 1 batch of 1 segment.", "1 byte at the end of a log was", "1 damaged byte was"):
+    for part in ("1 incomplete range ", "1 interval with a problem", "1 partition · 1 rebalance,", "1 record in 1 batch of 1 segment.", "1 byte at the end of a log was", "1 damaged byte was"):
         assert part in text
-    assert re.findall(r"(?<![\d,.])1 (?:\w+ )?(?:groups|stretches|partitions|rebalances|records|batches|bytes|members|segments)\b", text) == []
+    assert re.findall(r"(?<![\d,.])1 (?:\w+ )?(?:groups|ranges|intervals|partitions|rebalances|records|batches|bytes|members|segments)\b", text) == []
 
 
 def test_settings_in_a_sentence_are_highlighted_and_text_is_escaped() -> None:
