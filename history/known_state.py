@@ -57,7 +57,7 @@ class KnownState:
         return self._open
 
     def mark_records_lost(self) -> None:
-        """To be called before a record if records right before it are missing for another reason than compaction, which removes the oldest first."""
+        """Call this before a record if the records right before it are missing, except through compaction, which removes the oldest first."""
         self._records_complete = False
 
     # The rebalance that is open.

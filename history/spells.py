@@ -168,7 +168,7 @@ class Spells:
         spell = self._open.get(body.member_id)
         if spell is None:
             if body.member_id in self._ended and not self._ended[body.member_id].guessed:
-                return  # its removal was not stored, so that a new coordinator has removed it once more
+                return  # its first removal was not stored, so a new coordinator has removed it again
             spell = self._ended.pop(body.member_id, None)
         if spell is None:
             spell = self._begin(MemberIdentity(body.member_id, body.instance_id, "", ""), header.ts, header.generation)
@@ -231,11 +231,11 @@ class Spells:
         same_generation, self._generation_records = self._generation_records, [record]
         around = self._inferences.nearby_commits(record)
         for spell in (*self._open.values(), *self._recently_ended):
-            _note_commits(spell, around)
+            _update_last_commit(spell, around)
         self._recently_ended.clear()
         if record.stored is None or (before is not None and record.generation < before.generation):
             before = None
-            self._another_group(record)
+            self._end_spells_of_deleted_group(record)
         if not record.generation:  # a new group, stored when its first member has joined
             before = None
         if record.generation <= 0:
@@ -254,7 +254,7 @@ class Spells:
             self._notes_missing = False
             self._members_known_ms = max(self._members_known_ms, join_phase_end_ms(record))
 
-    def _another_group(self, record: GroupRecord) -> None:
+    def _end_spells_of_deleted_group(self, record: GroupRecord) -> None:
         """End the spells of the previous group of this name, which was deleted."""
         for spell in list(self._open.values()):
             self._end(spell, UNKNOWN, min(spell.seen_ms, record.at_ms), record.at_ms, self._generation, guessed=True)
@@ -338,7 +338,7 @@ class Spells:
             spell.from_generation = record.generation
 
 
-def _note_commits(spell: MemberSpell, around: NearbyCommits) -> None:
+def _update_last_commit(spell: MemberSpell, around: NearbyCommits) -> None:
     last = last_commit(around, spell.partitions or (), max(spell.assigned_ms, 0))
     if last is not None and (spell.ended_hi_ms < 0 or last <= spell.ended_hi_ms):
         spell.last_commit_ms = max(spell.last_commit_ms, last)

@@ -86,7 +86,7 @@ class Story(KnownState):
         is_first = not header.number and (unknown_before or (self._unloaded_without_groups and not generation))
         explained = deleted or is_first or self._reloaded_in_epoch == header.coordinator_epoch
         # A new group whose first member joined at an earlier coordinator: that coordinator's notes are missing, and the rebalance did not complete.
-        made_before = self._recreated_in_epoch not in (UNKNOWN, header.coordinator_epoch)
+        created_by_earlier_coordinator = self._recreated_in_epoch not in (UNKNOWN, header.coordinator_epoch)
         if lost or (counter_restarted and self._any_note and not explained):
             self._members = None
             self._gap_before_ms = header.ts
@@ -100,7 +100,7 @@ class Story(KnownState):
             done.append(RebalancesMissing(self._known_at_ms, header.ts, self._first_missing_generation, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._any_note))
             self._stable_generation, self._may_be_newer = (generation if state in (STABLE, EMPTY) else UNKNOWN), False
             self._last = self._last_record = None
-        elif counter_restarted and not explained and not lost and (made_before or (generation > 0 and (self._any_note or self._last_record is not None))):
+        elif counter_restarted and not explained and not lost and (created_by_earlier_coordinator or (generation > 0 and (self._any_note or self._last_record is not None))):
             done.append(NotesMissing(header.ts, UNKNOWN))
         before = self._open
         self._note_offset = UNKNOWN

@@ -197,11 +197,11 @@ def describe_removal(removal: MemberRemoved) -> str:
     return f"{short_name(removal.member_id, removal.instance_id)} {text}"
 
 
-def describe_return(one: StaticReturned) -> str:
+def describe_return(member: StaticReturned) -> str:
     """A sentence for a static member that returned without a rebalance."""
-    away = format_duration(one.since_heartbeat_ms)
-    text = f"{one.instance_id} returned after {away} ({one.client_id or 'no client id'} on {host(one.host)})"
-    return f"{text} and kept its seat: no rebalance" if one.outcome is Replacement.NO_REBALANCE else text
+    away = format_duration(member.since_heartbeat_ms)
+    text = f"{member.instance_id} returned after {away} ({member.client_id or 'no client id'} on {host(member.host)})"
+    return f"{text} and kept its seat: no rebalance" if member.outcome is Replacement.NO_REBALANCE else text
 
 
 def describe_end(rebalance: Rebalance) -> str:
