@@ -19,9 +19,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure")
-BESIDE = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # other files of a wheel
+OTHER_WHEEL_FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # other files of a wheel
 INSIDE = Path("tenure/_inside")  # as setup.py says
-MADE = (".so", ".pyc")  # endings of files that builds make
+BUILD_ENDINGS = (".so", ".pyc")  # endings of files that builds make
 SHARED = "tenure__mypyc*.so"  # the code of all modules; the file of each module only loads it
 
 
@@ -43,7 +43,7 @@ def main() -> int:
     if options.copy:
         for package in PACKAGES:
             mirror(ROOT / package, root / package)
-        for name in BESIDE:
+        for name in OTHER_WHEEL_FILES:
             shutil.copy2(ROOT / name, root)
     return build(root) or (pack(root, options.wheel) if options.wheel else 0)
 
@@ -75,8 +75,8 @@ def missing_compiler() -> str | None:
 
 def mirror(source: Path, copy: Path) -> None:
     """Copy the files of `source`. Unchanged files keep their modification time in the copy, so that they are not compiled again."""
-    wanted = {path.relative_to(source) for path in source.rglob("*") if path.is_file() and path.suffix not in MADE}
-    for path in [path for path in copy.rglob("*") if path.is_file() and path.suffix not in MADE]:
+    wanted = {path.relative_to(source) for path in source.rglob("*") if path.is_file() and path.suffix not in BUILD_ENDINGS}
+    for path in [path for path in copy.rglob("*") if path.is_file() and path.suffix not in BUILD_ENDINGS]:
         if path.relative_to(copy) not in wanted:
             path.unlink()
     for name in wanted:

@@ -35,7 +35,7 @@ def main() -> None:
     end_ms = int(time.time() * 1000) // DAY_MS * DAY_MS
     write_world(data, options.seed, DAYS, start_ms=end_ms - DAYS * DAY_MS)
     tenure = str(Path(sys.executable).with_name("tenure"))
-    print(f"demo: what really happened: {data / TRUTH}")
+    print(f"demo: the true events of that week: {data / TRUTH}")
     # Analyze before the broker serves: the made-up members have no clients, so their sessions soon expire there.
     report = FOLDER / "report.html"
     analyze = [tenure, "analyze", "run", "--offsets", str(data), "--out", str(FOLDER / "tables"), "--report", str(report), "--master", options.master]

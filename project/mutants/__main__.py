@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
         return int(bool(list_problems))
     files = files_of(options.paths or [*JUDGED, *FAST_PATHS])
     trees = {file: mutations_of(file, (ROOT / file).read_text()) for file in files}
-    mutations = [mutation for _, some in trees.values() for mutation in some]
+    mutations = [mutation for _, found in trees.values() for mutation in found]
     if options.list or options.show:
         return show(trees, mutations, options.show)
     if compiled := [file for file in files if list((ROOT / file).parent.glob(f"{Path(file).stem}.*.so"))]:
@@ -166,7 +166,7 @@ class Work:
         for file in new:
             known[file] = [states[file], {test: traced[test] for test in by_file[file] if test in traced}]
         write_atomically(cache_file, json.dumps(known))
-        return {test: Coverage(*one) for file in by_file for test, one in known[file][1].items()}
+        return {test: Coverage(*coverage) for file in by_file for test, coverage in known[file][1].items()}
 
     def _jobs(self) -> Iterator[Job]:
         for mutation in self.mutations:
@@ -198,7 +198,7 @@ class Work:
         folder, stem = file.rpartition("/")[0], Path(file).stem
         budget = SECONDS_OF_TESTS
         if mutation.outer is None:  # code that runs at import: any test that touches the file, or its folder, may detect the mutation
-            same_folder = [test for one, some in self.by_file.items() if one.startswith(f"{folder}/") for test in some]
+            same_folder = [test for path, tests in self.by_file.items() if path.startswith(f"{folder}/") for test in tests]
             candidates = dict.fromkeys([*self.by_file.get(file, ()), *same_folder])
             budget *= 4
         else:

@@ -126,7 +126,7 @@ class Finder:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             inside = outer or statement
             path = f"{prefix}{statement.name}"
-            if statement.name == "__repr__" or any(isinstance(one, ast.Name) and one.id == "overload" for one in statement.decorator_list):
+            if statement.name == "__repr__" or any(isinstance(decorator, ast.Name) and decorator.id == "overload" for decorator in statement.decorator_list):
                 return None
             self._mutate_defaults(statement, inside, path)
             return self.mutate_statements(statement, inside, f"{path}.")
@@ -155,9 +155,9 @@ class Finder:
     def _mutate_expressions(self, parent: ast.AST, field: str, value: object, outer: Function | None, prefix: str) -> None:
         """Mutate the expressions below one field of a statement or expression."""
         if isinstance(value, list):
-            for index, one in enumerate(value):
-                if isinstance(one, (ast.expr, ast.comprehension, ast.keyword, ast.withitem)):
-                    self._mutate_expression(parent, field, index, one, outer, prefix)
+            for index, element in enumerate(value):
+                if isinstance(element, (ast.expr, ast.comprehension, ast.keyword, ast.withitem)):
+                    self._mutate_expression(parent, field, index, element, outer, prefix)
         elif isinstance(value, (ast.expr, ast.comprehension, ast.keyword)):
             self._mutate_expression(parent, field, -1, value, outer, prefix)
 
@@ -264,16 +264,16 @@ class Finder:
                 yield Change("args", -1, _Inside(node, node.args), [], "nothing is suppressed", node)
             case ast.Call(func=ast.Name(id="Row")):  # a line of a table
                 for number in range(len(node.args) - 1):
-                    one, two = node.args[number], node.args[number + 1]
-                    if _short(one) != _short(two):
-                        swapped = [*node.args[:number], two, one, *node.args[number + 2 :]]
-                        yield Change("args", -1, _Inside(node, node.args), swapped, f"{_short(one)} <-> {_short(two)}", one)
+                    first, second = node.args[number], node.args[number + 1]
+                    if _short(first) != _short(second):
+                        swapped = [*node.args[:number], second, first, *node.args[number + 2 :]]
+                        yield Change("args", -1, _Inside(node, node.args), swapped, f"{_short(first)} <-> {_short(second)}", first)
             case ast.Dict() if outer is None and len(node.values) > 1:
                 for number in range(len(node.values)):
-                    one, two = node.values[number], node.values[(number + 1) % len(node.values)]
-                    if _short(one) != _short(two):
+                    first, second = node.values[number], node.values[(number + 1) % len(node.values)]
+                    if _short(first) != _short(second):
                         change = f"value of {_short(node.keys[number])} as that of the next"
-                        yield Change("values", number, _Inside(node, one), two, change, one)
+                        yield Change("values", number, _Inside(node, first), second, change, first)
             case ast.Set() if outer is None and len(node.elts) > 1:
                 yield from _dropped(node)
 

@@ -33,7 +33,7 @@ class Report:
 
     def end(self, share_min: float, fast_paths: tuple[str, ...]) -> int:
         """Print the table and the survivors. Return 1 if too many survive, or an entry of the list of equivalents is stale."""
-        for mutation, verdict in sorted(self._survivors, key=lambda one: (one[0].key.file, one[0].number)):
+        for mutation, verdict in sorted(self._survivors, key=lambda survivor: (survivor[0].key.file, survivor[0].number)):
             key = mutation.key
             touched = ", touched by no test" if verdict.outcome == UNTOUCHED else ""
             print(f"{key.file}:{mutation.number} {key.function} [{key.id}]{touched}\n    {key.line}\n    {key.change}")

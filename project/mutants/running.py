@@ -139,7 +139,7 @@ class Runner:
                 self.run_test(self.items[test])
                 seconds = time.thread_time() - begin
                 if outcome == "passed" and lines:
-                    found[test] = {names[path]: sorted(some) for path, some in lines.items()}, seconds
+                    found[test] = {names[path]: sorted(numbers) for path, numbers in lines.items()}, seconds
             result.write_text(json.dumps(found))
         finally:
             os._exit(0)

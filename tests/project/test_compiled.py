@@ -48,7 +48,7 @@ def test_a_copy_follows_its_source_and_skips_unchanged_files(tmp_path: Path) -> 
 
 def test_a_copy_has_every_installed_file() -> None:
     assert set(compiled.PACKAGES) == {*PACKAGES, "tenure"}
-    assert all((compiled.ROOT / name).exists() for name in (*compiled.PACKAGES, *compiled.BESIDE))
+    assert all((compiled.ROOT / name).exists() for name in (*compiled.PACKAGES, *compiled.OTHER_WHEEL_FILES))
 
 
 def test_a_wheel_has_no_file_that_was_removed_since_its_build(tmp_path: Path) -> None:
