@@ -1,4 +1,4 @@
-# Kafka clients in Python, beside Tenure: the example's consumers and producer, and the tests of compose.test.yaml.
+# Kafka clients in Python: the example's consumers and producer, and the tests of compose.test.yaml.
 ARG BASE=python:3.13-slim
 
 FROM ${BASE} AS builder

@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 
 
 class AssignmentPrinter(ConsumerRebalanceListener):
-    """Prints the partitions that it is assigned."""
+    """Prints each assignment of the consumer."""
 
     def on_partitions_assigned(self, assigned):
         names = sorted(f"{partition.topic}-{partition.partition}" for partition in assigned)
@@ -35,7 +35,7 @@ consumer = KafkaConsumer(
     bootstrap_servers=os.environ.get("BOOTSTRAP", "127.0.0.1:9092"),
     group_id="billing",
     group_instance_id=os.environ["INSTANCE"],  # unique for each process, and unchanged by a restart
-    session_timeout_ms=45_000,  # so long an absent member keeps its partitions
+    session_timeout_ms=45_000,  # how long an absent member keeps its partitions
     auto_offset_reset="earliest",
     enable_auto_commit=False,
 )
