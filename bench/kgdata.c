@@ -124,7 +124,7 @@ static void rearm(conn *c, bool out) {
     epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e);
 }
 
-static void go_on_sending(conn *c) {
+static void continue_sending(conn *c) {
     while (c->sent_n < c->frame.n) {
         ssize_t k = send(c->fd, c->frame.p + c->sent_n, c->frame.n - c->sent_n, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (k < 0 && errno == EAGAIN) { rearm(c, true); return; }
@@ -142,7 +142,7 @@ static void send_frame(conn *c) {
     c->sent[slot] = now_ns();
     c->sent_n = 0;
     c->sending = true;
-    go_on_sending(c);
+    continue_sending(c);
 }
 
 static void send_produce(conn *c) {
@@ -201,7 +201,7 @@ static void on_fetched(conn *c, rd *r, uint64_t now) {
     int64_t bytes = fetched(c, r);
     if (!bytes && !(errors + malformed)) wrong(&malformed, "Fetch: no records though there are some");
     if (!o.preflight) { count(c, bytes, now); return; }
-    if (c->offset > partitions[c->part].end) wrong(&malformed, "Fetch: records that nobody produced");
+    if (c->offset > partitions[c->part].end) wrong(&malformed, "Fetch: records after the produced ones");
     if (c->offset >= partitions[c->part].end) c->offset = partitions[c->part].begin;
     count(c, bytes, now);
 }
@@ -262,7 +262,7 @@ static void ask_versions(int fd, buf *q, buf *a) {
         for (size_t i = 0; i < sizeof api_used / sizeof *api_used; i++)
             offered += api_used[i][0] == key && low <= api_used[i][1] && api_used[i][1] <= high;
     }
-    if (offered < (int)(sizeof api_used / sizeof *api_used)) die("the broker does not offer what this sends");
+    if (offered < (int)(sizeof api_used / sizeof *api_used)) die("the broker does not support the requests of kgdata");
 }
 
 static bool passing(int e) { /* errors that a client gets while a partition is not available yet */
@@ -300,14 +300,14 @@ static void fill_once(int fd, buf *q, buf *a, int t) {
     int left = o.parts;
     for (int i = 0; i < left; i++) parts[i] = i;
     for (uint64_t t_end = setup_end(); left;) {
-        int e = 0, asked = left;
-        produce_build(q, 1, &topics[t], parts, asked, batch.p, batch.n);
+        int e = 0, requested = left;
+        produce_build(q, 1, &topics[t], parts, requested, batch.p, batch.n);
         rd r = exchange(fd, q, a);
-        if (!produce_read(&r, &topics[t], each, asked)) die("a malformed answer to Produce");
+        if (!produce_read(&r, &topics[t], each, requested)) die("a malformed answer to Produce");
         left = 0;
-        for (int i = 0; i < asked; i++) {
+        for (int i = 0; i < requested; i++) {
             int part = each[i].partition;
-            if (part < 0 || part >= o.parts) die("Produce: an answer about a partition that was not asked for");
+            if (part < 0 || part >= o.parts) die("Produce: an answer about a partition that was not requested");
             if (each[i].error) {
                 e = each[i].error;
                 parts[left++] = part;
@@ -408,7 +408,7 @@ static double run_at_full_speed(double *cpu, double *own) {
         int k = epoll_wait(ep, ev, 256, 20);
         for (int i = 0; i < k; i++) {
             conn *c = &cn[ev[i].data.u32];
-            if (ev[i].events & EPOLLOUT && c->sending) go_on_sending(c);
+            if (ev[i].events & EPOLLOUT && c->sending) continue_sending(c);
             if (ev[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
                 receive(c);
                 for (rd r; answered(c, &r); forget_answer(c)) {
@@ -486,7 +486,7 @@ static int find_topic(const uint8_t *id) {
     static int last;
     for (int i = 0; i < o.topics; i++, last = (last + 1) % o.topics)
         if (id && !memcmp(topics[last].id, id, 16)) return last;
-    die("Fetch: an answer about a topic that was not asked for");
+    die("Fetch: an answer about a topic that was not requested");
 }
 
 /* Reads a Fetch answer about many partitions, and marks those whose records it has as `served`. Returns the last error of a
@@ -501,16 +501,16 @@ static int read_served(rd *r, bool *served, int *left) {
             int64_t offset = 0;
             const char *why;
             fetch_read_partition(r, &one);
-            if (one.partition < 0 || one.partition >= o.parts) die("Fetch: an answer about a partition that was not asked for");
+            if (one.partition < 0 || one.partition >= o.parts) die("Fetch: an answer about a partition that was not requested");
             if (one.error && !passing(one.error)) die("Fetch: error %d", one.error);
             if (one.error) { waiting = one.error; continue; }
             if (batches_check(one.records, one.records_n, &offset, &why) < 0) die("Fetch: %s", why);
             if (offset != (int64_t)o.records * o.fill || one.high_watermark != offset)
                 die("Fetch: partition %d of %s has %lld records, %lld up to its high watermark", one.partition, topics[t].name,
                     (long long)offset, (long long)one.high_watermark);
-            bool *it = &served[t * o.parts + one.partition];
-            *left -= !*it;
-            *it = true;
+            bool *partition_served = &served[t * o.parts + one.partition];
+            *left -= !*partition_served;
+            *partition_served = true;
         }
         rtags(r);
     }
@@ -523,7 +523,7 @@ static void run_await(void) {
     int fd = blocking_connect(&addr), left = o.topics * o.parts;
     buf q = {0}, a = {0};
     bool *served = calloc(left, 1);
-    place *asked = calloc(o.parts, sizeof *asked);
+    place *requested = calloc(o.parts, sizeof *requested);
     double born = o.born ? o.born : now_ns() / 1e9;
     ask_versions(fd, &q, &a);
     first_answer_s = now_ns() / 1e9 - born;
@@ -535,8 +535,8 @@ static void run_await(void) {
         for (int t = 0; t < o.topics; t++) {
             int n = 0;
             for (int p = 0; p < o.parts; p++)
-                if (!served[t * o.parts + p]) asked[n++] = (place){p, 0};
-            if (n) fetch_topic(&q, &topics[t], asked, n, o.fetch_bytes);
+                if (!served[t * o.parts + p]) requested[n++] = (place){p, 0};
+            if (n) fetch_topic(&q, &topics[t], requested, n, o.fetch_bytes);
         }
         fetch_finish(&q, 0);
         rd r = exchange(fd, &q, &a);
@@ -548,7 +548,7 @@ static void run_await(void) {
     free(q.p);
     free(a.p);
     free(served);
-    free(asked);
+    free(requested);
 }
 
 /* ---------------------------------------------------------------- main */
@@ -559,9 +559,9 @@ static void usage(void) {
         "  -p, --port N             broker port on 127.0.0.1 (9092)\n"
         "  -w, --workload WORK      produce     each connection produces one batch a request to its partition\n"
         "                           fetch       each reads its partition from the beginning, again and again; see --fill\n"
-        "                           long-poll   one fetch waits for what the other connection produces\n"
+        "                           long-poll   one connection fetches and waits, the other produces\n"
         "                           fill        only creates the topics and fills them; see --fill\n"
-        "                           await       until every partition serves what was filled in\n"
+        "                           await       fetch until every partition returns all batches of --fill\n"
         "  -c, --conns N            connections (1)\n"
         "  -d, --depth N            requests in flight a connection (1; at most 5, and 1 for fetch)\n"
         "  -T, --topics N           topics to fill or await (1; the others use the first)\n"
@@ -577,11 +577,11 @@ static void usage(void) {
         "  -t, --secs S             measured seconds (5)\n"
         "      --mb-max N           the measured part ends after so many MB (no limit)\n"
         "  -W, --warmup S           seconds before measuring (1)\n"
-        "      --setup-limit S      give up when what comes before takes longer (60)\n"
-        "      --born S             await: the moment of the clock (CLOCK_MONOTONIC) to count from\n"
+        "      --setup-limit S      give up when a request before the run still fails after S seconds (60)\n"
+        "      --born S             await: start of the measured time, in seconds of CLOCK_MONOTONIC\n"
         "      --pid P              server process: report its CPU time and memory\n"
         "      --topic NAME         name prefix (kgdata-topic)\n"
-        "      --no-preflight       create and fill nothing and do not look into records: for kgfloor\n"
+        "      --no-preflight       do not create topics, fill them or check records: for kgfloor\n"
         "      --announce           a line when measuring begins; SIGTERM then ends it early\n"
         "      --json");
     exit(0);

@@ -119,7 +119,7 @@ static int wave;
 static bool confirming;
 static int wave_target(void) { long t = (long)(wave + 1) * o.conns; return t < o.members ? (int)t : o.members; }
 static hist H[OP_N], Hall;
-static uint64_t errs[OP_N][160], unexpected, conn_errs, rejoins, dances;
+static uint64_t errs[OP_N][160], unexpected, conn_errs, rejoins, syncs_completed;
 static int32_t corr_next = 1;
 static buf sb;
 static char protocol_name[] = "range";
@@ -528,7 +528,7 @@ static void on_response(int ci, flight f, rd *r, uint64_t now) {
         free(m->assign.p);
         m->assign = (buf){0};
         if (e == 0) {
-            if (phase >= PH_WARM) dances++;
+            if (phase >= PH_WARM) syncs_completed++;
             if (o.w[W_REBALANCE] && phase >= PH_WARM) {
                 set_stable(m, false);
                 m->state = M_JOIN;
@@ -825,12 +825,12 @@ static void report(double secs, double scpu, double gcpu, double rss, double set
         printf("{\"label\":\"%s\",\"conns\":%d,\"members\":%d,\"groups\":%d,\"depth\":%d,\"secs\":%.3f,"
                "\"setup_s\":%.3f,\"requests\":%llu,\"rps\":%.0f,\"p50_us\":%.1f,\"p90_us\":%.1f,\"p99_us\":%.1f,"
                "\"p999_us\":%.1f,\"max_us\":%.1f,\"mean_us\":%.1f,\"errors\":%llu,\"lost_conns\":%llu,"
-               "\"malformed\":%llu,\"rejoins\":%llu,\"dances\":%llu,\"gen_util\":%.3f",
+               "\"malformed\":%llu,\"rejoins\":%llu,\"syncs_completed\":%llu,\"gen_util\":%.3f",
                o.label, o.conns, o.members, (o.members + o.per_group - 1) / o.per_group, o.depth, secs, setup_s,
                (unsigned long long)Hall.n, Hall.n / secs, h_q(&Hall, .5), h_q(&Hall, .9), h_q(&Hall, .99),
                h_q(&Hall, .999), Hall.max / 1e3, Hall.n ? Hall.sum / 1e3 / Hall.n : 0, (unsigned long long)ne,
                (unsigned long long)conn_errs, (unsigned long long)unexpected, (unsigned long long)rejoins,
-               (unsigned long long)dances, gcpu / secs);
+               (unsigned long long)syncs_completed, gcpu / secs);
         if (o.npids) printf(",\"srv_util\":%.3f,\"srv_us_per_req\":%.3f,\"srv_rss_mb\":%.1f", scpu / secs,
                             Hall.n ? scpu * 1e6 / Hall.n : 0, rss);
         for (int i = 0; i < OP_N; i++)
@@ -849,9 +849,9 @@ static void report(double secs, double scpu, double gcpu, double rss, double set
     for (int i = 0; i < OP_N; i++)
         if (H[i].n) printf("%-14s %10llu %9.1f %9.1f %9.1f %9.1f\n", op_name[i], (unsigned long long)H[i].n, h_q(&H[i], .5),
                            h_q(&H[i], .99), h_q(&H[i], .999), H[i].max / 1e3);
-    printf("errors %llu  lost connections %llu  malformed answers %llu  rejoins %llu  dances %llu\n", (unsigned long long)ne,
+    printf("errors %llu  lost connections %llu  malformed answers %llu  rejoins %llu  completed syncs %llu\n", (unsigned long long)ne,
            (unsigned long long)conn_errs, (unsigned long long)unexpected, (unsigned long long)rejoins,
-           (unsigned long long)dances);
+           (unsigned long long)syncs_completed);
     for (int i = 0; i < OP_N; i++)
         for (int e = 0; e < 160; e++)
             if (errs[i][e]) printf("  %s error %d: %llu\n", op_name[i], e, (unsigned long long)errs[i][e]);
@@ -1013,7 +1013,7 @@ int main(int argc, char **argv) {
             cpu0 = srv_cpu();
             own0 = own_cpu();
             memset(errs, 0, sizeof errs);
-            rejoins = dances = 0;
+            rejoins = syncs_completed = 0;
         } else if (phase == PH_RUN && now - t_phase >= o.secs * 1e9) {
             meas = (now - t_phase) / 1e9;
             cpu1 = srv_cpu();

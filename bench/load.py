@@ -20,9 +20,9 @@ from bench.witness import Witness, measure_alternately
 SETUP_SECONDS = 150
 WARMUP_SECONDS = 0.3
 SLACK_SECONDS = 15.0
-# Kafka is warm when its cost no longer falls: two consecutive laps over all rows each cost at least WARMER times the cheapest lap before.
+# Kafka is warm when its cost no longer falls: two consecutive laps over all rows each cost at least WARM_LAP_RATIO_MIN times the cheapest lap before.
 LAP_SECONDS = 3.0
-WARMER = 0.98
+WARM_LAP_RATIO_MIN = 0.98
 WARM_UP_SECONDS_MIN, WARM_UP_SECONDS_MAX = 60.0, 420.0
 OURS = ("ours", "compiled", "always")
 KEPT_FIELDS = ("requests", "rps", "p50_us", "p99_us", "p999_us", CPU_FIELD, "srv_util", "gen_util", "srv_rss_mb")
@@ -53,12 +53,12 @@ def command_line(program: Path, server: Server, arguments: tuple[str, ...], seco
     return [*command, "-W", str(WARMUP_SECONDS), "-t", str(seconds), "--json", *arguments]
 
 
-def parse_result(name: str, code: int, out: str, complaints: str) -> Sample:
+def parse_result(name: str, code: int, out: str, errors: str) -> Sample:
     """The result that a generator printed; raises LoadError with its message if it failed."""
     if code == 0:
         sample: Sample = json.loads(out)
         return sample
-    messages = complaints.strip().splitlines()
+    messages = errors.strip().splitlines()
     counted = json.loads(out) if out.startswith("{") else {}
     failures = [f"{counted[count]} {count}" for count in ("errors", "lost_conns", "malformed") if counted.get(count)]
     raise LoadError("; ".join(failures + messages[-1:]) or f"{name} ended with {code}")
@@ -157,7 +157,7 @@ def is_warm(laps: list[float], seconds: float) -> bool:
     if seconds >= WARM_UP_SECONDS_MAX:
         return True
     best = min(laps[:-2], default=0.0)
-    return len(laps) > 2 and seconds >= WARM_UP_SECONDS_MIN and all(lap >= WARMER * best for lap in laps[-2:])
+    return len(laps) > 2 and seconds >= WARM_UP_SECONDS_MIN and all(lap >= WARM_LAP_RATIO_MIN * best for lap in laps[-2:])
 
 
 def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:

@@ -65,8 +65,8 @@ def measure(tools: Tools, nodes: int, rounds: int, seconds: float) -> dict[str, 
             names = count()
             for row, arguments in ROWS.items():
                 for _ in range(rounds):
-                    rivals = [run_round(tools.kgload, targets, arguments, seconds, names) for targets in (on_broker, on_nodes)]
-                    results[row].append((rivals[0], rivals[1]))
+                    pair = [run_round(tools.kgload, targets, arguments, seconds, names) for targets in (on_broker, on_nodes)]
+                    results[row].append((pair[0], pair[1]))
         finally:
             cluster.close()
     return results
@@ -100,8 +100,8 @@ def report(results: dict[str, list[tuple[Round, Round]]], nodes: int) -> tuple[s
     lines.append(f"{'':10} {'CPU/request':>12} {'at most':>8} {'requests/s':>11} {f'{nodes} nodes: {FIGURES}':>46} {f'one broker: {FIGURES}':>46}")
     all_within = True
     for row, rounds in results.items():
-        cpu = median(several.cpu_us / one.cpu_us for one, several in rounds)
-        rate = median(several.rate / one.rate for one, several in rounds)
+        cpu = median(on_nodes.cpu_us / on_broker.cpu_us for on_broker, on_nodes in rounds)
+        rate = median(on_nodes.rate / on_broker.rate for on_broker, on_nodes in rounds)
         nodes_figures, broker_figures = (figures([pair[which] for pair in rounds]) for which in (1, 0))
         lines.append(f"{row:10} {cpu:12.2f} {CPU_AT_MOST:8.2f} {rate:11.2f} {nodes_figures:>46} {broker_figures:>46}")
         all_within &= cpu <= CPU_AT_MOST

@@ -38,8 +38,8 @@ def measured(row: PipelineRow, core: int | None) -> dict[str, Any]:
                 result["peak_mib"] = [_run("--groups", "1", "--rounds", "0")["peak_mib"]]
         else:
             result = _run("--spark", "local[1]")
-            two = _run("--spark", "local[2]")
-            result["speed_up"] = [max(two["all"]) / max(result["all"])]
+            two_cores = _run("--spark", "local[2]")
+            result["speed_up"] = [max(two_cores["all"]) / max(result["all"])]
     except Failed as error:
         return {"status": "failed", "reason": str(error)}
     except Lacking as error:

@@ -23,7 +23,7 @@ from bench.native import ROOT
 START_SECONDS = 20.0
 VALGRIND_START_SECONDS = 180.0
 STOP_SECONDS = 5.0
-WORDS_MAX = 300
+ERROR_CHARACTERS_MAX = 300
 FLOOR_SECONDS = 900  # after this time the floor ends by itself, if nothing has stopped it
 
 # The targets assume these: replies do not wait for an fsync, as in Kafka by default, and there is no initial rebalance delay.
@@ -122,7 +122,7 @@ def environment(packages: Path = ROOT) -> dict[str, str]:
 
 def last_line(stderr: IO[str]) -> str:
     stderr.seek(0)
-    return "".join(stderr.read().splitlines()[-1:])[-WORDS_MAX:]
+    return "".join(stderr.read().splitlines()[-1:])[-ERROR_CHARACTERS_MAX:]
 
 
 def first_line(process: subprocess.Popen[str], seconds: float) -> str:

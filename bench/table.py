@@ -358,16 +358,16 @@ def footing(report: Report) -> list[str]:
     if noise["load_before"] > LOAD_NOISY:
         doubts.append(f"{noise['load_before']:.1f} tasks ran before the measurement")
     if noise["steal"] > STEAL_NOISY:
-        doubts.append(f"{100 * noise['steal']:.0f} % of the time went to other guests")
+        doubts.append(f"{100 * noise['steal']:.0f} % of the time went to other virtual machines")
     if noise["floor_spread"] > SPREAD_NOISY:
         doubts.append(f"the floor's own cost differed by {100 * noise['floor_spread']:.0f} % between rounds")
     if noise["busy"] < BUSY_NOISY:
         doubts.append(f"the broker was only {100 * noise['busy']:.0f} % busy: something else ran on the generator's core")
     rounds = {name: result["rounds"] for name, result in report["rows"].items() if "rounds" in result}
     slow = f"a fixed piece of Python took up to {noise['witness_worst']:.1f} times its best"
-    if disturbed := [name for name, of in rounds.items() if not of["calm_enough"]]:
+    if disturbed := [name for name, counts in rounds.items() if not counts["calm_enough"]]:
         doubts.append(f"the server's core was shared ({slow}), too often to leave out such rounds in {', '.join(disturbed)}")
-    excluded = sum(of["taken"] - of["calm"] for of in rounds.values())
+    excluded = sum(counts["taken"] - counts["calm"] for counts in rounds.values())
     waited = f", or the run waited until it was ({slow}; {excluded} rounds left out)" if excluded else ""
     noise_text = f"the machine was quiet{waited}: the floor's cost differed by {100 * noise['floor_spread']:.0f} % between rounds"
     lines = ["NOISY, so read the ratios with care: " + "; ".join(doubts) if doubts else noise_text]

@@ -55,7 +55,7 @@ class Witness:
         return self.measure() <= CALM_AT_MOST
 
     def _time(self) -> float:
-        """Time a mix of work as a broker has it: attributes, a dict, bytes and large numbers, spread over some memory."""
+        """Time work like a broker's: attributes, bytes and large numbers, spread over some memory."""
         items = self._items
         with pinned(self._core):
             begin = thread_time()
