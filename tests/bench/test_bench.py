@@ -241,7 +241,7 @@ def test_an_unserved_row_has_targets_but_no_figure(row: str, api: str, cells: st
     ("measure", "figure", "noise"),
     [
         ("load_before", 3.0, "3.0 tasks ran before the measurement"),
-        ("steal", 0.1, "10 % of the time went to other guests"),
+        ("steal", 0.1, "10 % of the time went to other virtual machines"),
         ("floor_spread", 0.5, "the floor's own cost differed by 50 % between rounds"),
         ("busy", 0.4, "the broker was only 40 % busy"),
     ],
