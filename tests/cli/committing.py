@@ -1,4 +1,4 @@
-"""A client that appends records and commits their end offsets without a pause, and checks of an export made meanwhile."""
+"""A client that appends records and commits their end offsets without a pause, and checks of an export made during this load."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Load:
         self.rounds += 1
 
 
-def check(copied: dict[str, Content], promised: dict[str, int]) -> dict[str, int]:
+def check_commits(copied: dict[str, Content], promised: dict[str, int]) -> dict[str, int]:
     """Check that the copy has every commit in `promised`, and none beyond the end of the records; returns its committed offsets."""
     end = copied[f"{TOPIC}-0"].end
     offsets: dict[str, int] = {}

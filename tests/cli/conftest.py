@@ -56,7 +56,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 @pytest.fixture
 def tenure(monkeypatch: pytest.MonkeyPatch) -> Tenure:
-    """Run `tenure ARGUMENTS` in this process, with streams that are no terminal."""
+    """Run `tenure ARGUMENTS` in this process, with streams that are not a terminal."""
 
     def run(*arguments: str, stdin: str | bytes = "") -> CommandResult:
         stream = io.TextIOWrapper(io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin), "utf-8")

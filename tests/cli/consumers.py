@@ -1,4 +1,4 @@
-"""Members of groups by `tenure consume`: as a process, and as its own class in this process."""
+"""Members of groups: processes of `tenure consume`, and objects of its class Member in this process."""
 
 from __future__ import annotations
 

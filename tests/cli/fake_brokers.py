@@ -72,7 +72,7 @@ class Listener:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with suppress(OSError, EOFError, ProtocolError, Close):  # the other side is gone, or sent nonsense
+        with suppress(OSError, EOFError, ProtocolError, Close):  # the peer closed the connection, or sent an invalid request
             self.serve(connection)
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
@@ -129,7 +129,7 @@ def metadata_of(*brokers: FakeBroker, controller: int = 0, topics: Callable[[Any
 
 
 class OldCluster(Listener):
-    """A proxy that offers only `versions`, and closes the connection at any other. `requests` has the key and version of each request."""
+    """A proxy that offers only `versions`, and closes the connection at a request of any other version. `requests`: key and version of each request."""
 
     def __init__(self, bootstrap: str, versions: Versions) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -193,7 +193,7 @@ def versions_of(release: tuple[int, int]) -> Versions:
 
 @contextmanager
 def old_cluster(bootstrap: str, release: tuple[int, int] = (2, 4)) -> Iterator[OldCluster]:
-    """The broker at `bootstrap` as if it were as old as that release of Kafka; `.address` is its HOST:PORT."""
+    """The broker at `bootstrap` with only the API versions of that release of Kafka; `.address` is its HOST:PORT."""
     with OldCluster(bootstrap, versions_of(release)) as cluster:
         yield cluster
 

@@ -68,7 +68,7 @@ class GroupMembers:
         return self
 
     def _rejoin(self, *newcomer: str, begin: str = "") -> str:
-        """Wait until all members have heard of the rebalance by heartbeat, and let them rejoin; returns the name of the leader."""
+        """Wait until a heartbeat has told each member of the rebalance, and let them rejoin; returns the name of the leader."""
         if begin:
             self._send_join(begin)
         for name in self.ids:

@@ -124,20 +124,20 @@ def sealed(batch: bytearray) -> bytes:
 
 
 torn_end = cut_short(OFFSETS, 3, CLEAN, RECOVERY_POINT)
-damaged_in_an_older_segment = overwritten("orders", 100, b"!")
+damage_in_an_older_segment = overwritten("orders", 100, b"!")
 
 
 def damaged_turns(at: int, folder: Folder) -> Path:
     """A turn file with one changed byte. The log of offsets has the batch of its first turn, and lacks that of the second."""
     folder.crashed()
     data = folder.segment(OFFSETS).read_bytes()
-    has = list(iterate_headers(data, 0, len(data)))[-1]
-    lacks = bytearray(build([Record(0, 1_000, b"key", b"value", [])]))
-    stamp(lacks, 0, has.next_offset, 0)
+    present = list(iterate_headers(data, 0, len(data)))[-1]
+    missing = bytearray(build([Record(0, 1_000, b"key", b"value", [])]))
+    stamp(missing, 0, present.next_offset, 0)
     turns = TurnLog(OsDisk(), str(folder.path), 3)
     name = f"{OFFSETS}-0"
-    turns.write([(name, data[len(data) - has.size :], has.base_offset, has.next_offset)])
-    turns.write([(name, lacks, has.next_offset, has.next_offset + 1)])
+    turns.write([(name, data[len(data) - present.size :], present.base_offset, present.next_offset)])
+    turns.write([(name, missing, present.next_offset, present.next_offset + 1)])
     turns.close()
     change(folder.path / "turns.3", at, b"!")
     return folder.path / "turns.3"
@@ -179,7 +179,7 @@ def remains_of_an_interrupted_repair(folder: Folder) -> Path:
     return segment
 
 
-def a_segment_that_is_gone(folder: Folder) -> Path:
+def removed_segment(folder: Folder) -> Path:
     remove_segment(folder, 1)
     return folder.segment("orders", 0, 1)
 
@@ -203,7 +203,7 @@ def an_index_out_of_order(folder: Folder) -> Path:
     return continued("orders", folder.segment("orders").with_suffix(".index").read_bytes()[-8:], ".index")(folder)
 
 
-def an_index_that_is_missing(folder: Folder) -> Path:
+def removed_index(folder: Folder) -> Path:
     index = folder.segment("orders").with_suffix(".index")
     index.unlink()
     return index
@@ -222,17 +222,17 @@ def a_log_that_lost_its_last_segment(folder: Folder) -> Path:
     return folder.path / RECOVERY_POINT
 
 
-def a_log_that_is_missing(folder: Folder) -> Path:
+def removed_log(folder: Folder) -> Path:
     shutil.rmtree(folder.path / f"{OFFSETS}-0")
     return folder.path / RECOVERY_POINT
 
 
-def a_folder_of_no_topic(folder: Folder) -> Path:
+def folder_of_an_unknown_topic(folder: Folder) -> Path:
     (folder.path / "orders-2").mkdir()
     return folder.path / "orders-2"
 
 
-def records_that_are_none(folder: Folder) -> Path:
+def records_that_do_not_parse(folder: Folder) -> Path:
     log = folder.open("orders", 0)
     batch = bytearray(build([Record(0, 1, b"key", b"value")]))
     batch[57:61] = (1).to_bytes(4, "big")
@@ -276,9 +276,9 @@ def an_unreadable_file(folder: Folder) -> Path:
     return segment
 
 
-LATER = r"checksum is wrong \(\d+ bytes, sound batches follow\)"
+SOUND_AFTER = r"checksum is wrong \(\d+ bytes, sound batches follow\)"
 # An offset too large for an index entry; neither the checksum nor a later batch contradicts it.
-TOO_FAR = overwritten(NOTES, 0, (1 << 40).to_bytes(8, "big"))
+OFFSET_TOO_FAR = overwritten(NOTES, 0, (1 << 40).to_bytes(8, "big"))
 ROWS: list[tuple[str, str, Plant, str]] = [
     ("torn-end", "torn end", torn_end, r"a batch of \d+ bytes is cut short after \d+ \(\d+ bytes\)"),
     ("torn-end", "zeros at the end", continued(OFFSETS, bytes(5_000), crashed=True), r"zeros instead of a batch \(5000 bytes\)"),
@@ -287,19 +287,19 @@ ROWS: list[tuple[str, str, Plant, str]] = [
     ("turns-needed", "needed turn", partial(damaged_turns, -1), rf"{OFFSETS}-0 had a batch here that ends before offset 7, but the log now ends before 6"),
     ("turns-newer", "newer turns", turns_of_a_newer_version, r"it has version 2 and this version reads up to 1"),
     ("damaged-end", "last batch", overwritten(OFFSETS, -1, b"!", crashed=True), r"checksum is wrong \(\d+ bytes to the end, which is not the remainder of an interrupted write\)"),
-    ("damaged-end", "last segment", overwritten(OFFSETS, 70, b"!", crashed=True), LATER),
-    ("damaged", "older segment", damaged_in_an_older_segment, LATER),
+    ("damaged-end", "last segment", overwritten(OFFSETS, 70, b"!", crashed=True), SOUND_AFTER),
+    ("damaged", "older segment", damage_in_an_older_segment, SOUND_AFTER),
     ("damaged", "length", overwritten("orders", 8, b"\x7f\xff\xff\xff"), r"a batch of 2147483659 bytes, more than a request can contain \(\d+ bytes, sound batches follow\)"),
     ("damaged", "magic", overwritten("orders", 16, b"\x01"), r"a batch has magic 1, not 2 \(\d+ bytes, sound batches follow\)"),
     ("damaged", "end of an older segment", cut_short("orders", 10), r"is cut short after \d+ \(\d+ bytes to the end of the segment, which is not the last\)"),
     ("damaged", "flushed once", cut_short(OFFSETS, 3, CLEAN), r"everything before offset 6 had been flushed, but the log is damaged from 4 on"),
     ("damaged", "after an orderly stop", cut_short(OFFSETS, 3, RECOVERY_POINT), r"the broker had stopped in order, so this happened later"),
     ("damaged", "a batch twice", a_batch_twice, r"offset 0 is below 2, the lowest possible"),
-    ("damaged", "offset that no index can name", TOO_FAR, r"offset 1099511627777 is too far from the segment's first, 0"),
+    ("damaged", "offset that no index can name", OFFSET_TOO_FAR, r"offset 1099511627777 is too far from the segment's first, 0"),
     ("segment-overlap", "overlap", segments_that_overlap, r"offset \d+, but 0{18}\d\d\.log begins at \d+"),
     ("segment-overlap", "one offset", one_offset_that_overlaps, r"offset \d+, but 0{18}\d\d\.log begins at \d+"),
     ("segment-overlap", "interrupted repair", remains_of_an_interrupted_repair, r"is cut short .*; 0{17}\d{3}\.log continues after the sound part"),
-    ("offsets-missing", "segment", a_segment_that_is_gone, r"offsets \d+ to \d+ are missing"),
+    ("offsets-missing", "segment", removed_segment, r"offsets \d+ to \d+ are missing"),
     ("offsets-missing", "batch", partial(second_batch_gone, "orders"), r"offsets 2 to 3 are missing"),
     ("offsets-missing", "batch of a log that is not compacted", partial(second_batch_gone, OFFSETS), r"offsets 1 to 3 are missing, and this segment was never compacted"),
     ("offsets-skipped", "log of no known topic", offsets_skipped_in_a_log_of_no_known_topic, r"offsets 2 to 3 are missing"),
@@ -310,7 +310,7 @@ ROWS: list[tuple[str, str, Plant, str]] = [
     ("index-wrong", "half an entry", continued("orders", b"123", ".index"), r"it ends in 3 bytes that are no entry"),
     ("index-wrong", "time", index_entry(".timeindex", 7, lambda byte: byte - 1), r"it has \d+ as the largest timestamp up to offset \d+, but the batch has \d+"),
     ("index-wrong", "end of the time index", overwritten("orders", -2, b"\7\0", ".timeindex"), r"it has offset \d+, which the segment does not contain"),
-    ("index-missing", "index", an_index_that_is_missing, r"there is no such file"),
+    ("index-missing", "index", removed_index, r"there is no such file"),
     ("epochs-wrong", "of another log", written(f"{OFFSETS}-0/{EPOCHS}", "0\n3\n0 0\n1 2\n2 4\n"), r"offsets 1 to 1 have epoch 1, but it has epoch 0 for them"),
     ("epochs-wrong", "epoch of no batch", written(f"orders-0/{EPOCHS}", "0\n2\n0 0\n1 50\n"), r"offsets 0 to 118 have epoch 0, but it has epoch 1 for them"),
     ("epochs-damaged", "order", written(f"{OFFSETS}-0/{EPOCHS}", "0\n2\n3 0\n1 9\n"), r"epochs and offsets are not ascending"),
@@ -323,8 +323,8 @@ ROWS: list[tuple[str, str, Plant, str]] = [
     ("owners-damaged", "owners", nodes_without_owners, r"there is no such file: the last writer of each log is unknown"),
     ("checkpoint-damaged", "lines", written(RECOVERY_POINT, "0\n2\norders 0 5\n"), r"its number of lines is not the declared one"),
     ("checkpoint-ahead", "last segment", a_log_that_lost_its_last_segment, r"orders-0 reached offset 120 and now ends at \d+"),
-    ("log-missing", "folder", a_log_that_is_missing, rf"{OFFSETS}-0 reached offset 6 and has no folder"),
-    ("folder-unknown", "folder", a_folder_of_no_topic, r"the registry of topics does not have this partition"),
+    ("log-missing", "folder", removed_log, rf"{OFFSETS}-0 reached offset 6 and has no folder"),
+    ("folder-unknown", "folder", folder_of_an_unknown_topic, r"the registry of topics does not have this partition"),
     (
         "topic-id-wrong", "id", written("orders-1/partition.metadata", "version: 0\ntopic_id: 8oQpMFGBTQ6hYdgbpeSPsg"),
         r"has topic id 8oQpMFGBTQ6hYdgbpeSPsg, and the registry of topics has AAECAwQFBgcICQoLDA0ODw",
@@ -335,7 +335,7 @@ ROWS: list[tuple[str, str, Plant, str]] = [
     ),
     ("leftover", "interrupted repair", written("orders-0/00000000000000000010.log.rewriting", "half"), r"left by interrupted work"),
     ("unknown-name", "segment", written("orders-0/copy of it.log", ""), r"the name of a segment has twenty digits"),
-    ("batch-unreadable", "length of a record", records_that_are_none, r"offsets 120 to 120: "),
+    ("batch-unreadable", "length of a record", records_that_do_not_parse, r"offsets 120 to 120: "),
     ("record-unreadable", "value", partial(changed_value, lambda value: value[:-4]), r"offset 6: cannot be read: OffsetCommitValue v3 is cut short"),
     ("record-newer", "value", partial(changed_value, lambda value: b"\0\5" + value[2:]), r"offset 6: a value of version 5; this version of Tenure reads up to version 4"),
     ("record-newer", "topic", a_topic_of_a_newer_version, r"offset 4: a key of version 3; this version of Tenure reads up to version 2"),

@@ -56,7 +56,7 @@ def test_advice_respects_the_limit_for_noticing_a_crash(out: Path, capsys: pytes
     assert (code, json.loads(text)["clusters"][0]["advice"][0]["recommended_ms"]) == (0, 15_000)
 
 
-def test_a_history_is_replayed(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_whatif_replays_the_history_of_a_group(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = run_words(capsys, "whatif", "--out", out, "--group", "g", "--static", "--session-timeout", "60s")
     assert (code, text.splitlines()) == (
         0,
@@ -78,14 +78,14 @@ def test_a_replay_with_a_much_shorter_session_timeout_has_more_rebalances(out: P
     assert (code, text.splitlines()[1]) == (0, "as static members with a session timeout of 2073600 s: 1, 6 fewer")
 
 
-def test_the_tables_agree(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reconcile_finds_no_contradiction_between_tables(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = run_words(capsys, "reconcile", "--out", out, "--json")
     checks = json.loads(text)
     assert (code, checks["failing"]) == (0, 0)
     assert len(checks["checks"]) > 5
 
 
-def test_status_of_all_and_of_one(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_all_groups_or_one(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = run_words(capsys, "status", "--out", out, "--json")
     partitions = json.loads(text)["partitions"]
     assert (code, {partition["group"] for partition in partitions}, len(partitions)) == (0, {"g"}, 12)
@@ -157,7 +157,7 @@ def of_two_clusters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def test_clusters_are_named_and_chosen(of_two_clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_names_each_cluster_and_can_be_limited_to_one(of_two_clusters: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     for words, start, count in (
         (("advise", "--group", "g"), "cluster {}: g: 6 of 7 rebalances in ", 1),

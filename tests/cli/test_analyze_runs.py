@@ -84,7 +84,7 @@ def test_a_limit_on_a_partition_that_the_broker_does_not_have_is_refused(tmp_pat
         assert cli.main(command("ingest", tmp_path / "out", *source, "--until-offset", "1=0")) == 0
 
 
-def test_a_missing_pyspark_is_named_with_the_way_around_it(
+def test_a_missing_pyspark_is_reported_with_the_remedy(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(session, "find_spec", lambda name: None)
@@ -95,7 +95,7 @@ def test_a_missing_pyspark_is_named_with_the_way_around_it(
 
 
 @pytest.mark.parametrize("master", ["nonee", "", "local[", "None"])
-def test_a_master_that_is_none_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], master: str) -> None:
+def test_an_invalid_spark_master_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], master: str) -> None:
     assert cli.main([*command("run", tmp_path / "out", "--offsets", data), "--master", master]) == 64
     assert f"{master!r} is not a master: write none, local[*], " in capsys.readouterr().err
 
@@ -135,7 +135,7 @@ class Following:
         return dict(json.loads(text))
 
     def await_line(self, part: str) -> None:
-        """Wait until the process has printed this."""
+        """Wait until the process has printed a line with `part` to standard error."""
         assert self.process.stderr is not None
         while part not in (line := self.process.stderr.readline()):
             assert line
@@ -158,7 +158,7 @@ def following(*arguments: str) -> Iterator[Following]:
         started.communicate()
 
 
-def test_a_followed_broker_has_its_tables_and_its_report_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_a_broker_keeps_tables_and_report_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, page = tmp_path / "out", tmp_path / "report.html"
     with broker("--profile", "test", "--listen", "127.0.0.1:0", "--set", "offsets.topic.num.partitions=2") as served:
         commit_offsets(served.port, 0)
@@ -174,15 +174,15 @@ def test_a_followed_broker_has_its_tables_and_its_report_up_to_date(tmp_path: Pa
             wait_until(lambda: cli.main(command("build", out)) != 75, SECONDS)  # other commands may use the folder between two turns
             code, warned = run.end(signal.SIGINT)
             assert code == 0
-            assert all("another run uses it" in line for line in warned.splitlines())  # a warning of the build above, which a turn may have delayed
+            assert all("another run uses it" in line for line in warned.splitlines())  # while `build` ran, a turn of the command may have had to wait
         with following(*command("ingest", out, "--offsets", f"kafka://127.0.0.1:{served.port}")) as run:
             run.line()
             assert run.end(signal.SIGTERM) == (0, "")
     capsys.readouterr()
 
 
-@pytest.mark.clients  # it waits
-def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.clients  # waits for a restart of the broker
+def test_following_continues_after_a_restart_of_the_broker(tmp_path: Path) -> None:
     settings = ("--profile", "test", "--data", str(tmp_path / "data"), "--set", "offsets.topic.num.partitions=1", "--listen")
     with broker(*settings, "127.0.0.1:0") as served:
         port = served.port
@@ -234,7 +234,7 @@ def test_a_malformed_setting_of_spark_is_refused(data: Path, tmp_path: Path, cap
     assert not (tmp_path / "out").exists()
 
 
-def test_the_python_of_the_page_reads_the_tables(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_listing_of_the_docs_reads_the_tables(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.main(command("run", tmp_path / "analysis", "--offsets", data)) == 0
     monkeypatch.chdir(tmp_path)
     indented = re.findall(r"(?:^    .*\n|^\n)+", (ROOT / "docs" / "analyze.md").read_text(), re.MULTILINE)

@@ -137,9 +137,9 @@ def test_every_command_and_action_has_help_with_an_example(tenure: Tenure) -> No
         assert max(map(len, prose.splitlines())) <= 140, path
 
 
-@pytest.mark.parametrize(("line", "the_same"), [("help", "--help"), ("help group", "group --help"), ("help topic list", "topic list --help")])
-def test_help_is_also_a_command(tenure: Tenure, line: str, the_same: str) -> None:
-    assert tenure(*line.split()) == tenure(*the_same.split())
+@pytest.mark.parametrize(("line", "equivalent"), [("help", "--help"), ("help group", "group --help"), ("help topic list", "topic list --help")])
+def test_help_is_also_a_command(tenure: Tenure, line: str, equivalent: str) -> None:
+    assert tenure(*line.split()) == tenure(*equivalent.split())
 
 
 @pytest.mark.parametrize(

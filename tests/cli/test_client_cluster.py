@@ -91,7 +91,7 @@ def silent(request: Any, version: int) -> None:
     return None
 
 
-def cuts(request: Any, version: int) -> None:
+def close_at_once(request: Any, version: int) -> None:
     raise Close
 
 
@@ -160,7 +160,7 @@ def test_an_unauthorized_group_is_reported_as_forbidden(broker_pair: tuple[FakeB
     assert (raised.value.exit_code, raised.value.line) == (Exit.FORBIDDEN, "group g: this user may not use the group")
 
 
-def test_the_errors_of_other_groups_in_a_reply_are_not_this_groups(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+def test_errors_of_other_groups_in_a_reply_cause_no_retry(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1].answers[DELETE] = lambda request, version: DeleteGroupsResponse(
         results=[DeletableGroupResult("g", 0), DeletableGroupResult("other", 16)]
     )
@@ -280,14 +280,14 @@ def test_a_connection_closed_while_idle_is_reopened(broker_pair: tuple[FakeBroke
 
 
 def test_read_requests_are_retried_after_a_lost_connection(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
-    broker_pair[1].answers[DESCRIBE] = once(cuts, describes())
+    broker_pair[1].answers[DESCRIBE] = once(close_at_once, describes())
     with cluster_of(broker_pair[0]) as cluster:
         assert cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
     assert count_requests(broker_pair[1], DescribeGroupsRequest) == 2
 
 
 def test_changing_requests_are_not_retried_after_a_lost_connection(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
-    broker_pair[1].answers[DELETE] = once(cuts, deletes())
+    broker_pair[1].answers[DELETE] = once(close_at_once, deletes())
     with cluster_of(broker_pair[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.send_to_coordinator("g", DeleteGroupsRequest(["g"]))
     assert raised.value.exit_code == Exit.UNREACHABLE
@@ -306,7 +306,7 @@ def test_a_coordinator_that_died_is_looked_up_again(broker_pair: tuple[FakeBroke
     assert count_requests(broker_pair[0], DescribeGroupsRequest) == 1
 
 
-def test_a_patient_call_goes_on_until_another_broker_has_taken_over(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_call_is_retried_until_another_broker_has_taken_over(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     with cluster_of(broker_pair[0], timeout=0.2) as cluster:
         cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"]))
         broker_pair[1].close()
@@ -317,7 +317,7 @@ def test_a_patient_call_goes_on_until_another_broker_has_taken_over(broker_pair:
         assert cluster.send_to_coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
 
 
-def test_a_patient_call_waits_for_each_broker_only_for_the_timeout(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_retried_call_waits_for_each_broker_only_for_the_timeout(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1].answers[DESCRIBE] = silent
     broker_pair[0].answers[FIND] = once(coordinator_is(broker_pair[1], 1), coordinator_is(broker_pair[0], 0))
     with cluster_of(broker_pair[0], timeout=0.2) as cluster:
@@ -326,7 +326,7 @@ def test_a_patient_call_waits_for_each_broker_only_for_the_timeout(broker_pair: 
     assert count_requests(broker_pair[1], DescribeGroupsRequest) == 1
 
 
-def test_without_any_broker_a_patient_call_fails_at_once() -> None:
+def test_without_any_reachable_broker_a_call_fails_at_once() -> None:
     with Listener() as listener:
         listener.close()
         began = time.monotonic()

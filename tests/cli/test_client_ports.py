@@ -1,4 +1,4 @@
-"""Ports without a proper Kafka broker: the command prints one line that names the listener, within the timeout."""
+"""Ports without a Kafka broker that the command can use: it prints one line that names the listener, within the timeout."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ from tests.cli.other_servers import (
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 TLS = "wants TLS, which this command does not support: name a PLAINTEXT listener"
-# Time enough for an answer on a busy machine.
-PATIENT = 5.0
+LONG_TIMEOUT = 5.0  # enough for an answer on a busy machine
 
 
-def failure(address: str, timeout: float = PATIENT) -> Failure:
+def failure(address: str, timeout: float = LONG_TIMEOUT) -> Failure:
     begin = time.monotonic()
     with Cluster(addresses(address), timeout) as cluster, pytest.raises(Failure) as raised:
         cluster.brokers  # noqa: B018 (asks)
@@ -84,7 +83,7 @@ def test_another_protocol_on_the_port_is_named_at_once(serve: Serve, line: str) 
     with OtherServer(serve) as port:
         begin = time.monotonic()
         assert failure(port.address).line.startswith(f"{port.address}{line if line.startswith(':') else f' {line}'}")
-        assert time.monotonic() - begin < PATIENT
+        assert time.monotonic() - begin < LONG_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch, boots
     host, _, port = bootstrap.rpartition(":")
     entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in (nobody, (host, int(port)))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: entries)
-    with Cluster([("kafka.example", 9092)], PATIENT) as cluster:
+    with Cluster([("kafka.example", 9092)], LONG_TIMEOUT) as cluster:
         assert cluster.id
 
 
@@ -143,7 +142,7 @@ def ipv6() -> None:
 
 
 @pytest.mark.usefixtures("ipv6")
-def test_an_ipv6_address_is_dialled_and_written_in_brackets() -> None:
+def test_an_ipv6_address_is_connected_to_and_printed_in_brackets() -> None:
     with OtherServer(close, "::1") as port:
         assert failure(port.address).line.startswith("[::1]:")
 

@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 NAME_RULE = "a topic's name has 1 to 249 letters, digits, '.', '_' and '-', and is not the cluster's own"
 
 
-def test_no_error_is_no_failure() -> None:
+def test_error_code_0_is_no_failure() -> None:
     check(0, "group orders")
 
 

@@ -180,7 +180,7 @@ def test_a_fenced_broker_is_shown_if_the_cluster_reports_it(tenure: Tenure, brok
     assert [(broker["id"], broker["fenced"], broker["reachable"]) for broker in value["brokers"]] == [(0, False, True), (1, False, True), (7, True, False)]
 
 
-def test_without_the_right_to_list_groups_the_rest_is_shown(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+def test_without_the_right_to_list_groups_the_brokers_are_shown(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1].answers[LIST] = lambda request, version: ListGroupsResponse(error_code=31)
     result = tenure("cluster", "--bootstrap", broker_pair[0].address)
     assert (result.code, result.err) == (1, "tenure: groups of broker 1 are not counted: this user has no permission for this in the cluster\n")

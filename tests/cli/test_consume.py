@@ -1,4 +1,4 @@
-"""`tenure consume` without a group: where it begins, when it ends, and logs that change underneath."""
+"""`tenure consume` without a group: where it begins, when it ends, and logs that change while they are read."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_consuming_stops_after_an_idle_timeout(consume: Tenure) -> None:
     assert 0.3 <= time.monotonic() - begin < 5
 
 
-def test_records_in_full_and_by_template_and_as_json(consume: Tenure, topic: str) -> None:
+def test_records_are_printed_in_long_form_by_template_and_as_json(consume: Tenure, topic: str) -> None:
     long = consume("--from", "4", "--partition", "0", "--no-follow", "--long").out
     assert long.endswith(f"Z  {topic}-0@4  a4\n")
     assert consume("--from", "4", "--partition", "0", "--limit", "1", "--format", "{topic}:{offset}").out == f"{topic}:4\n"
@@ -187,7 +187,7 @@ def test_a_signal_ends_consuming_quietly_and_at_once(bootstrap: str, topic: str,
 
 
 @pytest.mark.parametrize(("more", "code"), [(("--limit", "99"), 130), ((), 0)])
-def test_an_interrupt_that_is_no_normal_end_is_the_last_line_of_json(bootstrap: str, topic: str, more: tuple[str, ...], code: int) -> None:
+def test_an_early_interrupt_is_reported_as_the_last_json_line(bootstrap: str, topic: str, more: tuple[str, ...], code: int) -> None:
     with consuming(bootstrap, topic, "--from-beginning", "--json", *more) as process:
         assert process.stdout is not None
         values = [json.loads(process.stdout.readline())["value"] for _ in range(8)]

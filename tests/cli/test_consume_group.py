@@ -1,4 +1,4 @@
-"""`tenure consume --group`: a member like any other."""
+"""`tenure consume --group`: a member of a consumer group."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_without_commits_the_groups_offsets_are_unchanged(consume: Tenure, clust
     assert committed_offsets(cluster, topic, [(topic, 0), (topic, 1)]) == {}
 
 
-def test_a_new_group_begins_at_the_end_and_commits_that(consume: Tenure, cluster: Cluster, topic: str) -> None:
+def test_a_new_group_begins_at_the_end_and_commits_this_position(consume: Tenure, cluster: Cluster, topic: str) -> None:
     assert consume("--no-follow") == (0, "", "")
     assert committed_offsets(cluster, topic, [(topic, 0), (topic, 1)]) == {(topic, 0): 1, (topic, 1): 1}
 
@@ -258,7 +258,7 @@ def assert_ended_by_deletion(done: CommandResult, topic: str) -> None:
 def test_a_deleted_topic_ends_a_reading_member(
     consume: Tenure, cluster: Cluster, bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch, metadata_seconds: float
 ) -> None:
-    """Whichever notices the deletion first: the check for new partitions, after which the leader would assign no partitions, or a fetch."""
+    """The check for new partitions may notice the deletion, before the leader assigns no partitions; or a fetch may notice it."""
     monkeypatch.setattr("cli.records.consume.METADATA_SECONDS", metadata_seconds)
 
     def delete() -> None:
@@ -296,9 +296,9 @@ def test_a_deleted_topic_ends_a_member_without_partitions(client_command: Tenure
 def test_a_deleted_topic_ends_a_member_that_has_to_rejoin(
     consume: Tenure, cluster: Cluster, bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The records of the deleted topic that are printed and not committed cannot be read again, so nothing is said about them."""
+    """No message names the printed records without a commit, because records of a deleted topic cannot be read again."""
     monkeypatch.setattr("cli.records.consume.METADATA_SECONDS", 60)
-    monkeypatch.setattr(Commits, "commit", lambda self, seat: True)  # the offsets stay due, as when the topic no longer exists
+    monkeypatch.setattr(Commits, "commit", lambda self, seat: True)  # the offsets stay uncommitted, as when the topic no longer exists
     impostor = member(cluster, topic)
 
     def delete_and_remove() -> None:

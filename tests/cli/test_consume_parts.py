@@ -214,10 +214,10 @@ def test_records_of_aborted_transactions_are_skipped_up_to_their_marker() -> Non
         record = Record(offset, 1000, b"\0\0" + kind.to_bytes(2, "big"), b"\0\0\0\0\0\0")
         return build([record], base_offset=offset, control=True, transactional=True, producer_id=9, producer_epoch=0)
 
-    def of_nine(offset: int, value: bytes) -> bytes:
+    def of_producer_9(offset: int, value: bytes) -> bytes:
         return batch(offset, value, transactional=True, producer_id=9, producer_epoch=0, base_sequence=0)
 
-    data = of_nine(0, b"kept") + marker(1, 1) + of_nine(2, b"gone") + batch(3, b"plain") + marker(4, 0) + of_nine(5, b"kept too")
+    data = of_producer_9(0, b"kept") + marker(1, 1) + of_producer_9(2, b"gone") + batch(3, b"plain") + marker(4, 0) + of_producer_9(5, b"kept too")
     assert values(chunk_of("t", 0, 0, data, [AbortedTransaction(9, 2)])) == [(0, b"kept"), (3, b"plain"), (5, b"kept too")]
     assert len(values(chunk_of("t", 0, 0, data, None))) == 4
 
@@ -294,7 +294,7 @@ def test_a_member_does_not_wait_for_a_coordinator_that_does_not_serve_its_group(
         ("--timeout 90", Limits(90, 90)),
     ],
 )
-def test_calls_of_a_member_go_on_for_its_session_unless_a_timeout_is_given(arguments: str, limits: Limits) -> None:
+def test_requests_of_a_member_are_retried_for_its_session_timeout_by_default(arguments: str, limits: Limits) -> None:
     options = parse(["consume", "t", "--group", "g", *arguments.split()])
     assert options is not None
     with Cluster.of(options) as cluster:

@@ -1,4 +1,4 @@
-"""Reading goes on at another broker when the leader fails: closed, or without an answer."""
+"""Reading continues at another broker when the leader closes its connections, or does not answer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def move_leader(pair: BrokerPair) -> None:
     pair.leader = lambda: int(time.monotonic() < moved_at)
 
 
-def test_a_patient_reader_goes_on_when_another_broker_leads(pair: BrokerPair, cluster: Cluster, fetcher: Fetcher) -> None:
+def test_reading_continues_when_another_broker_leads(pair: BrokerPair, cluster: Cluster, fetcher: Fetcher) -> None:
     cluster.limits = Limits(20, TIMEOUT)
     pair.brokers[1].close()
     move_leader(pair)
@@ -84,7 +84,7 @@ def test_a_leader_that_does_not_answer_is_replaced(pair: BrokerPair, cluster: Cl
     assert poll_until(fetcher, 1) == ["v"]
 
 
-def test_without_patience_a_closed_leader_ends_reading_after_the_timeout(pair: BrokerPair, fetcher: Fetcher) -> None:
+def test_without_a_longer_limit_a_closed_leader_ends_reading_after_the_timeout(pair: BrokerPair, fetcher: Fetcher) -> None:
     pair.brokers[1].close()
     with pytest.raises(Failure, match="broker 1 cannot be reached") as raised:
         poll_until(fetcher, 1)

@@ -1,4 +1,4 @@
-"""tenure group on clusters as old as Kafka 2.4, on several brokers, and on those that load or do not answer."""
+"""tenure group on clusters as old as Kafka 2.4, on several brokers, and on brokers that load or do not answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RELEASES = [(2, 4), (2, 8), (3, 3), (3, 9)]
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_everything_works_on_old_clusters(bootstrap: str, admin: Admin, tenure: Tenure, release: tuple[int, int]) -> None:
+def test_group_commands_work_on_old_clusters(bootstrap: str, admin: Admin, tenure: Tenure, release: tuple[int, int]) -> None:
     group, topic = f"old-{release[0]}-{release[1]}", f"aged-{release[0]}-{release[1]}"
     with ExitStack() as stack:
         old = stack.enter_context(old_cluster(bootstrap, release))

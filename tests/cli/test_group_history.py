@@ -1,4 +1,4 @@
-"""`tenure group history` on a Tenure broker: its output follows from the notes, read by Fetch."""
+"""`tenure group history` on a Tenure broker: its output is derived from the notes, which Fetch reads."""
 
 from __future__ import annotations
 

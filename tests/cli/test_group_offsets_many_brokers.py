@@ -1,4 +1,4 @@
-"""Two brokers that record their requests: the broker and number of requests, and partitions without a leader."""
+"""`tenure group offsets` with two brokers: which broker gets which requests, and partitions without a leader."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_csv_of_one_group_and_of_several_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("", "no offsets"),
         ("other,t,0,5", "no offsets of group g, only of other"),
@@ -81,8 +81,8 @@ def test_csv_of_one_group_and_of_several_is_read() -> None:
         ('{"group": "other", "offsets": [{"topic": "t", "partition": 0, "offset": 1}]}', "no offsets of group g, only of other"),
     ],
 )
-def test_an_invalid_file_is_refused_with_its_position(text: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
+def test_an_invalid_file_is_refused_with_its_position(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         offsets_file.read(text, "g")
 
 

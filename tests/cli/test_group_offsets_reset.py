@@ -25,30 +25,30 @@ def reset(client_command: Tenure) -> Tenure:
     return lambda *arguments, stdin="": client_command("group", "offsets", "reset", *arguments, stdin=stdin)
 
 
-def of(*offsets: int | None) -> Offsets:
+def committed_at(*offsets: int | None) -> Offsets:
     return {(TOPIC, partition): offset for partition, offset in enumerate(offsets) if offset is not None}
 
 
 FORMS = [
-    (("--to-earliest",), of(0, 4, 0)),
-    (("--to-latest",), of(10, 10, 0)),
-    (("--to-offset", "6"), of(6, 6, 0)),
-    (("--to-offset", "2"), of(2, 4, 0)),
-    (("--to-offset", "99"), of(10, 10, 0)),
-    (("--to-datetime", "2020-11-18T11:06:45Z"), of(5, 5, 0)),
-    (("--to-datetime", "2020-11-18T11:06:45"), of(5, 5, 0)),
-    (("--to-datetime", "2020-11-18T13:06:41.500+02:00"), of(2, 4, 0)),
-    (("--to-datetime", "2099-01-01"), of(10, 10, 0)),
-    (("--by-duration", "PT1S"), of(10, 10, 0)),
-    (("--by-duration", "2000w"), of(0, 4, 0)),
-    (("--to-current",), of(7, 7, 0)),
+    (("--to-earliest",), committed_at(0, 4, 0)),
+    (("--to-latest",), committed_at(10, 10, 0)),
+    (("--to-offset", "6"), committed_at(6, 6, 0)),
+    (("--to-offset", "2"), committed_at(2, 4, 0)),
+    (("--to-offset", "99"), committed_at(10, 10, 0)),
+    (("--to-datetime", "2020-11-18T11:06:45Z"), committed_at(5, 5, 0)),
+    (("--to-datetime", "2020-11-18T11:06:45"), committed_at(5, 5, 0)),
+    (("--to-datetime", "2020-11-18T13:06:41.500+02:00"), committed_at(2, 4, 0)),
+    (("--to-datetime", "2099-01-01"), committed_at(10, 10, 0)),
+    (("--by-duration", "PT1S"), committed_at(10, 10, 0)),
+    (("--by-duration", "2000w"), committed_at(0, 4, 0)),
+    (("--to-current",), committed_at(7, 7, 0)),
 ]
 
 
 @pytest.mark.parametrize(("form", "expected"), FORMS, ids=[" ".join(form) for form, _ in FORMS])
 def test_each_reset_option_sets_its_offset(form: tuple[str, ...], expected: Offsets, admin: Admin, reset: Tenure) -> None:
     group = f"reset.{' '.join(form)}"
-    admin.commit(group, of(7, 7))
+    admin.commit(group, committed_at(7, 7))
     result = reset(group, *form, "--topic", TOPIC)
     assert (result.code, result.err) == (0, "")
     assert admin.committed(group) == expected
@@ -56,7 +56,7 @@ def test_each_reset_option_sets_its_offset(form: tuple[str, ...], expected: Offs
 
 
 def test_a_dry_run_of_a_reset_shows_each_partition_and_changes_none(admin: Admin, reset: Tenure) -> None:
-    admin.commit("reset.dry", of(7, 3))
+    admin.commit("reset.dry", committed_at(7, 3))
     result = reset("reset.dry", "--shift-by", "-5", "--topic", f"{TOPIC}:0-1", "--dry-run")
     assert (result.code, result.err) == (0, "")
     assert [line.split() for line in result.out.splitlines()] == [
@@ -65,13 +65,13 @@ def test_a_dry_run_of_a_reset_shows_each_partition_and_changes_none(admin: Admin
         [TOPIC, "1", "3", "4", "+1", "4", "10", "-2", "is", "before", "the", "earliest"],
         ["dry", "run:", "nothing", "was", "changed,", "2", "partitions", "would", "be", "set"],
     ]
-    assert admin.committed("reset.dry") == of(7, 3)
+    assert admin.committed("reset.dry") == committed_at(7, 3)
 
 
 def test_all_topics_means_all_committed_topics(admin: Admin, reset: Tenure) -> None:
-    admin.commit("reset.all", of(7, None, 0))
+    admin.commit("reset.all", committed_at(7, None, 0))
     assert reset("reset.all", "--to-latest", "--all-topics").code == 0
-    assert admin.committed("reset.all") == of(10, None, 0)
+    assert admin.committed("reset.all") == committed_at(10, None, 0)
 
 
 def test_resetting_an_unknown_group_creates_it(admin: Admin, reset: Tenure) -> None:
@@ -79,7 +79,7 @@ def test_resetting_an_unknown_group_creates_it(admin: Admin, reset: Tenure) -> N
     assert "the group does not exist yet and would be created" in dry_run.out
     assert admin.committed("reset.new") == {}
     assert reset("reset.new", "--to-latest", "--topic", TOPIC).code == 0
-    assert admin.committed("reset.new") == of(10, 10, 0)
+    assert admin.committed("reset.new") == committed_at(10, 10, 0)
 
 
 def test_several_topics_and_partitions_add_up(admin: Admin, reset: Tenure) -> None:
@@ -89,7 +89,7 @@ def test_several_topics_and_partitions_add_up(admin: Admin, reset: Tenure) -> No
 
 
 def test_nothing_is_reset_while_the_group_has_members(admin: Admin, reset: Tenure) -> None:
-    admin.commit("reset.live", of(7))
+    admin.commit("reset.live", committed_at(7))
     admin.join("reset.live", TOPIC)
     words = "group reset.live has 1 member (Stable): stop it first, or remove it (tenure group remove-member reset.live --all)"
     refused = reset("reset.live", "--to-earliest", "--topic", TOPIC)
@@ -97,7 +97,7 @@ def test_nothing_is_reset_while_the_group_has_members(admin: Admin, reset: Tenur
     dry_run = reset("reset.live", "--to-earliest", "--topic", f"{TOPIC}:0", "--dry-run")
     assert (dry_run.code, dry_run.err) == (1, f"tenure: this would be refused: {words}\n")
     assert dry_run.out.splitlines()[1].split() == [TOPIC, "0", "7", "0", "-7", "0", "10"]
-    assert admin.committed("reset.live") == of(7)
+    assert admin.committed("reset.live") == committed_at(7)
 
 
 @pytest.mark.parametrize(
@@ -128,17 +128,17 @@ def test_an_impossible_reset_is_reported_in_one_line_and_changes_nothing(argumen
 @pytest.mark.parametrize("name", ["plan.csv", "plan.json"])
 def test_exported_offsets_are_restored_from_the_file(name: str, admin: Admin, reset: Tenure, tmp_path: Path) -> None:
     group, file = f"reset.{name}", tmp_path / name
-    admin.commit(group, of(7, 6), metadata="mine")
+    admin.commit(group, committed_at(7, 6), metadata="mine")
     assert reset(group, "--to-current", "--all-topics", "--export", str(file), "--dry-run").code == 0
     assert reset(group, "--to-earliest", "--topic", TOPIC).code == 0
     assert reset(group, "--from-file", str(file)).code == 0
-    assert admin.committed(group) == of(7, 6, 0)
+    assert admin.committed(group) == committed_at(7, 6, 0)
     assert reset(group, "--from-file", "-", "--topic", f"{TOPIC}:1", stdin=f"{TOPIC},0,1\nother,{TOPIC},1,5\n{TOPIC},1,9\n").code == 0
-    assert admin.committed(group) == of(7, 9, 0)
+    assert admin.committed(group) == committed_at(7, 9, 0)
 
 
 def test_offsets_are_restored_from_the_json_of_show(admin: Admin, reset: Tenure, client_command: Tenure) -> None:
-    admin.commit("reset.again", of(7, 6), epoch=0, metadata="mine")
+    admin.commit("reset.again", committed_at(7, 6), epoch=0, metadata="mine")
     before = client_command("group", "offsets", "show", "reset.again", "--json").out
     assert reset("reset.again", "--to-latest", "--topic", TOPIC).code == 0
     assert reset("reset.again", "--from-file", "-", stdin=before).code == 0
@@ -147,7 +147,7 @@ def test_offsets_are_restored_from_the_json_of_show(admin: Admin, reset: Tenure,
 
 
 def test_json_has_the_offsets_that_were_set(admin: Admin, reset: Tenure) -> None:
-    admin.commit("reset.json", of(7))
+    admin.commit("reset.json", committed_at(7))
     document = json.loads(reset("reset.json", "--to-offset", "99", "--topic", f"{TOPIC}:0", "--json").out)
     assert document == {
         "group": "reset.json",
@@ -175,11 +175,11 @@ def test_json_has_the_offsets_that_were_set(admin: Admin, reset: Tenure) -> None
 @pytest.mark.parametrize("release", [(2, 4), (3, 0), (3, 9)])
 def test_clusters_as_old_as_kafka_2_4_are_reset(release: tuple[int, int], admin: Admin, tenure: Tenure, bootstrap: str) -> None:
     group = f"reset.{release}"
-    admin.commit(group, of(7, 7))
+    admin.commit(group, committed_at(7, 7))
     with old_cluster(bootstrap, release) as old:
         assert tenure("--bootstrap", old.address, "group", "offsets", "reset", group, "--shift-by", "1", "--all-topics").code == 0
         result = tenure("--bootstrap", old.address, "--json", "group", "offsets", "show", group, "reset.not-there")
         assert (result.code, result.err) == (66, "tenure: there is no group reset.not-there\n")
         assert [offset["committed_offset"] for offset in json.loads(result.out)["groups"][0]["offsets"]] == [8, 8]
         assert tenure("--bootstrap", old.address, "group", "offsets", "delete", group, "--topic", f"{TOPIC}:0").code == 0
-    assert admin.committed(group) == of(None, 8)
+    assert admin.committed(group) == committed_at(None, 8)

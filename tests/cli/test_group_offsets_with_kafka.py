@@ -1,4 +1,4 @@
-"""Against Apache Kafka: our commits equal those of its own tool, and each reads the other's files."""
+"""`tenure group offsets` against Apache Kafka: resets equal those of Kafka's tool, and each tool reads the other's files."""
 
 from __future__ import annotations
 

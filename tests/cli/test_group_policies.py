@@ -125,7 +125,7 @@ def test_a_requested_rebalance_makes_all_members_rejoin_and_shows_in_the_history
     placed = {"a": {"ruled": [0]}, "b": {"ruled": [1]}}
     with group_members(bootstrap, "asked", ["ruled"]) as members:
         members.settle(placed, static=["a"])
-        for _ in range(2):  # the second time with the same reason also causes a rebalance
+        for _ in range(2):  # a second request with the same reason causes a rebalance too
             done = client_command("group", "rebalance", "asked", "--reason", "moved racks")
             assert (done.code, done.out) == (0, "group asked rebalances: moved racks\n")
             assert members.heartbeat("a") == REBALANCE_IN_PROGRESS
@@ -207,7 +207,7 @@ def test_the_effect_of_a_shorter_strict_list_is_a_rebalance_only_without_enough_
     assert "3 members would be removed in one rebalance" in effects(group, {}, strict | {"instance.ids": "x,y"}, {"standby": "s since 7"}, False)[1]
 
 
-def test_an_away_member_is_shown_with_the_time_since_when(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
+def test_an_away_member_is_shown_with_the_start_of_its_absence(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
     client_command("group", "policy", "set", "absent", f"{TIMEOUT}=600000")
     with group_members(bootstrap, "absent", ["ruled"]) as members:
         members.settle({"a": {"ruled": [0, 1]}}, static=["a"], session_ms=150)

@@ -111,7 +111,7 @@ def test_the_longest_waiting_standby_with_the_same_topics_takes_the_seat() -> No
     assert moves(removal) == {("t", 0): "s3", ("t", 1): "s3"}
 
 
-def test_seats_go_to_standbys_in_the_order_of_the_removals_without_those_that_are_removed_too() -> None:
+def test_seats_go_in_the_order_of_removals_to_standbys_that_are_not_removed() -> None:
     before = group(member("a", 0), member("b", 1), member("s1"), member("s2"), member("s3"))
     a, b, s1, s2, s3 = before.members
     removal = predict(before, [b, s1, a], {"t": 2}, [s1, s2, s3])

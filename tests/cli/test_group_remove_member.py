@@ -114,7 +114,7 @@ def test_a_seat_is_removed_by_its_instance_id_with_the_reason(admin: Admin, boot
     assert (entries[-1]["cause"], entries[-1]["gone"][0]["reason"]) == ("admin_removed", "scaled in")
 
 
-def test_a_member_is_removed_by_its_id_and_all_of_them(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
+def test_one_member_is_removed_by_its_id_or_all_members_at_once(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
     with group_members(bootstrap, "all", ["removed"]) as members:
         members.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {}}, static=["a"])
         removal = client_command("group", "remove-member", "all", "--member", members.ids["b"], "--json")
@@ -162,7 +162,7 @@ def test_a_running_dynamic_member_is_expected_to_rejoin(admin: Admin, bootstrap:
 # On a terminal
 
 
-def asked_on_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
+def run_on_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
     with Terminal([sys.executable, "-P", "-m", "tenure", *words], environment(TERM="xterm")) as terminal:
         terminal.press(answer)
         return terminal.end(), terminal.text
@@ -171,13 +171,13 @@ def asked_on_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
 def test_a_removal_is_confirmed_on_a_terminal(admin: Admin, bootstrap: str) -> None:
     with group_members(bootstrap, "confirmed", ["removed"]) as members:
         members.settle({"a": {"removed": [0]}}, static=["a"])
-        code, screen = asked_on_a_terminal(b"n\n", "group", "remove-member", "confirmed", "--instance", "a", "--bootstrap", bootstrap)
+        code, screen = run_on_a_terminal(b"n\n", "group", "remove-member", "confirmed", "--instance", "a", "--bootstrap", bootstrap)
         assert code == 1
         assert "Remove a from group confirmed? [y/N]" in screen
         assert "nothing was changed" in screen
         assert "\x1b[1mconfirmed\x1b[0m" in screen
         assert members.heartbeat("a") == 0
-        code, screen = asked_on_a_terminal(b"", "group", "remove-member", "confirmed", "--instance", "a", "--yes", "--bootstrap", bootstrap)
+        code, screen = run_on_a_terminal(b"", "group", "remove-member", "confirmed", "--instance", "a", "--yes", "--bootstrap", bootstrap)
         assert (code, "[y/N]" in screen) == (0, False)
         assert members.heartbeat("a") == UNKNOWN
 

@@ -308,7 +308,7 @@ def test_the_exit_code_is_that_of_the_worst_broker(serving: Serving, errors: tup
     assert health("--bootstrap", ",".join(serving(Broker(error)) for error in errors)).code == code
 
 
-def test_an_unreachable_broker_is_the_worst(serving: Serving, health: Tenure) -> None:
+def test_an_unreachable_broker_decides_the_exit_code(serving: Serving, health: Tenure) -> None:
     assert health("--bootstrap", f"{serving(Broker(14))},127.0.0.1:1").code == 1
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 KAFKA_WRITTEN = Path(__file__).parent / "kafka_written"
 
-# In words
+# As text
 
 
 def test_a_directory_is_printed_log_by_log_and_segment_by_segment(folder: Folder, command: Command) -> None:
@@ -189,9 +189,9 @@ def test_a_torn_end_of_an_older_segment_is_reported_as_such(folder: Folder, comm
 
 
 def test_records_that_do_not_parse_in_a_sound_batch_are_reported_in_one_line(folder: Folder, command: Command) -> None:
-    from tests.cli.planted import records_that_are_none
+    from tests.cli.planted import records_that_do_not_parse
 
-    records_that_are_none(folder)
+    records_that_do_not_parse(folder)
     assert len(command.records(folder.path / "orders-0", code=65)) == 120
     (line,) = command.errors
     assert re.search(r"the batch at byte \d+ \(offsets 120 to 120\) cannot be read: ", line)

@@ -60,7 +60,7 @@ def test_dump_and_verify_report_arbitrary_damage_as_the_storage_sees_it(seed: in
     if changed:
         assert kinds
     verdict = opened(folder.path, file.parent.name, clean)
-    if verdict == "sound":  # segments may still overlap, as an interrupted repair leaves them; an opening after a crash settles that
+    if verdict == "sound":  # segments may still overlap, as an interrupted repair leaves them; an opening after a crash removes the overlap
         assert not kinds & DAMAGE or (kinds & DAMAGE == {"segment-overlap"} and not clean)
     else:
         assert kinds & DAMAGE

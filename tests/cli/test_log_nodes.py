@@ -75,7 +75,7 @@ def test_the_directory_of_nodes_that_stopped_in_order_is_sound(stopped: Path) ->
 
 
 @pytest.mark.parametrize("size", [-1, 0])
-def test_the_end_of_a_log_that_its_last_writer_flushed_is_missed(stopped: Path, size: int) -> None:
+def test_a_lost_end_of_a_log_that_its_last_writer_flushed_is_reported(stopped: Path, size: int) -> None:
     cut(segment(stopped), size)
     code, problems, _ = verify(stopped)
     assert code == 65

@@ -1,4 +1,4 @@
-"""`tenure log dump --json`: records of every kind and version, and those that cannot be read."""
+"""`tenure log dump --json`: records of every kind and version, and unreadable records."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Command, F
 from tests.cli.planted import (
     PLANTED,
     Plant,
-    a_segment_that_is_gone,
     an_instance_twice,
-    damaged_in_an_older_segment,
+    damage_in_an_older_segment,
     remove_indexes,
+    removed_segment,
     sealed,
     torn_end,
 )
@@ -92,7 +92,7 @@ def test_every_kind_of_problem_is_planted_and_explained() -> None:
 
 @pytest.mark.parametrize(
     ("plant", "kind", "log"),
-    [(torn_end, "torn-end", OFFSETS), (damaged_in_an_older_segment, "damaged", "orders"), (a_segment_that_is_gone, "offsets-missing", "orders")],
+    [(torn_end, "torn-end", OFFSETS), (damage_in_an_older_segment, "damaged", "orders"), (removed_segment, "offsets-missing", "orders")],
 )
 def test_a_problem_is_reported_once_and_the_other_logs_stay_sound(plant: Plant, kind: str, log: str, folder: Folder, command: Command) -> None:
     plant(folder)
@@ -109,7 +109,7 @@ def test_a_torn_end_past_the_recovery_point_is_no_loss(folder: Folder, command: 
     assert [problem["problem"] for problem in problems] == ["torn-end"]
 
 
-def test_a_position_leads_to_the_damage(folder: Folder, command: Command) -> None:
+def test_the_reported_position_is_that_of_the_damaged_batch(folder: Folder, command: Command) -> None:
     segment = folder.segment("orders")
     data = segment.read_bytes()
     second = next(iterate_headers(data, 0, len(data))).size
@@ -131,7 +131,7 @@ def test_damage_anywhere_in_a_segment_is_found(folder: Folder, command: Command)
         assert problems, at
 
 
-def test_a_compacted_log_may_have_holes(folder: Folder, command: Command) -> None:
+def test_a_compacted_log_may_have_gaps(folder: Folder, command: Command) -> None:
     """As the cleaner leaves it: closed segments with fewer batches, and batches with fewer records than offsets, even none."""
     log = folder.open(OFFSETS, 1, segment_bytes=1)
     groups = groups_of(1, 7)
@@ -270,7 +270,7 @@ def test_verify_reports_a_path_without_logs(make: Callable[[Path], object], line
     assert command.errors[0].startswith(f"tenure: {tmp_path / 'data'} {line}")
 
 
-def test_a_folder_named_like_a_log_but_with_log_files_of_other_programs_is_none(tmp_path: Path, command: Command) -> None:
+def test_a_folder_with_log_files_of_other_programs_is_not_a_log(tmp_path: Path, command: Command) -> None:
     with_log_file("web-1/access.log")(tmp_path)
     code, lines = command.run("verify", tmp_path / "web-1")
     assert (code, lines, len(command.errors)) == (66, [], 1)

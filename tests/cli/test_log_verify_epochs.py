@@ -16,7 +16,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 RECORDS = 10  # of each epoch, two in a batch
 
 
-class Life:
+class ReopenedLog:
     """A data directory with one log, which is reopened for each leader epoch."""
 
     def __init__(self, path: Path) -> None:
@@ -48,11 +48,11 @@ class Life:
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize("delete_to", [1, 9, 10, 11, 19, 20])
 def test_any_log_start_within_earlier_epochs_is_sound(tmp_path: Path, command: Command, delete_to: int, drop: bool) -> None:
-    life = Life(tmp_path)
-    life.run()
-    life.run(delete_to, drop)
+    log = ReopenedLog(tmp_path)
+    log.run()
+    log.run(delete_to, drop)
     for append, clean in ((False, True), (True, True), (True, False)):
-        life.run(append=append, clean=clean)
+        log.run(append=append, clean=clean)
         code, problems, _ = command.problems(tmp_path)
         assert (code, problems) == (0, [])
 
@@ -62,9 +62,9 @@ def epochs(path: Path, *lines: str) -> None:
 
 
 def test_kafka_raises_the_first_entry_into_a_batch_that_holds_the_log_start(tmp_path: Path, command: Command) -> None:
-    life = Life(tmp_path)
-    life.run()
-    life.run(13)
+    log = ReopenedLog(tmp_path)
+    log.run()
+    log.run(13)
     epochs(tmp_path, "1 13")
     assert command.problems(tmp_path)[:2] == (0, [])
     epochs(tmp_path, "0 13", "1 14")
@@ -74,9 +74,9 @@ def test_kafka_raises_the_first_entry_into_a_batch_that_holds_the_log_start(tmp_
 
 
 def test_readable_records_without_an_epoch_entry_are_a_harmless_gap(tmp_path: Path, command: Command) -> None:
-    life = Life(tmp_path)
-    life.run()
-    life.run(4)
+    log = ReopenedLog(tmp_path)
+    log.run()
+    log.run(4)
     epochs(tmp_path, "1 10")
     code, (problem,), _ = command.problems(tmp_path)
     assert (code, problem["problem"], problem["level"]) == (0, "epochs-behind", "warning")
@@ -84,9 +84,9 @@ def test_readable_records_without_an_epoch_entry_are_a_harmless_gap(tmp_path: Pa
 
 
 def test_an_epoch_entry_contradicting_a_batch_after_the_log_start_is_found(tmp_path: Path, command: Command) -> None:
-    life = Life(tmp_path)
+    log = ReopenedLog(tmp_path)
     for delete_to in (0, 15, 0):
-        life.run(delete_to)
+        log.run(delete_to)
     epochs(tmp_path, "1 15", "2 22")
     code, (problem,), _ = command.problems(tmp_path)
     assert (code, problem["problem"]) == (65, "epochs-wrong")
@@ -94,11 +94,11 @@ def test_an_epoch_entry_contradicting_a_batch_after_the_log_start_is_found(tmp_p
 
 def test_a_log_start_past_the_last_batch_is_no_loss(tmp_path: Path, command: Command) -> None:
     """After a power failure a log may end below its checkpointed start offset."""
-    life = Life(tmp_path)
-    life.run()
+    log = ReopenedLog(tmp_path)
+    log.run()
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 500\n")
     (tmp_path / ".kafka_cleanshutdown").unlink()
     (tmp_path / "recovery-point-offset-checkpoint").unlink()
     for append in (False, True):
-        life.run(append=append)
+        log.run(append=append)
         assert command.problems(tmp_path)[:2] == (0, [])

@@ -1,4 +1,4 @@
-"""The same segments through Kafka's own dump tool and through ours."""
+"""`tenure log dump` prints the same fields of a segment as Kafka's dump tool."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def renamed(value: Any) -> Any:
     return [renamed(item) for item in value] if isinstance(value, list) else value
 
 
-def only_asked(ours: Any, theirs: Any) -> Any:
-    """Our fields that Kafka's output has too: it omits fields missing from the version, and the version of embedded data."""
+def common_fields(ours: Any, theirs: Any) -> Any:
+    """Our fields that Kafka's output has too: Kafka omits fields missing from the version, and the version of embedded data."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
-        return {name: only_asked(ours.get(name), theirs[name]) for name in theirs}
+        return {name: common_fields(ours.get(name), theirs[name]) for name in theirs}
     if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
-        return [only_asked(our, their_item) for our, their_item in zip(ours, theirs, strict=True)]
+        return [common_fields(our, their_item) for our, their_item in zip(ours, theirs, strict=True)]
     return ours
 
 
@@ -60,7 +60,7 @@ def compare(segment: Path, command: Command) -> int:
         theirs = json.loads(payload)
         value = renamed(theirs["data"])
         assert row["value"]["version"] == int(theirs["version"])
-        assert only_asked(row["value"], value) == value
+        assert common_fields(row["value"], value) == value
     return len(records)
 
 

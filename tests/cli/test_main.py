@@ -23,7 +23,7 @@ def run(*arguments: str) -> int:
         return int(end.code or 0)
 
 
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     assert capsys.readouterr().out == f"tenure {cli.VERSION} ({build()})\n"
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "tenure.__version__"}

@@ -39,7 +39,7 @@ def test_on_a_terminal_there_is_colour_and_in_a_pipe_none(bootstrap: str) -> Non
     assert "\x1b" not in run("cluster", "--bootstrap", bootstrap).stdout
 
 
-def test_no_color_is_heeded(bootstrap: str) -> None:
+def test_no_color_in_the_environment_turns_colours_off(bootstrap: str) -> None:
     with on_terminal("cluster", "--bootstrap", bootstrap, NO_COLOR="1") as terminal:
         assert terminal.end() == 0
     assert "\x1b" not in terminal.text

@@ -47,7 +47,7 @@ def stored(client_command: Tenure, topic: str) -> Stored:
     return read
 
 
-# The parts
+# Without a broker
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_without_idempotence_nothing_is_resent_and_uncertain_records_are_named(b
         with pytest.raises(Stopped) as stopped:
             sender.send([(0, Draft(1, None, b"one")), (0, Draft(2, None, b"two"))])
     assert [draft.line for draft in stopped.value.in_doubt] == [1, 2]
-    assert str(stopped.value) == "the connection broke"  # the lines in doubt say the rest
+    assert str(stopped.value) == "the connection broke"  # separate lines name the uncertain records
     assert stopped.value.refused == []
     assert [record["value"] for record in stored()] == ["one", "two"]
 

@@ -37,7 +37,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     return run
 
 
-def fine(config: Config) -> int:
+def succeed(config: Config) -> int:
     return 0
 
 
@@ -46,7 +46,7 @@ def events(text: str) -> list[dict[str, str]]:
 
 
 def test_the_command_exits_with_the_brokers_code(serve: Callable[..., int]) -> None:
-    assert serve(fine) == 0
+    assert serve(succeed) == 0
     assert serve(lambda config: 74) == 74
 
 
@@ -84,7 +84,7 @@ def test_changed_settings_and_notices_are_logged(serve: Callable[..., int], capf
 
 
 def test_wrong_settings_are_a_line_each_and_exit_code_78(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
-    assert serve(fine, "--listen", ":9092", "--set", "max.conections=1") == ExitCode.CONFIG
+    assert serve(succeed, "--listen", ":9092", "--set", "max.conections=1") == ExitCode.CONFIG
     output = capfd.readouterr()
     assert output.out == ""
     assert [line[:30] for line in output.err.splitlines()] == ["tenure: max.conections=1 (--se", "tenure: --listen :9092: client"]
@@ -110,9 +110,9 @@ def test_a_start_that_fails_is_reported_in_one_line_after_the_log(
     serve: Callable[..., int], capfd: pytest.CaptureFixture[str], error: Exception, code: int, line: str
 ) -> None:
     assert serve(fails(error)) == code
-    log, complaint = capfd.readouterr().err.splitlines()
+    log, error_line = capfd.readouterr().err.splitlines()
     assert json.loads(log)["event"] == "starting"
-    assert complaint == f"tenure: {line}"
+    assert error_line == f"tenure: {line}"
 
 
 def test_a_defect_leaves_its_traceback_in_the_log(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
@@ -207,7 +207,7 @@ def test_without_standard_error_no_log_line_is_written_to_a_data_file(tmp_path: 
 
 
 def test_a_port_without_host_is_answered_with_the_right_form(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
-    assert serve(fine, "--listen", "9000") == ExitCode.CONFIG
+    assert serve(succeed, "--listen", "9000") == ExitCode.CONFIG
     assert capfd.readouterr().err == (
         "tenure: --listen 9000: the host is missing: write 127.0.0.1:9000, or 0.0.0.0:9000 for every address of this machine\n"
     )

@@ -127,11 +127,11 @@ def test_colour_is_used_only_on_terminals_that_support_it(monkeypatch: pytest.Mo
     assert not shows_colour(Terminal())
 
 
-@pytest.mark.parametrize(("typed", "goes_on"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False), ("yesterday\n", False)])
-def test_a_confirmation_is_asked_on_a_terminal(monkeypatch: pytest.MonkeyPatch, typed: str, goes_on: bool) -> None:
+@pytest.mark.parametrize(("typed", "confirmed"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False), ("yesterday\n", False)])
+def test_a_confirmation_is_asked_on_a_terminal(monkeypatch: pytest.MonkeyPatch, typed: str, confirmed: bool) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     screen = Screen(out=Terminal())
-    assert screen.confirm("delete 2 topics?", argparse.Namespace(yes=False)) is goes_on
+    assert screen.confirm("delete 2 topics?", argparse.Namespace(yes=False)) is confirmed
     assert written(screen).startswith("delete 2 topics? [y/N] ")
 
 

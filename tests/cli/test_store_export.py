@@ -18,7 +18,7 @@ from cli.store.logs import LogToCopy
 from storage import OsDisk
 from storage.log_copy import LogCopy, LogEnd
 from tests.cli.cluster_folders import CLUSTER_ID, ClusterFolder, contents, topic_ids, topic_key
-from tests.cli.committing import Load, check, check_producer_ids
+from tests.cli.committing import Load, check_commits, check_producer_ids
 from tests.cli.conftest import Tenure
 from tests.cli.log_folders import process
 from tests.running import broker, wait_until
@@ -187,7 +187,7 @@ def test_a_directory_that_was_not_stopped_in_order_is_refused(cluster: ClusterFo
     assert (result.code, "it was not stopped in order; start one broker on it" in result.err) == (1, True)
 
 
-def test_unchecked_folders_that_keep_the_stop_from_being_in_order_are_named(tenure: Tenure, tmp_path: Path) -> None:
+def test_folders_that_prevent_an_orderly_stop_are_named(tenure: Tenure, tmp_path: Path) -> None:
     data = tmp_path / "da ta"
     for name in ("photos-2", "orders-0"):
         (data / name).mkdir(parents=True)
@@ -250,7 +250,7 @@ def test_wrong_arguments_give_one_line(
     assert result.err.count("\n") == 1
 
 
-def test_a_broker_that_is_committing_is_copied_as_it_was(tenure: Tenure, tmp_path: Path) -> None:
+def test_an_export_during_commits_is_consistent(tenure: Tenure, tmp_path: Path) -> None:
     settings = ("offsets.topic.num.partitions=4", "offsets.topic.segment.bytes=20000", "log.segment.bytes=1048576")
     words = [word for setting in settings for word in ("--set", setting)]
     with broker("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", *words) as running, Load(running.port) as load:
@@ -258,7 +258,7 @@ def test_a_broker_that_is_committing_is_copied_as_it_was(tenure: Tenure, tmp_pat
             promised = dict(load.committed)
             exported(tenure, tmp_path / "data", tmp_path / f"copy{number}")
             copied = contents(tmp_path / f"copy{number}")
-            check(copied, promised)
+            check_commits(copied, promised)
             check_producer_ids(copied)
             rounds = load.rounds
             wait_until(lambda rounds=rounds: load.rounds > rounds + 200, 30)  # type: ignore[misc]
@@ -290,7 +290,7 @@ def test_groups_are_copied_before_the_ends_of_topics_and_the_registry_after_them
     assert max(ends[name] for name in topics) < copied["__tenure_topics-0"] < min(copied[name] for name in topics)
 
 
-def test_a_topic_that_is_deleted_meanwhile_is_not_in_it(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_deleted_during_the_export_is_not_copied(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copied logs of groups still have offsets for the deleted topic, which would be wrong for a new topic of its name, so they are copied again."""
     ends_of = DirectorySource.end_of
     planned: list[LogToCopy] = []
@@ -315,7 +315,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_in_it(cluster: ClusterFolder, 
     assert "late-0" not in contents(tmp_path / "copy")
 
 
-def test_a_log_whose_records_are_deleted_meanwhile_continues_at_its_end(
+def test_a_log_emptied_during_the_export_keeps_its_end_offset(
     cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = Export._copy_once

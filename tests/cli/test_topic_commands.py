@@ -12,7 +12,7 @@ from tests.cli.conftest import Tenure
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
-def test_a_topic_is_made_listed_described_changed_and_deleted(client_command: Tenure, name: str) -> None:
+def test_a_topic_is_created_listed_described_changed_and_deleted(client_command: Tenure, name: str) -> None:
     created = client_command("topic", "create", name, "--partitions", "3", "--set", "retention.ms=86400000")
     assert created == (0, f"{name} created: 3 partitions, replication factor 1, retention.ms=86400000\n", "")
     assert [line.split() for line in client_command("topic", "list").out.splitlines() if name in line] == [[name, "3", "1"]]

@@ -88,7 +88,7 @@ class BrokerPair:
         return MetadataResponseTopic(0, "t", bytes(15) + b"\1", False, partitions)
 
     def moves(self, partition: int, number: int) -> bool:
-        """Whether this broker must refuse, as another one leads, which from now on Metadata names too."""
+        """Whether this broker must refuse the request because broker 1 leads now; from then on Metadata names that leader."""
         if partition == 0 and number == 0:
             self.leaders[0] = 1
             return True

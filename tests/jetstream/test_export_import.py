@@ -14,7 +14,7 @@ from broker.stores.jetstream.topic_logs import StreamTopicLog
 from protocol.batch import build_facts, facts_of, iterate_headers
 from storage import LogId
 from tests.cli.cluster_folders import CLUSTER_ID, IDS, ClusterFolder, Content, contents, described, topic_ids
-from tests.cli.committing import Load, check, check_producer_ids
+from tests.cli.committing import Load, check_commits, check_producer_ids
 from tests.jetstream.cluster import CLUSTER, StreamNodes
 from tests.jetstream.moving import TenureCluster, command, store
 from tests.running import environment, wait_until
@@ -195,7 +195,7 @@ def test_a_cluster_that_is_committing_is_copied_as_it_was(servers: int, tmp_path
                 promised = dict(load.committed)
                 store("export", "--from", *place, "--to", tmp_path / f"copy{number}")
                 copied = contents(tmp_path / f"copy{number}")
-                check(copied, promised)
+                check_commits(copied, promised)
                 check_producer_ids(copied)
                 rounds = load.rounds
                 wait_until(lambda rounds=rounds: load.rounds > rounds + 50, 30)  # type: ignore[misc]

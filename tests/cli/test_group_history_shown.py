@@ -1,4 +1,4 @@
-"""How `tenure group history` shows the entries: their order, their words, and entries that it holds back until more is known."""
+"""How `tenure group history` shows the entries: their order, their texts, and records that it leaves out until their notes are written."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def standby(at_ms: int) -> StandbyChanged:
     return StandbyChanged(at_ms, "m", "i", StandbyStep.WAITS, None, None, 0)
 
 
-def test_a_rebalance_comes_before_what_happened_meanwhile() -> None:
+def test_a_rebalance_is_shown_before_standby_changes_during_it() -> None:
     earlier, first, before, second, during = rebalance(10, 20), standby(15), standby(30), rebalance(30, 50), standby(40)
-    told: list[Entry] = [first, earlier, before, during, second]
-    assert in_order_of_begin(told) == [earlier, first, before, second, during]
+    entries: list[Entry] = [first, earlier, before, during, second]
+    assert in_order_of_begin(entries) == [earlier, first, before, second, during]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_hand_over_to_another_node_is_not_called_a_stop(to_node: int, drained:
     assert (shown["what"], shown["to_node"], shown["drained"]) == ("unloaded", to_node if to_node >= 0 else None, drained)
 
 
-def test_a_restart_of_a_rebalance_is_told_in_plain_words() -> None:
+def test_restarts_of_a_rebalance_are_shown_once_for_each_cause() -> None:
     restarted = rebalance(10, 20)
     restarted.restart_causes += [Cause.STATIC_DURING_COMPLETING, Cause.MEMBER_LEFT, Cause.MEMBER_LEFT]
     assert [text for label, text in detail_lines(restarted, Partitions(None, 0, "")) if label == "again"] == [
@@ -61,7 +61,7 @@ def test_a_restart_of_a_rebalance_is_told_in_plain_words() -> None:
 @pytest.mark.parametrize(
     ("total", "text"), [(0, "nothing: no member has a partition"), (1, "nothing: 1 partition stayed"), (2, "nothing: 2 partitions stayed")]
 )
-def test_partitions_that_stayed_are_counted_if_there_are_any(total: int, text: str) -> None:
+def test_unmoved_partitions_are_counted(total: int, text: str) -> None:
     assert move_lines(Partitions([], total, "range")) == [("moved", text)]
 
 
@@ -82,8 +82,8 @@ def test_the_number_of_missing_rebalances_is_a_sentence(least: int, most: int, w
     assert missing_text(RebalancesMissing(1, 2, -1, -1, least, most)) == f"{words} missing here: the notes were lost"
 
 
-class Logs:
-    """A stand-in for the reader of a group's notes and records from a broker."""
+class FakeLogReader:
+    """A GroupLogReader that returns these group records, and no notes."""
 
     group = "g"
     records_complete = True
@@ -108,32 +108,32 @@ def stored(generation: int, age_ms: int) -> GroupRecord:
     return GroupRecord(generation, time.time_ns() // 1_000_000 - age_ms, value)
 
 
-def shown_entries(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Entry], bool]:
+def shown_entries(reader: FakeLogReader, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Entry], bool]:
     monkeypatch.setattr(history, "NOTES_WAIT_SECONDS", 0)
-    reading = HistoryReader(cast(GroupLogReader, logs), None)
-    entries = reading.entries_so_far() + reading.pending_entries()
-    return entries, reading.has_young_records
+    history_reader = HistoryReader(cast(GroupLogReader, reader), None)
+    entries = history_reader.entries_so_far() + history_reader.pending_entries()
+    return entries, history_reader.has_young_records
 
 
 @pytest.mark.parametrize("age_ms", [0, 2_000, -2_000])
-def test_a_record_that_is_younger_than_its_notes_may_be_is_left_out(age_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries, left_out = shown_entries(Logs(stored(1, 60_000), stored(2, age_ms)), monkeypatch)
+def test_a_record_whose_notes_may_not_be_written_yet_is_left_out(age_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries, left_out = shown_entries(FakeLogReader(stored(1, 60_000), stored(2, age_ms)), monkeypatch)
     assert left_out
     assert [entry.to_generation for entry in entries if isinstance(entry, RebalancesMissing)] == [1]
 
 
 @pytest.mark.parametrize(
-    "logs",
-    [Logs(stored(1, 60_000)), Logs(stored(1, -3_600_000)), Logs(stored(1, 0), has_notes=False)],
+    "reader",
+    [FakeLogReader(stored(1, 60_000)), FakeLogReader(stored(1, -3_600_000)), FakeLogReader(stored(1, 0), has_notes=False)],
     ids=["old", "other-clock", "no-notes"],
 )
-def test_notes_of_other_records_are_missing(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries, left_out = shown_entries(logs, monkeypatch)
+def test_notes_of_older_records_are_reported_as_missing(reader: FakeLogReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries, left_out = shown_entries(reader, monkeypatch)
     assert not left_out
     assert [entry.to_generation for entry in entries if isinstance(entry, RebalancesMissing)] == [1]
 
 
 def test_a_deletion_has_no_notes_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     deleted = GroupRecord(2, time.time_ns() // 1_000_000, None)
-    entries, left_out = shown_entries(Logs(stored(1, 60_000), deleted), monkeypatch)
+    entries, left_out = shown_entries(FakeLogReader(stored(1, 60_000), deleted), monkeypatch)
     assert (len(entries), left_out) == (2, False)
