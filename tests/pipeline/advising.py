@@ -1,4 +1,4 @@
-"""The analysis of logs from virtual worlds, and random histories in which processes restart, are added or are removed for good."""
+"""The analysis of logs from virtual worlds, and random histories in which processes are restarted, added, or removed without return."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def played(script: Callable[[World], None], more_ms: int = 2 * HOUR_MS) -> World
     return world
 
 
-def by_chance(seed: int, apart_ms: Sequence[int], steps: int = 20, static: bool = False) -> Callable[[World], None]:
+def random_restarts(seed: int, apart_ms: Sequence[int], steps: int = 20, static: bool = False) -> Callable[[World], None]:
     """A script of random steps. `apart_ms`: possible times between two steps. No absence is longer than the rebalance timeout."""
 
     def script(world: World) -> None:

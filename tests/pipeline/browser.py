@@ -28,7 +28,7 @@ def find() -> str | None:
 
 
 class Page:
-    """One page; `events` has all events of the browser about it."""
+    """One page of the browser; `events` has all events about the page."""
 
     def __init__(self, to_fd: int, from_fd: int) -> None:
         self._to_fd, self._from_fd = to_fd, from_fd
@@ -85,8 +85,8 @@ class Page:
         path.write_bytes(base64.b64decode(self.ask("Page.printToPDF", printBackground=True)["data"]))
 
     @property
-    def complaints(self) -> list[str]:
-        """All console messages of the page or about it."""
+    def console_messages(self) -> list[str]:
+        """All console messages, exceptions and dialogs of the page."""
         methods = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Page.javascriptDialogOpening")
         return [json.dumps(event["params"]) for event in self.events if event["method"] in methods]
 

@@ -25,7 +25,7 @@ from pipeline import warehouse as disk
 from pipeline.rows import TABLES
 from pipeline.warehouse import Warehouse
 
-BETWEEN = 3  # about this many of the steps that do not publish are tested
+STEPS_TESTED = 3  # about this many of the steps that do not publish are tested
 USED = (pipeline.build, pipeline.ingest, pipeline.samples, command)  # imported once
 
 
@@ -119,7 +119,7 @@ def main() -> int:
     names = steps_of(base, data, folder)
     publishing = [number for number, name in enumerate(names, 1) if name.startswith("publish")]
     rest_of_steps = [number for number in range(1, len(names) + 1) if number not in publishing]
-    for number in sorted({*publishing, *rest_of_steps[:: max(1, len(rest_of_steps) // BETWEEN)]}):
+    for number in sorted({*publishing, *rest_of_steps[:: max(1, len(rest_of_steps) // STEPS_TESTED)]}):
         out = folder / str(number)
         shutil.copytree(base, out)
         killed = forked(lambda: run(data, out, DiskOperations(number)))  # noqa: B023 (called at once)

@@ -1,4 +1,4 @@
-"""Brokers that have one log and fail as a test scripts it: they support exactly the requests of the pipeline's client."""
+"""Brokers with one log, which fail as the test demands, and support exactly the requests of the pipeline's client."""
 
 from __future__ import annotations
 

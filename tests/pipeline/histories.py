@@ -1,4 +1,4 @@
-"""Random histories in which anything may happen to a group: mixed members, deploys with and without surge, several at once.
+"""Random histories of a group: static and dynamic members, deploys with and without surge, several events at once.
 
 More than `scenarios.random_script` has: groups deleted and recreated, two processes of one instance id, instances removed by an
 administrator, all members stopped at once, members with the same names.

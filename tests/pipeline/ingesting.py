@@ -1,4 +1,4 @@
-"""A driver to be killed: `python -m tests.pipeline.ingesting DATA OUT MARKS` ingests on Spark, slowly; each task leaves its process id."""
+"""A driver that a test kills: `python -m tests.pipeline.ingesting DATA OUT MARKS` ingests slowly on Spark; each task adds its process id to MARKS."""
 
 from __future__ import annotations
 

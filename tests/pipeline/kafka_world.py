@@ -100,7 +100,7 @@ def kafka_at_work(target: Path) -> Iterator[Work]:
 
 
 def copy(data: Path, target: Path) -> None:
-    """Copy from a running broker; repeat if a file was replaced meanwhile."""
+    """Copy from a running broker; repeat if a file was replaced during the copy."""
     until = time.monotonic() + TIMEOUT_S
     while True:
         try:

@@ -92,7 +92,7 @@ def tenure(view: View) -> Verdict:
 
 
 def max_quiet_ms(window: Sequence[Stored]) -> int:
-    """The longest silence that is no stop. As in Burrow it is the span of the window, here at least ten minutes and at most an hour."""
+    """The longest time without commits before STOP: the span of the window, as in Burrow, but at least ten minutes and at most an hour."""
     span = window[-1].at_ms - window[0].at_ms if window else 0
     return min(max(span, WINDOW_MS_MIN), WINDOW_MS_MAX)
 

@@ -1,4 +1,4 @@
-"""Plays of the real coordinator as the fold reads them: notes and records, and the commits around each record."""
+"""The fold over the logs of a played coordinator: its notes, its records, and the commits around each record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protocol.records import read_offsets_key
 from tests.history.conftest import NotedPlay
 
 CLUSTER, GROUP = "c", "g"
-LATER_MS = 3_600_000
+TIME_AFTER_NEWEST_MS = 3_600_000
 NONE = -1
 
 
@@ -30,7 +30,7 @@ def fold(
     coverage: Sequence[Coverage] = (),
     now_ms: int | None = None,
 ) -> GroupTables:
-    newest = max([note.at_ms for note in notes] + [group_record.at_ms for group_record in group_records], default=0) + LATER_MS
+    newest = max([note.at_ms for note in notes] + [group_record.at_ms for group_record in group_records], default=0) + TIME_AFTER_NEWEST_MS
     return fold_group(CLUSTER, GROUP, Events(noted(notes), list(group_records)), edges or {}, coverage, newest if now_ms is None else now_ms)
 
 

@@ -1,4 +1,4 @@
-"""Scripted histories with their truth, which a reader of the logs must find.
+"""Scripted histories with their expected events, which an analysis of the logs must find.
 
     played = play("rolling restart of dynamic members")           # in memory
     played.note_records, played.group_records                            # what the fold reads
@@ -6,7 +6,7 @@
     write("rolling restart of dynamic members", directory)        # the same as a data directory (`notes=False`: as a Kafka leaves it)
 
 Each is in one partition, of group "g"; its clients are p0, p1, ... on hosts /10.0.0.0, ... (instance ids i0, i1, ...).
-`test_scenarios.py` plays them all and compares what happened with what is written here.
+`test_scenarios.py` plays them all and compares their events with the expected ones.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def _restart_leader(world: World, knows: bool) -> None:
 
 
 @scenario(
-    "static members return with another protocol",  # the first that is back tips the vote
+    "static members return with another protocol",  # the vote of the first returned member decides
     formed(2),
     Expected("static_protocol_changed", 2, 2, replaced=names(0)),
     saved=1,
@@ -406,7 +406,7 @@ def coordinator_killed(world: World) -> None:
     expired(0, 3),
 )
 def killed_in_a_rebalance(world: World) -> None:
-    """The departure was not stored: the next coordinator has the member again, until its session ends."""
+    """The departure was not stored, so the next coordinator still has the member, until its session ends."""
     running = pods(world, 3)
     running[0].stop()
     world.at(world.now + 210, world.kill_coordinator, 4_000)
@@ -491,11 +491,11 @@ def crash_within_a_departure(world: World) -> None:
     running[0].restart(30_000)
 
 
-# Random histories, to compare two readings of them.
+# Random histories, for comparing the analyses with and without notes.
 
 
 def random_script(seed: int, members: int = 6, steps: int = 30) -> Callable[[World], None]:
-    """Anything that may happen to a group, in any order."""
+    """A script of random events of a group."""
 
     def script(world: World) -> None:
         random = Random(seed)
@@ -538,7 +538,7 @@ def _random_action(world: World, random: Random, client: Client, running: list[C
 
 
 def write_transactions(directory: Path) -> dict[tuple[str, int], int]:
-    """A producer commits its first transaction, aborts its second, and leaves its third open; another consumer commits in between.
+    """A producer commits its first transaction, aborts its second, and leaves its third open; a consumer commits between them.
 
     Returns the offsets that count, by topic and partition.
     """

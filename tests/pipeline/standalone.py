@@ -1,4 +1,4 @@
-"""Spark's own standalone cluster: a master and two workers from the PySpark package, on 127.0.0.1, and a Python for them that has no Tenure."""
+"""Spark's standalone cluster on 127.0.0.1: a master and two workers of the PySpark package, with a Python in which Tenure is not installed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 
 START_SECONDS = 120.0  # the machine may be busy
 STOP_SECONDS = 20.0
-LISTED = ("numpy", "pyarrow", "cramjam", "google-crc32c")  # the requirements of docs/analyze.md for a worker
-DRIVERS = ("jinja2", "markupsafe")  # packages that a driver needs besides Spark's
+WORKER_PACKAGES = ("numpy", "pyarrow", "cramjam", "google-crc32c")  # the requirements of docs/analyze.md for a worker
+DRIVER_PACKAGES = ("jinja2", "markupsafe")  # packages that a driver needs besides Spark's
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # quick to start, not to run long
 
 

@@ -22,7 +22,7 @@ from tests.running import ROOT
 pytestmark = pytest.mark.kafka
 
 SCREENS = ROOT / "build" / "report-screens"
-MADE = 9  # the number of groups with members or commits
+GROUP_COUNT_MIN = 9  # the number of groups with members or commits
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +67,14 @@ def check_page(analysed: Analysed, name: str) -> None:
         with browser.browser(program) as page:
             page.open(analysed.html, width=width, dark=dark)
             page.screenshot(SCREENS / f"kafka-{name}-{width}.png")
-            assert page.complaints == []
+            assert page.console_messages == []
             assert page.value("document.documentElement.scrollWidth") <= width
 
 
 def test_a_directory_copied_from_a_running_kafka_is_analyzed(work: Work, tmp_path: Path) -> None:
     analysed = Analysed(work.whole, tmp_path / "whole")
     assert compare_all(analysed, work.whole) > 800
-    assert all(stretch.complete for stretch in analysed.table("coverage", Coverage))
+    assert all(coverage.complete for coverage in analysed.table("coverage", Coverage))
     assert sum(row.aborted for row in analysed.table("segments", Segment)) == 1
 
     assert analysed.group("static")["saved"] == 6  # three restarts, each of which would cost a dynamic member two rebalances
@@ -104,8 +104,8 @@ def test_a_directory_copied_from_a_running_kafka_is_analyzed(work: Work, tmp_pat
 def test_a_compacted_directory_reports_missing_history_and_the_remedy(work: Work, tmp_path: Path) -> None:
     analysed = Analysed(work.compacted, tmp_path / "compacted")
     assert compare_all(analysed, work.compacted) > 20
-    stretches = analysed.table("coverage", Coverage)
-    assert {stretch.partition for stretch in stretches if stretch.why == "compacted"} == set(range(LOGS))
+    coverage_rows = analysed.table("coverage", Coverage)
+    assert {coverage.partition for coverage in coverage_rows if coverage.why == "compacted"} == set(range(LOGS))
     assert analysed.group("paid")["lag"] == 110
     text = analysed.html.read_text()
     assert "No change is needed, as far as these compacted logs show: no rebalance" in text
@@ -122,7 +122,7 @@ def test_a_running_kafka_is_analyzed_over_the_wire_and_from_its_directory(work: 
     same = directory_rows.keys() & live_rows.keys()
     assert len(same) >= 20
     assert all(directory_rows[key][4:-2] == live_rows[key][4:-2] for key in same)
-    assert len(directory.document["groups"]) == len(live.document["groups"]) >= MADE
+    assert len(directory.document["groups"]) == len(live.document["groups"]) >= GROUP_COUNT_MIN
     assert directory.document["clusters"] == live.document["clusters"]
     assert not re.search(r"<b onclick|\x1b|\u202e", live.html.read_text())
     check_page(live, "live")

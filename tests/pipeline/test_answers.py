@@ -19,7 +19,7 @@ pytestmark = pytest.mark.once
 SEEDS = range(1_000, 1_020)
 EXACT_AT_LEAST = 0.99  # with notes: the least precision and recall of avoidable rebalances
 FOUND_AT_LEAST = 0.95  # without notes: the least share of avoidable rebalances that are not reported as unavoidable
-RIGHT_AT_LEAST = 0.95  # without notes: the least precision; members removed by an administrator look like expired members
+PRECISION_AT_LEAST = 0.95  # without notes: the least precision; members removed by an administrator look like expired members
 
 
 @cache
@@ -40,7 +40,7 @@ def test_with_notes_every_rebalance_is_exact(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kept_seats_and_what_they_saved(seed: int) -> None:
+def test_kept_seats_and_their_saved_rebalances_are_right(seed: int) -> None:
     history = history_of(seed)
     truth = sorted((saved.at_ms, saved.member_id) for saved in history.world.saved(GROUP))
     exact, least, most = 0, 0, 0
@@ -75,7 +75,7 @@ def test_avoidable_rebalances_are_found_without_notes() -> None:
     was = sum(count for (_, truly), count in counts.items() if truly)
     precision = counts[YES, True] / (counts[YES, True] + counts[YES, False])
     print(f"without notes: precision {precision:.2%}, recall {counts[YES, True] / was:.2%}, {counts[NO, True] / was:.2%} denied, of {was} avoidable rebalances")
-    assert precision >= RIGHT_AT_LEAST
+    assert precision >= PRECISION_AT_LEAST
     assert 1 - counts[NO, True] / was >= FOUND_AT_LEAST
     assert counts[YES, True] / was >= 0.7
 

@@ -7,7 +7,7 @@ import pytest
 from pipeline.avoidable import NO, SETTLED_AFTER_MS, UNKNOWN, YES
 from pipeline.rows import Episode
 from pipeline.virtual import World
-from tests.pipeline.advising import MINUTE_MS, advised, by_chance, counted, played
+from tests.pipeline.advising import MINUTE_MS, advised, counted, played, random_restarts
 from tests.pipeline.scenarios import HOUR_MS, SCENARIOS, play, pod, pods
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -47,7 +47,7 @@ def test_with_lost_notes_avoidable_rebalances_have_bounds(name: str) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_claims_without_notes_are_not_contradicted_by_notes(seed: int) -> None:
     """In these scenarios notes and group records show the same rebalances."""
-    world = played(by_chance(seed, [3_000, 20_000, 10 * MINUTE_MS]))
+    world = played(random_restarts(seed, [3_000, 20_000, 10 * MINUTE_MS]))
     exact, inferred = advised(world).episodes, advised(world, notes=False).episodes
     truth = counted(exact, YES)
     assert counted(exact, UNKNOWN) == 0
@@ -59,7 +59,7 @@ def test_claims_without_notes_are_not_contradicted_by_notes(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_only_restarts_are_avoidable(seed: int) -> None:
     """The virtual world that created the logs knows which rebalances a restart caused."""
-    world = played(by_chance(seed, [3_000, 20_000, 10 * MINUTE_MS]))
+    world = played(random_restarts(seed, [3_000, 20_000, 10 * MINUTE_MS]))
     truth = {episode.start_ms for episode in world.avoidable("g")}
     episodes = {episode.start_lo_ms for episode in advised(world).episodes if episode.avoidable == YES}
     changed = {episode.start_lo_ms for episode in advised(world).episodes if episode.subscription_change}
@@ -98,7 +98,7 @@ def test_the_second_step_of_a_cooperative_rebalance_has_the_verdict_of_the_first
     assert causes[3:] == [("new_member", NO), ("member_metadata_changed", NO)]
 
 
-def test_a_member_that_may_still_return_is_not_judged() -> None:
+def test_a_departure_is_not_judged_while_the_member_may_return() -> None:
     def script(world: World) -> None:
         pods(world, 3)[1].stop()
 
@@ -130,7 +130,7 @@ def test_a_return_lost_by_the_coordinator_counts_once() -> None:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("notes", [True, False])
 def test_final_verdicts_do_not_change(seed: int, notes: bool) -> None:
-    world = played(by_chance(seed, [3_000, 20_000, 25 * MINUTE_MS], steps=40), SETTLED_AFTER_MS)
+    world = played(random_restarts(seed, [3_000, 20_000, 25 * MINUTE_MS], steps=40), SETTLED_AFTER_MS)
     unlimited = {episode.episode: episode for episode in advised(world, notes=notes).episodes}
     final: dict[int, Episode] = {}
     for until in range(world.start_ms + 2 * HOUR_MS, world.now, 37 * MINUTE_MS):

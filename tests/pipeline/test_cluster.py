@@ -64,7 +64,7 @@ def check(done: subprocess.CompletedProcess[str], out: Path, expected: dict[str,
 
 
 def test_the_command_ships_its_code_to_a_spark_master(cluster: str, data: Path, reference_tables: dict[str, pa.Table], tmp_path: Path) -> None:
-    python = standalone.bare_python(tmp_path / "python", *standalone.LISTED)
+    python = standalone.bare_python(tmp_path / "python", *standalone.WORKER_PACKAGES)
     assert "No module named 'protocol'" in subprocess.run([python, "-I", "-c", "import protocol"], capture_output=True, text=True, check=False).stderr
     command = [sys.executable, "-P", "-m", "tenure", *arguments(data, tmp_path / "out"), "--master", cluster]
     command += ["--conf", f"spark.pyspark.python={python}", "--conf", "spark.executor.memory=500m"]
@@ -73,7 +73,7 @@ def test_the_command_ships_its_code_to_a_spark_master(cluster: str, data: Path, 
 
 
 def test_spark_submit_brings_the_code_to_driver_and_executors(cluster: str, data: Path, reference_tables: dict[str, pa.Table], tmp_path: Path) -> None:
-    python = str(standalone.bare_python(tmp_path / "python", *standalone.LISTED, *standalone.DRIVERS))
+    python = str(standalone.bare_python(tmp_path / "python", *standalone.WORKER_PACKAGES, *standalone.DRIVER_PACKAGES))
     shutil.copy(ROOT / "tenure" / "__main__.py", tmp_path / "main.py")
     subprocess.run([sys.executable, "-m", "zipfile", "-c", tmp_path / "tenure.zip", *(ROOT / name for name in PACKAGES)], check=True)
     command = [standalone.spark_program("spark-submit"), "--master", cluster, "--executor-memory", "500m"]
@@ -85,7 +85,7 @@ def test_spark_submit_brings_the_code_to_driver_and_executors(cluster: str, data
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the parents of a process in /proc")
 def test_a_killed_worker_and_a_killed_executor_change_nothing(cluster: str, data: Path, reference_tables: dict[str, pa.Table], tmp_path: Path) -> None:
-    python = standalone.bare_python(tmp_path / "python", *standalone.LISTED)
+    python = standalone.bare_python(tmp_path / "python", *standalone.WORKER_PACKAGES)
     marks = tmp_path / "marks"
     marks.mkdir()
     command = [sys.executable, "-P", "-m", "tests.pipeline.losing", cluster, *map(str, (python, data, tmp_path / "out", marks))]

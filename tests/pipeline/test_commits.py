@@ -127,7 +127,7 @@ def test_a_settled_edge_is_emitted_once() -> None:
     assert len(settled) == len(set(settled))
 
 
-def test_a_group_is_folded_again_when_an_edge_of_its_changes() -> None:
+def test_a_group_with_a_changed_edge_is_folded_again() -> None:
     decoded = [DecodedRecord(1_000, "a", "t", 0, 5), DecodedRecord(2_000, "a"), DecodedRecord(2_500, "b")]
     first = digest_commits(records(decoded), CommitState.new())
     assert first.refold == ["a", "b"]

@@ -73,7 +73,7 @@ def test_the_logs_of_the_demo_have_its_events(log_folder: Path, truth: dict[str,
         assert rebalances == [(episode["start_ms"], episode["to_generation"]) for episode in group_truth["episodes"]]
 
 
-def test_the_demo_knows_its_avoidable_rebalances(truth: dict[str, Any]) -> None:
+def test_the_truth_file_of_the_demo_names_avoidable_rebalances(truth: dict[str, Any]) -> None:
     hostile = truth["groups"][HOSTILE_GROUP]
     assert (len(hostile["episodes"]), hostile["avoidable"], hostile["rebalances_if_static"]) == (5, 4, 1)
     (deploy,) = [deploy for deploy in truth["deploys"] if deploy["group"] == "search-indexer"]
@@ -81,7 +81,7 @@ def test_the_demo_knows_its_avoidable_rebalances(truth: dict[str, Any]) -> None:
     assert deploy["rebalances"] == 2 * deploy["restarted"] == 16  # although static: the session is too short for the restarts
 
 
-def test_end_offsets_are_noted_and_are_where_the_logs_end(log_folder: Path, truth: dict[str, Any]) -> None:
+def test_notes_of_end_offsets_match_the_ends_of_the_logs(log_folder: Path, truth: dict[str, Any]) -> None:
     noted: dict[str, dict[int, int]] = {}
     for _, _, _, (_, value) in batches(log_folder / "data", "__coordinator_notes-*"):
         body = read_note(value or b"")[1]
@@ -94,7 +94,7 @@ def test_end_offsets_are_noted_and_are_where_the_logs_end(log_folder: Path, trut
             assert 0 <= end - noted[topic][partition] < 120_000
 
 
-def test_the_directory_is_sound(log_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_directory_is_sound(log_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, problems, summary = Command(log_folder, capsys).problems()
     assert (code, problems, summary["warnings"], summary["stopped_in_order"]) == (0, [], 0, True)
 
@@ -108,7 +108,7 @@ def test_a_directory_of_kafka_has_no_notes(tmp_path: Path, command: Command) -> 
     assert "replication-offset-checkpoint" in names
 
 
-def test_a_broker_serves_it(log_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_serves_the_demo_directory(log_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(log_folder / "data", tmp_path / "data")
     with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as started:
         assert cli.main(["group", "history", "search-indexer", "--bootstrap", f"127.0.0.1:{started.port}", "--limit", "0"]) == 0

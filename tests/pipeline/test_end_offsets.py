@@ -1,4 +1,4 @@
-"""Notes of end offsets, decoded thousands at once, equal the decoder of the message."""
+"""The vectorised decoder of end-offset notes gives the results of the decoder of single messages."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_samples_are_those_of_the_reference(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_notes_accepted_by_the_vectorised_reader_are_decodable(seed: int) -> None:
+def test_notes_accepted_by_the_vectorised_reader_can_be_decoded(seed: int) -> None:
     draw = random.Random(seed)
     values = [damaged(draw, note(draw)) for _ in range(60)]
     sizes = np.array([len(value) for value in values])

@@ -54,7 +54,7 @@ def test_without_indexes_the_end_comes_from_the_batches(tmp_path: Path) -> None:
     assert from_directory("c", str(tmp_path), {"orders"}) == [sample(T0 + 9, 8), sample(MTIME, 8, 5)]
 
 
-def test_a_wrong_index_and_a_torn_end_are_survived(tmp_path: Path) -> None:
+def test_end_samples_are_correct_despite_a_wrong_index_and_a_torn_end(tmp_path: Path) -> None:
     segment(tmp_path / "orders-0", 5, [T0, T0 + 7, T0 + 9])
     log = tmp_path / "orders-0" / f"{5:020d}.log"
     log.write_bytes(log.read_bytes()[:-3])

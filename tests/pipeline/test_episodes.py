@@ -22,7 +22,7 @@ def last(play: NotedPlay) -> tuple[Episode, Episode]:
 
 
 def check_against_exact(inferred: Episode, exact: Episode) -> None:
-    """Check that what is inferred without notes does not contradict the exact row."""
+    """Check that the row inferred without notes does not contradict the exact row."""
     assert inferred.start_lo_ms is not None
     assert exact.start_lo_ms is not None
     assert exact.start_lo_ms == exact.start_hi_ms

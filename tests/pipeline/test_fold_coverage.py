@@ -104,9 +104,9 @@ def test_rebalances_close_to_each_other_are_a_storm() -> None:
     storm_rows = fold(play("a crash loop").note_records, play("a crash loop").group_records).episodes
     assert {row.storm for row in storm_rows[1:]} == {1}
     assert storm_rows[0].storm is None
-    calm = fold(rolling().note_records, rolling().group_records, None).episodes
+    rolling_rows = fold(rolling().note_records, rolling().group_records, None).episodes
     assert {row.storm for row in fold(play("scale out and in").note_records, play("scale out and in").group_records).episodes} == {None}
-    assert {row.storm for row in calm[1:]} == {1}
+    assert {row.storm for row in rolling_rows[1:]} == {1}
 
 
 def test_a_cooperative_rebalance_stops_only_moving_partitions() -> None:

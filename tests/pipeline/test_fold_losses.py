@@ -1,4 +1,4 @@
-"""Notes lost and records compacted, at random: rows are true, and only exact values are marked as exact."""
+"""Notes lost and records compacted at random: all rows are true, and only exact values are marked as exact."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.pipeline.playing import CLUSTER, fold
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-EVERY = 7  # every so many losses; not a multiple of three, so that all kinds of loss are drawn
+STEP = 7  # only each seventh loss is tested; not a multiple of three, so that all three kinds of loss are tested
 END = 1_000_000
 
 
@@ -31,7 +31,7 @@ def test_rows_are_true_when_records_are_lost(play: NotedPlay, seed: int) -> None
     truth = [entry for entry in story_of("g", play.note_records, play.group_records, from_start=True, records_complete=True) if isinstance(entry, Rebalance)]
     strong: list[bool] = []
     for number, lost in enumerate(damaged_histories(history, seed)):
-        if number % EVERY or not lost.records:
+        if number % STEP or not lost.records:
             continue
         coverage = left_by_compaction(lost.records) if len(lost.records) < len(play.group_records) else []
         for row in fold(lost.notes, lost.records, coverage=coverage).episodes:

@@ -1,4 +1,4 @@
-"""Random histories, with notes of which some are lost, and without: intervals contain the truth, and exact values are true."""
+"""Random histories with some of the notes, and without notes: intervals contain the truth, and exact values are true."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_arrivals_and_departures_lie_within_the_spell_intervals(seed: int) -> No
     history = history_of(seed)
     changes = history.world.partition(GROUP).history(GROUP).changes
     joins = {change.member_id: change.at_ms for change in reversed(changes) if change.what in ("joined", "replaced")}
-    # A member may leave twice: if the coordinator dies before it stores the first time, the next one has the member again.
-    went = [(change.member_id, change.at_ms) for change in changes if change.what not in ("joined", "replaced")]
+    # A member may leave twice: if the coordinator dies before it stores the first departure, the next coordinator still has the member.
+    departures = [(change.member_id, change.at_ms) for change in changes if change.what not in ("joined", "replaced")]
     for tables in (history.without_notes, history.with_notes):
         for spell in tables.spells:
             assert spell.joined_hi_ms is not None
             assert (spell.joined_lo_ms or 0) <= joins[spell.member_id] <= spell.joined_hi_ms, spell
-            ends = [at for id, at in went if id == spell.member_id]
+            ends = [at for id, at in departures if id == spell.member_id]
             if spell.end_kind == "open":
                 assert not ends
             elif ends:

@@ -1,4 +1,4 @@
-"""Scripted histories with their truth: the fold finds it, exactly with notes, within its bounds without."""
+"""Scripted histories: the fold finds their events exactly with notes, and within true bounds without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long members were away, and deploys: most of them at once."""
+"""Absences of members, and deploys, in which most members restart together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from pipeline.gaps import DEATH, HEARTBEAT_GAP
 from pipeline.restarts import DYNAMIC_PAIR, EXPIRED_RETURNED, STATIC_REPLACEMENT
 from pipeline.virtual import World
-from tests.pipeline.advising import MINUTE_MS, advised, by_chance, played
+from tests.pipeline.advising import MINUTE_MS, advised, played, random_restarts
 from tests.pipeline.scenarios import play, pods
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -51,7 +51,7 @@ def test_without_notes_the_absence_lies_in_an_interval(name: str) -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("notes", [True, False])
 def test_no_member_returns_before_it_left(seed: int, notes: bool) -> None:
-    for gap in advised(played(by_chance(seed, [500, 3_000, 20_000, 10 * MINUTE_MS], steps=40)), notes=notes).gaps:
+    for gap in advised(played(random_restarts(seed, [500, 3_000, 20_000, 10 * MINUTE_MS], steps=40)), notes=notes).gaps:
         assert gap.gap_lo_ms >= 0
         assert gap.gap_hi_ms is None or gap.gap_lo_ms <= gap.gap_hi_ms
 

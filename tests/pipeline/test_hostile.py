@@ -34,7 +34,7 @@ from tests.pipeline.segments import EPOCH_MS, batch_of, commit, group_record, ma
 pytestmark = pytest.mark.once
 
 LOG = "__consumer_offsets-0"
-RECORDS_THERE = 41  # the number of records in the directory of most tests
+RECORD_COUNT = 41  # the number of records in the directory of most tests
 # Characters that a terminal or a browser would interpret, or reorder.
 ACTIVE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
@@ -97,19 +97,19 @@ def data(tmp_path: Path) -> Path:
 
 
 def a_file(path: Path) -> None:
-    path.write_text("precious")
+    path.write_text("foreign_files")
 
 
 def other_topics(path: Path) -> None:
     write_segment(path / "orders-0", random_batches(1, 2))
 
 
-def a_link_that_leads_to_itself(path: Path) -> None:
+def link_to_itself(path: Path) -> None:
     path.mkdir()
     (path / LOG).symlink_to(path / LOG)
 
 
-def a_link_that_leads_nowhere(path: Path) -> None:
+def link_to_a_missing_folder(path: Path) -> None:
     write_segment(path / LOG, random_batches(1, 2))
     (path / "__consumer_offsets-1").symlink_to(path / "gone")
 
@@ -133,7 +133,7 @@ def a_link_for_a_segment(path: Path) -> None:
     (path / LOG / "00000000000000000000.log").symlink_to(path / LOG / "00000000000000000000.log")
 
 
-def a_name_that_is_no_offset(path: Path) -> None:
+def segment_name_above_the_largest_offset(path: Path) -> None:
     write_segment(path / LOG, b"", base=99_999_999_999_999_999_999)
 
 
@@ -144,13 +144,13 @@ def a_name_that_is_no_offset(path: Path) -> None:
         (Path.mkdir, r"source: is empty; name the data directory of a broker"),
         (a_file, r"source: Not a directory$"),
         (other_topics, r"source: contains no folder __consumer_offsets-N or __coordinator_notes-N; name"),
-        (a_link_that_leads_to_itself, r"source/__consumer_offsets-0: Too many levels of symbolic links$"),
-        (a_link_that_leads_nowhere, r"source/__consumer_offsets-1: has the name of a log, but is not a folder$"),
+        (link_to_itself, r"source/__consumer_offsets-0: Too many levels of symbolic links$"),
+        (link_to_a_missing_folder, r"source/__consumer_offsets-1: has the name of a log, but is not a folder$"),
         (a_pipe_for_a_log, r"source/__consumer_offsets-1: has the name of a log, but is not a folder$"),
         (a_pipe_for_a_segment, r"source/__consumer_offsets-0/0*999\.log: is not a regular file$"),
         (a_folder_for_a_segment, r"source/__consumer_offsets-0/0*\.log: is not a regular file$"),
         (a_link_for_a_segment, r"source/__consumer_offsets-0/0*\.log: Too many levels of symbolic links$"),
-        (a_name_that_is_no_offset, r"source/__consumer_offsets-0/9*\.log: its name is not an offset$"),
+        (segment_name_above_the_largest_offset, r"source/__consumer_offsets-0/9*\.log: its name is not an offset$"),
     ],
 )
 def test_a_path_that_is_no_data_directory_is_reported_in_one_line(command: Command, tmp_path: Path, make: Callable[[Path], None], problem: str) -> None:
@@ -189,7 +189,7 @@ def test_named_pipes_in_place_of_checkpoints_and_segments_do_not_block(command: 
         os.mkfifo(data / "t-0" / name)
     ended = command.run(data)
     assert ended.code == Exit.DONE
-    assert ended.numbers["records"] == RECORDS_THERE
+    assert ended.numbers["records"] == RECORD_COUNT
 
 
 def test_an_ordinary_segment_file_is_accepted(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_directory_given_twice_is_read_once(command: Command, data: Path, tmp_
     (tmp_path / "link").symlink_to(data)
     shutil.copytree(data, tmp_path / "copy")
     ended = command.run(data, data, tmp_path / "link", tmp_path / "copy", data / LOG)
-    assert (ended.code, ended.numbers["records"], ended.numbers["diverged"]) == (Exit.DONE, RECORDS_THERE, 0)
+    assert (ended.code, ended.numbers["records"], ended.numbers["diverged"]) == (Exit.DONE, RECORD_COUNT, 0)
 
 
 def test_replicas_that_differ_are_counted_and_reported(command: Command, tmp_path: Path) -> None:
@@ -219,16 +219,16 @@ def test_an_unreachable_broker_is_reported_soon(command: Command, monkeypatch: p
     assert re.search(r"its metadata: .+ \(tried for 0 s\)", command.refused(source, code=Exit.UNREACHABLE))
 
 
-# Where the answers go
+# Output folders and files
 
 
 def test_an_output_folder_with_foreign_files_is_refused(command: Command, data: Path) -> None:
-    precious = {"thesis.txt": "years of work", "bronze/records/run=1/photo.parquet": "a face", ".hidden": "a key"}
-    for name, text in precious.items():
+    foreign_files = {"thesis.txt": "years of work", "bronze/records/run=1/photo.parquet": "a face", ".hidden": "a key"}
+    for name, text in foreign_files.items():
         (command.out / name).parent.mkdir(parents=True, exist_ok=True)
         (command.out / name).write_text(text)
     assert "not the folder of an analysis, and not empty" in command.refused(data)
-    assert {str(path.relative_to(command.out)): path.read_text() for path in command.out.rglob("*") if path.is_file()} == precious
+    assert {str(path.relative_to(command.out)): path.read_text() for path in command.out.rglob("*") if path.is_file()} == foreign_files
     command.out = data
     assert "not the folder of an analysis" in command.refused(data)
 
@@ -280,7 +280,7 @@ def test_a_full_disk_is_reported_in_one_line_that_names_the_file_and_nothing_is_
         assert not [path for path in command.out.rglob("*.parquet") if path.read_bytes() == b"PAR1"]
     room = 1_000
     assert command.run(data).code == Exit.DONE
-    assert len(command.table("records", Row)) == RECORDS_THERE
+    assert len(command.table("records", Row)) == RECORD_COUNT
 
 
 def test_a_full_disk_leaves_no_partial_report(command: Command, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,7 +451,7 @@ def test_names_are_escaped_in_every_output(command: Command, tmp_path: Path) -> 
     assert not [path for path in command.out.rglob("*") if not re.fullmatch(r"[\w.=-]+", path.name)]
 
 
-# A broker is writing at the same time
+# A broker writes during the run
 
 
 def test_a_log_that_grows_and_is_compacted_while_it_is_read_is_read_whole(

@@ -1,4 +1,4 @@
-"""Bronze: published completely or not at all, each record once, through kills and any slicing of the log."""
+"""Bronze tables: each run publishes all or nothing, and each record once, despite kills and for any slicing of the log."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_slices_and_kills_at_any_step_give_the_result_of_one_run(tmp_path: Path,
     assert {path.name for path in out.rglob("*.parquet")} >= {Path(file.path).name for file in Warehouse.open(out).current().files}
 
 
-def test_unreadable_batches_are_counted_and_break_the_stretch(tmp_path: Path) -> None:
+def test_unreadable_batches_are_counted_and_end_a_range_of_coverage(tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     folder = data / "__consumer_offsets-0"
     good, bad = batch_of(0, commit("g", "t", 0, 1, 2)), batch_of(1, commit("g", "t", 0, 1, 2), commit("g", "t", 0, 1, 2))
@@ -120,8 +120,8 @@ def test_unreadable_batches_are_counted_and_break_the_stretch(tmp_path: Path) ->
     assert (summary["records"], summary["damaged_batches"], summary["quarantined_bytes"]) == (2, 1, len(bad))
     (segment,) = table(out, "segments", Segment)
     assert (segment.batches, segment.records, segment.damaged_batches) == (2, 2, 1)
-    stretches = [(row.from_offset, row.to_offset, row.why) for row in merged(table(out, "coverage", Coverage))]
-    assert stretches == [(0, 0, ""), (1, 2, "damaged"), (3, 3, "")]
+    ranges = [(row.from_offset, row.to_offset, row.why) for row in merged(table(out, "coverage", Coverage))]
+    assert ranges == [(0, 0, ""), (1, 2, "damaged"), (3, 3, "")]
     with pytest.raises(BadInput, match="offset 1: unreadable batch"):
         run(tmp_path / "other", data, on_corrupt="fail")
     assert not Warehouse.open(tmp_path / "other").current().files

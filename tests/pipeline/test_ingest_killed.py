@@ -43,7 +43,7 @@ def await_any(process: subprocess.Popen[str], folder: Path, pattern: str) -> Non
     assert process.poll() is None
 
 
-def test_a_driver_that_is_killed_while_it_reads_has_published_nothing(data: Path, tmp_path: Path) -> None:
+def test_a_driver_killed_while_reading_has_published_nothing(data: Path, tmp_path: Path) -> None:
     out, marks = tmp_path / "out", tmp_path / "marks"
     marks.mkdir()
     with started("-m", "tests.pipeline.ingesting", str(data), str(out), str(marks)) as driver:
@@ -55,7 +55,7 @@ def test_a_driver_that_is_killed_while_it_reads_has_published_nothing(data: Path
     assert read(data, out) == all_rows(data)
 
 
-def test_an_interrupted_run_leaves_no_trace(data: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_no_files(data: Path, tmp_path: Path) -> None:
     out, temporary = tmp_path / "out", tmp_path / "temporary"
     temporary.mkdir()
     run = ("-P", "-m", "tenure", "analyze", "run", "--follow", "--offsets", str(data), "--out", str(out), "--master", "local[1]", "--quiet")

@@ -114,7 +114,7 @@ def test_a_member_that_the_coordinator_forgot_is_not_replayed() -> None:
 
 
 def test_a_new_coordinator_that_restarts_a_session_does_not_count_as_a_heartbeat() -> None:
-    """A process crashes and returns while the coordinator is down: the session that the next coordinator begins is no sign of life."""
+    """A process crashes and returns while the coordinator is down: the session that the next coordinator begins does not show that the member was alive."""
 
     def script(world: World) -> None:
         running = pods(world, 3, rebalance_ms=MINUTE_MS)

@@ -126,7 +126,7 @@ def test_the_current_time_lag_is_unknown_if_no_newer_end_offset_shows_a_waiting_
 
 
 @pytest.mark.parametrize("sliced", [False, True], ids=["one run", "two runs"])
-def test_a_group_that_has_stopped_has_its_time_lag_at_the_newest_record(tmp_path: Path, sliced: bool) -> None:
+def test_the_time_lag_of_a_stopped_group_counts_to_the_newest_record(tmp_path: Path, sliced: bool) -> None:
     def script(world: World) -> None:
         stopped_group(world)
         world.run(6 * HOUR_MS)

@@ -142,7 +142,7 @@ def test_missing_headers_make_a_batch_unreadable(tmp_path: Path, together: int) 
     assert len(reading.holes) == together
 
 
-def test_batches_without_records_break_the_stretch(tmp_path: Path) -> None:
+def test_batches_without_records_end_a_range_of_coverage(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     full = segments.batch_of(10, commit("g", "t", 1, 2, 3))
     empty = bytearray(full[:HEADER_BYTES])
@@ -154,7 +154,7 @@ def test_batches_without_records_break_the_stretch(tmp_path: Path) -> None:
     assert planned.segments[0].missing_offsets == 10
 
 
-def test_names_that_are_no_utf8_are_marked_as_the_reference_does(tmp_path: Path) -> None:
+def test_invalid_utf8_in_names_is_marked_as_in_the_reference(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     key, value = commit("gro\0p", "t", 1, 2, 3)
     assert key is not None

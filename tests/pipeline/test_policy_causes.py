@@ -10,7 +10,7 @@ from pipeline.avoidable import NO, YES
 from pipeline.report.charts import FAMILY
 from pipeline.rows import Episode
 from tests.history.conftest import NotedPlay
-from tests.pipeline.playing import CLUSTER, GROUP, LATER_MS, with_notes
+from tests.pipeline.playing import CLUSTER, GROUP, TIME_AFTER_NEWEST_MS, with_notes
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -18,7 +18,7 @@ STEPS = (Cause.EVERYONE_JOINED, Cause.ASSIGNED)
 
 
 def with_verdicts(play: NotedPlay) -> list[Episode]:
-    return advise(CLUSTER, GROUP, with_notes(play), play.wall + 24 * LATER_MS).episodes
+    return advise(CLUSTER, GROUP, with_notes(play), play.wall + 24 * TIME_AFTER_NEWEST_MS).episodes
 
 
 def rebalanced(play: NotedPlay, *members: str) -> Episode:
@@ -63,10 +63,10 @@ def test_an_absent_static_member_that_returns_shows_the_needed_timeout(play: Not
     play.keep_alive("a").at(40_000)
     play.join("b'", instance="ib")
     rebalanced(play, "a", "b'")
-    went, returned = with_verdicts(play)[-2:]
-    assert (went.cause, returned.cause) == ("absences_ended", "new_member")
-    assert (went.avoidable, returned.avoidable) == (YES, YES)
-    assert went.avoidable_by_ms == returned.avoidable_by_ms == 46_000  # without a heartbeat noted, it may have been gone since it joined, 6 s before moment 0
+    departed, returned = with_verdicts(play)[-2:]
+    assert (departed.cause, returned.cause) == ("absences_ended", "new_member")
+    assert (departed.avoidable, returned.avoidable) == (YES, YES)
+    assert departed.avoidable_by_ms == returned.avoidable_by_ms == 46_000  # no note has a heartbeat of the member, so it may have been away since its join, 6 s before time 0
 
 
 def test_rebalances_for_newcomers_are_necessary(play: NotedPlay) -> None:

@@ -84,7 +84,7 @@ def test_the_page_is_one_file_that_fetches_nothing(written: Path) -> None:
     assert (written / "report.html").stat().st_size < 5 << 20
 
 
-def test_hostile_names_are_text(written: Path) -> None:
+def test_hostile_names_are_shown_as_text(written: Path) -> None:
     for path in [written / "report.html", *(written / "report-groups").iterdir()]:
         text = path.read_text()
         assert "<script>alert" not in text
@@ -123,7 +123,7 @@ def test_members_that_poll_too_late_are_not_advised_to_be_static(tmp_path: Path,
     assert any("max.poll.interval.ms" in title for title in titles)
 
 
-def test_the_culprit_of_a_bad_night_is_on_the_second_screen(warehouse: Warehouse, written: Path) -> None:
+def test_the_trigger_of_the_worst_moment_is_on_the_second_screen(warehouse: Warehouse, written: Path) -> None:
     worst, *_ = json.loads((written / "report.json").read_text())["moments"]
     text = (written / "report.html").read_text()
     second = text[text.index("When it was worst</h2>") : text.index("<h2>Timeline")]
@@ -139,7 +139,7 @@ def test_every_link_of_the_page_has_a_target(warehouse: Warehouse, tmp_path: Pat
     assert {f"group-{number}" for number in range(6)} <= targets
 
 
-def test_two_clusters_with_a_group_of_one_name(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_groups_with_equal_names_in_two_clusters_are_distinguished(warehouse: Warehouse, tmp_path: Path) -> None:
     content = document(Tables(warehouse), version="9.9")
     for name in ("groups", "details", "first", "moments"):
         twins = [row | {"cluster": "elsewhere"} for row in content[name] if row["group"] == "checkout"]
@@ -173,7 +173,7 @@ def test_the_report_of_one_of_two_clusters(tmp_path: Path) -> None:
     assert "in cluster elsewhere" in page(both)
 
 
-def test_the_pages_of_two_groups_of_one_name_are_two_files(tmp_path: Path) -> None:
+def test_groups_with_equal_names_in_two_clusters_have_separate_page_files(tmp_path: Path) -> None:
     warehouse = with_second_cluster(tmp_path / "out")
     write_report(warehouse, tmp_path / "r.html", version="9.9", per_group=True)
     text = (tmp_path / "r.html").read_text()
@@ -192,7 +192,7 @@ def test_the_page_names_the_remedy_for_history_lost_to_compaction(tmp_path: Path
     assert "No change is needed, as far as these compacted logs show: no rebalance" in html
     assert "tenure analyze run --offsets kafka://HOST:9092 --out analysis --report report.html --follow" in html
     assert 'href="#worst"' not in html
-    tables.coverage = [stretch for stretch in tables.coverage if stretch.complete]
+    tables.coverage = [row for row in tables.coverage if row.complete]
     html = page(document(tables, version="9.9"))
     assert "No change is needed, as far as these logs show: no rebalance" in html
     assert "--follow" not in html
@@ -273,7 +273,7 @@ def test_an_unhealthy_partition_is_shown_among_many_healthy_ones(tmp_path: Path)
     assert status["rows"][0] == bad._asdict()
 
 
-def test_a_group_without_members_is_called_by_those_it_had_last(tmp_path: Path) -> None:
+def test_a_group_without_members_is_described_by_its_last_members(tmp_path: Path) -> None:
     tables = Tables(filled(tmp_path / "out"))
     for state in ("empty", "deleted"):
         for share, text in ((1.0, "static"), (0.5, "mixed"), (0.0, "dynamic")):
@@ -306,7 +306,7 @@ def test_the_legend_of_the_heat_map_names_each_shade_in_use_once(lag_max: int) -
     assert key.endswith("1 record behind" if lag_max == 1 else f"{lag_max:,} records behind")
 
 
-def test_counts_of_one_are_in_the_singular(tmp_path: Path) -> None:
+def test_a_count_of_1_has_a_singular_noun(tmp_path: Path) -> None:
     tables = Tables(filled(tmp_path / "out"))
     tables.groups = [group._replace(partitions=1, rebalances=1, members=1) for group in tables.groups if group.group == "billing"]
     tables.segments = [segment._replace(records=1, batches=1, torn_bytes=1, quarantined_bytes=1, damaged_batches=1) for segment in tables.segments]
@@ -393,16 +393,16 @@ class TestInABrowser:
     @pytest.mark.parametrize(
         ("name", "width", "dark"), [("light", 1200, False), ("dark", 1200, True), ("phone", 390, False), ("phone-dark", 390, True)]
     )
-    def test_the_page_is_silent_fetches_nothing_and_fits(self, program: str, written: Path, name: str, width: int, dark: bool) -> None:
+    def test_the_page_has_no_console_messages_fetches_nothing_and_fits(self, program: str, written: Path, name: str, width: int, dark: bool) -> None:
         with browser.browser(program) as page:
             page.open(written / "report.html", width=width, dark=dark)
             page.screenshot(SCREENS / f"report-{name}.png")
-            assert page.complaints == []
+            assert page.console_messages == []
             assert [url for url in page.fetched if not url.startswith(("file://", "data:"))] == []
             assert page.value("document.documentElement.scrollWidth") <= width
             assert page.value("getComputedStyle(document.body).backgroundColor") == ("rgb(20, 23, 28)" if dark else "rgb(251, 251, 250)")
 
-    def test_on_paper_it_is_light_and_as_wide_as_the_paper(self, program: str, written: Path) -> None:
+    def test_the_printed_page_is_light_and_as_wide_as_the_paper(self, program: str, written: Path) -> None:
         with browser.browser(program) as page:
             page.open(written / "report.html", width=794)
             page.ask("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
@@ -421,13 +421,13 @@ class TestInABrowser:
             page.value("{ const f = document.querySelector('#filter'); f.value = 'bill'; f.dispatchEvent(new Event('input')); }")
             assert page.value("[...document.querySelectorAll('#groups tbody tr')].filter((row) => !row.hidden).length") == 1
             page.value("document.querySelectorAll('button.copy').forEach((button) => button.click())")
-            assert page.complaints == []
+            assert page.console_messages == []
 
-    def test_every_group_page_is_silent_and_prints(self, program: str, written: Path) -> None:
+    def test_every_group_page_has_no_console_messages_and_prints(self, program: str, written: Path) -> None:
         for path in sorted((written / "report-groups").iterdir())[:3]:
             with browser.browser(program) as page:
                 page.open(path)
-                assert page.complaints == []
+                assert page.console_messages == []
                 page.print(SCREENS / f"{path.stem[:12]}.pdf")
                 assert (SCREENS / f"{path.stem[:12]}.pdf").stat().st_size > 10_000
 
@@ -436,4 +436,4 @@ class TestInABrowser:
             (tmp_path / "page.html").write_text(f"<!doctype html><script>{script}</script>")
             with browser.browser(program) as page:
                 page.open(tmp_path / "page.html")
-                assert page.complaints or len(page.fetched) > 1
+                assert page.console_messages or len(page.fetched) > 1

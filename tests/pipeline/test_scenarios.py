@@ -1,4 +1,4 @@
-"""Each scenario has the expected events, and the analysis of its logs finds them."""
+"""The virtual world plays each scenario with the expected events, and the analysis of its logs finds them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def as_expected(episode: TrueRebalance) -> Expected:
     )
 
 
-def named(rebalance: Rebalance) -> str | None:
+def cause_name(rebalance: Rebalance) -> str | None:
     return rebalance.cause.name.lower() if rebalance.cause is not None else None
 
 
@@ -51,7 +51,7 @@ def test_a_scenario_has_its_expected_rebalances(name: str) -> None:
 def test_a_scenario_is_found_in_its_logs(name: str) -> None:
     played = play(name)
     rebalances = [entry for entry in story_of(GROUP, played.note_records, played.group_records) if isinstance(entry, Rebalance)]
-    assert [(rebalance.began_ms, rebalance.ended_ms if rebalance.end.value != "interrupted" else -1, named(rebalance)) for rebalance in rebalances] == [
+    assert [(rebalance.began_ms, rebalance.ended_ms if rebalance.end.value != "interrupted" else -1, cause_name(rebalance)) for rebalance in rebalances] == [
         (episode.start_ms, episode.end_ms if episode.end != "interrupted" else -1, episode.cause) for episode in played.world.episodes(GROUP)
     ]
 
@@ -72,7 +72,7 @@ def test_transactions_can_be_written_to_a_directory(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_random_histories_end_well(seed: int) -> None:
+def test_after_a_random_history_each_partition_has_one_owner(seed: int) -> None:
     """Every running process is a member at the end, and every partition has one owner."""
     world = World(BEGIN_MS)
     random_script(seed)(world)

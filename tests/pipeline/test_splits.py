@@ -1,4 +1,4 @@
-"""Reading of directories: the batches that count, missing offsets with the reason, and the position of the next run."""
+"""Plans of reading directories: the valid batches, missing offsets with their reason, and the position of the next run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def offsets(split_plan: Plan) -> list[int]:
     return [row.offset for row in read(split_plan)]
 
 
-def stretches(split_plan: Plan) -> list[tuple[int, int, str]]:
+def coverage_of(split_plan: Plan) -> list[tuple[int, int, str]]:
     return [(row.from_offset, row.to_offset, row.why or "complete") for row in split_plan.coverage]
 
 
@@ -95,7 +95,7 @@ def test_garbage_is_counted_in_the_middle_and_at_the_end(folder: Path) -> None:
     split_plan = planned(folder)
     assert offsets(split_plan) == [0, 5]
     assert (split_plan.segments[0].quarantined_bytes, split_plan.segments[0].torn_bytes) == (700, 5_000)
-    assert stretches(split_plan) == [(0, 0, "complete"), (1, 4, "damaged"), (5, 5, "complete")]
+    assert coverage_of(split_plan) == [(0, 0, "complete"), (1, 4, "damaged"), (5, 5, "complete")]
 
 
 def test_a_torn_end_of_a_segment_that_is_not_the_last_is_quarantined(folder: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_torn_end_of_a_segment_that_is_not_the_last_is_quarantined(folder: Pat
     split_plan = planned(folder)
     assert offsets(split_plan) == [0, 2]
     assert [row.damaged_batches for row in split_plan.segments] == [1, 0]
-    assert stretches(split_plan) == [(0, 0, "complete"), (1, 1, "torn"), (2, 2, "complete")]
+    assert coverage_of(split_plan) == [(0, 0, "complete"), (1, 1, "torn"), (2, 2, "complete")]
 
 
 def test_damage_is_refused_on_request(folder: Path) -> None:
@@ -190,19 +190,19 @@ def test_notes_may_be_in_another_directory(tmp_path: Path) -> None:
 # Holes
 
 
-def test_offsets_removed_by_compaction_break_the_stretch(folder: Path) -> None:
+def test_offsets_removed_by_compaction_end_a_range_of_coverage(folder: Path) -> None:
     write_segment(folder, [batch_of(3, fact()), batch_of(100, *[fact()] * 100)], 0)
     write_segment(folder, batch_of(300, *[fact()] * 10))
     split_plan = planned(folder)
-    assert stretches(split_plan) == [(0, 99, "compacted"), (100, 199, "complete"), (200, 299, "compacted"), (300, 309, "complete")]
+    assert coverage_of(split_plan) == [(0, 99, "compacted"), (100, 199, "complete"), (200, 299, "compacted"), (300, 309, "complete")]
     assert split_plan.segments[0].missing_offsets == 96
 
 
-def test_a_log_that_begins_late_has_lost_its_beginning_to_retention(tmp_path: Path) -> None:
+def test_missing_offsets_at_the_log_start_are_attributed_to_retention(tmp_path: Path) -> None:
     folder = tmp_path / "__coordinator_notes-0"
     write_segment(folder, batch_of(50, fact()))
     write_segment(folder, batch_of(60, fact()))
-    assert stretches(planned(folder)) == [(0, 49, "retention"), (50, 50, "complete"), (51, 59, "missing-segment"), (60, 60, "complete")]
+    assert coverage_of(planned(folder)) == [(0, 49, "retention"), (50, 50, "complete"), (51, 59, "missing-segment"), (60, 60, "complete")]
 
 
 def test_an_offset_gap_without_compaction_is_a_missing_segment(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_an_offset_gap_without_compaction_is_a_missing_segment(tmp_path: Path) -
     write_segment(folder, batch_of(0, fact()))
     write_segment(folder, batch_of(60, fact()))
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\n__consumer_offsets 0 1\n")
-    assert stretches(planned(tmp_path)) == [(0, 0, "complete"), (1, 59, "missing-segment"), (60, 60, "complete")]
+    assert coverage_of(planned(tmp_path)) == [(0, 0, "complete"), (1, 59, "missing-segment"), (60, 60, "complete")]
 
 
 # Transactions
@@ -234,7 +234,7 @@ def test_only_committed_transactions_count_and_aborted_ones_are_counted(folder: 
         (0, "offset", True), (3, "offset", False), (4, "control", True), (5, "control", True), (6, "offset", False),
     ]  # fmt: skip
     assert split_plan.segments[0].aborted == 2
-    assert stretches(split_plan) == [(0, 6, "complete")]
+    assert coverage_of(split_plan) == [(0, 6, "complete")]
 
 
 def test_records_of_an_open_transaction_are_read_after_its_end(folder: Path) -> None:
@@ -278,7 +278,7 @@ def test_an_uncompacted_replica_fills_the_gaps_of_another(tmp_path: Path) -> Non
     write_segment(tmp_path / "b" / "__consumer_offsets-0", batches[:8])
     split_plan = planned(tmp_path / "a", tmp_path / "b")
     assert offsets(split_plan) == list(range(20))
-    assert stretches(split_plan) == [(0, 19, "complete")]
+    assert coverage_of(split_plan) == [(0, 19, "complete")]
 
 
 def test_replicas_that_differ_are_reported_and_the_later_leader_counts(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_reading_in_slices_gives_the_result_of_one_run(tmp_path: Path, seed: int
     assert not planned(folder, cursors=cursors).splits
 
 
-def test_a_log_compacted_between_runs_is_read_on(folder: Path) -> None:
+def test_reading_continues_in_a_log_compacted_between_runs(folder: Path) -> None:
     batches = [batch_of(at, fact(at)) for at in range(30)]
     write_segment(folder, batches[:20])
     first = planned(folder)
@@ -335,7 +335,7 @@ def test_a_log_compacted_between_runs_is_read_on(folder: Path) -> None:
     write_segment(folder, batches[5:8] + batches[20:], 0)
     second = planned(folder, cursors=first.cursors)
     assert offsets(second) == list(range(20, 30))
-    assert stretches(second) == [(20, 29, "complete")]
+    assert coverage_of(second) == [(20, 29, "complete")]
 
 
 def test_a_different_log_of_the_same_name_is_refused(folder: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_different_log_of_the_same_name_is_refused(folder: Path) -> None:
             planned(folder, cursors=first.cursors)
 
 
-def test_an_older_copy_has_nothing_new(folder: Path) -> None:
+def test_an_older_copy_of_the_log_adds_no_records(folder: Path) -> None:
     batches = [batch_of(at, fact()) for at in range(20)]
     write_segment(folder, batches)
     first = planned(folder)

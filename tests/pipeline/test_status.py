@@ -171,7 +171,7 @@ def places(*values: int) -> Ints:
 
 
 class Naive:
-    """The status of one partition of one group, directly from the rules."""
+    """The status of one partition of one group, computed directly from the rules."""
 
     def __init__(self, log: list[DecodedRecord], ends: list[EndOffset], key: tuple[str, str, int], graces: Ranges) -> None:
         self.part = PartitionSamples(ends, key[1], key[2])
@@ -184,7 +184,7 @@ class Naive:
                 self.own.append((newest, line.committed, line.at))
 
     def sequence(self, at: int) -> list[tuple[int, int, int, bool]]:
-        """The commits up to `at`, each with whether it is the last in its 15 s slot; commits after `at` count for that too."""
+        """The commits up to `at`, each with whether it is the last in its 15 s slot, also compared with commits after `at`."""
         out: list[tuple[int, int, int, bool]] = []
         for (moment, committed, commit_ms), (next_ms, after, _) in zip(self.own, [*self.own[1:], (0, None, 0)], strict=True):
             if moment <= at:
@@ -224,7 +224,7 @@ class Naive:
         return bool(sequence) and self.part.lag(at, sequence[-1][1]) == 0
 
 
-def some_graces(log: list[DecodedRecord], seed: int) -> dict[str, list[tuple[int, int]]]:
+def random_graces(log: list[DecodedRecord], seed: int) -> dict[str, list[tuple[int, int]]]:
     draw = random.Random(seed)
     out = {}
     for group in ("g0", "g1"):
@@ -237,7 +237,7 @@ def some_graces(log: list[DecodedRecord], seed: int) -> dict[str, list[tuple[int
 def test_status_intervals_equal_the_rules_at_every_moment(seed: int) -> None:
     log = random_log(seed, 150)
     ends = ends_of(log, seed)
-    graces = some_graces(log, seed)
+    graces = random_graces(log, seed)
     now = max(line.at for line in log) + 2 * 3_600_000
     rows = statuses(log, ends, now, graces=graces)
     for key in sorted({(line.group, line.topic, line.partition) for line in log if line.topic is not None}):
@@ -247,7 +247,7 @@ def test_status_intervals_equal_the_rules_at_every_moment(seed: int) -> None:
             assert all(row.to_ms <= following.from_ms for row, following in pairwise(series))
             for at in sorted({*naive.moments(), *(row.from_ms for row in series), *(row.to_ms for row in series), now}):
                 verdicts = [(row.status, row.rule) for row in series if row.from_ms <= at < row.to_ms or (not row.final and at == row.to_ms)]
-                assert verdicts == [said_so for said_so in [verdict(at)] if said_so is not None], (key, ruleset, at)
+                assert verdicts == [found for found in [verdict(at)] if found is not None], (key, ruleset, at)
 
 
 @pytest.mark.parametrize("seed", range(16))

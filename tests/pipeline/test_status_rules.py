@@ -1,4 +1,4 @@
-"""Each rule, in their order."""
+"""Each status rule, in the order in which the rules apply."""
 
 from __future__ import annotations
 

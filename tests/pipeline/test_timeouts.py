@@ -1,4 +1,4 @@
-"""The recommended session timeout: from the samples, its cost, and when there is no recommendation."""
+"""The recommended session timeout: its samples, its cost, and when there is no recommendation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.restarts import DYNAMIC_PAIR
 from pipeline.rows import CurvePoint, Episode, Gap
 from pipeline.timeouts import Death, Options, TimeoutChoice, choose, curve, rounded_up
 from pipeline.virtual import World
-from tests.pipeline.advising import MINUTE_MS, advised, by_chance, played
+from tests.pipeline.advising import MINUTE_MS, advised, played, random_restarts
 from tests.pipeline.scenarios import play, pods
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -63,7 +63,7 @@ def test_the_curve_counts_rebalances_and_idle_time() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_more_time_bridges_and_costs_more(seed: int) -> None:
-    curve_points = advised(played(by_chance(seed, [20_000, 10 * MINUTE_MS], steps=40))).curve
+    curve_points = advised(played(random_restarts(seed, [20_000, 10 * MINUTE_MS], steps=40))).curve
     assert len(curve_points) > 80
     for less, more in pairwise(curve_points):
         assert less.timeout_ms < more.timeout_ms
@@ -78,7 +78,7 @@ def test_few_samples_are_all_bridged() -> None:
     assert chosen([gap(ms) for ms in (10_000, 20_000, 40_000)]) == TimeoutChoice(55_000, 40_000, 3, None, "longest")  # 40 s x 1.2 + 3 s = 51 s, rounded up
 
 
-def test_of_many_samples_a_few_may_be_longer() -> None:
+def test_of_many_samples_a_few_longer_ones_are_not_bridged() -> None:
     samples = [gap(20_000 + ms) for ms in range(99)] + [gap(400_000)]
     choice = chosen(samples, [ms.gap_lo_ms + 1 for ms in samples])
     assert (choice.timeout_ms, choice.gap_ms, choice.why) == (30_000, 20_094, "quantile")  # 20.1 s x 1.2 + 3 s = 27.1 s, rounded up
@@ -97,7 +97,7 @@ def test_advice_is_not_above_the_configured_maximum() -> None:
     assert chosen([gap(100_000)], options=Options(session_max_ms=90_000)).timeout_ms == 90_000
 
 
-def test_a_slightly_longer_timeout_is_chosen_for_a_tenth_more_bridged_restarts() -> None:
+def test_a_longer_timeout_is_chosen_if_it_bridges_a_tenth_more_restarts() -> None:
     samples = [gap(20_000)] * 96 + [gap(60_000)] * 4
     by = [20_001] * 96 + [60_001] * 20
     assert (chosen(samples, by).timeout_ms, chosen(samples, by).why) == (65_000, "knee")
@@ -171,7 +171,7 @@ def test_a_shorter_timeout_loses_seats_that_were_kept() -> None:
     assert (advice.recommended_ms, advice.avoided) == (10_000, 0)
 
 
-def test_nothing_is_advised_without_restarts() -> None:
+def test_without_restarts_no_timeout_is_advised() -> None:
     (advice,) = advised(play("formation").world).advice
     assert (advice.recommended_ms, advice.confidence, advice.setting) == (None, "none", "")
     assert advice.text == "g: no restart of a member was found, so there is no basis for a session timeout."
@@ -183,7 +183,7 @@ RESTARTS = [gap(2_000), gap(9_100), gap(20_000), gap(9_500, lo=8_500), gap(30_00
 
 @pytest.mark.parametrize("late_ms", [None, 5_000])
 @pytest.mark.parametrize("limit", LIMITS)
-def test_the_sentence_is_true(limit: int | None, late_ms: int | None) -> None:
+def test_the_numbers_in_the_sentence_are_right(limit: int | None, late_ms: int | None) -> None:
     """Check the sentence for each limit, with one or two restarts, and with every number of avoided rebalances."""
     options = Options(detect_max_ms=limit)
     for restarts, by in product([*([one] for one in RESTARTS), *([*RESTARTS[:1], *two] for two in pairwise(RESTARTS))], [(), (9_101,), (None, 2_001, 20_001)]):
@@ -225,7 +225,7 @@ def test_advice_says_what_a_limit_costs() -> None:
     assert "The limit of 1 s for noticing a dead member cannot be kept: brokers allow no session timeout below 6 s. Without it, the" in advice.text
 
 
-def test_restarts_longer_than_the_quantile_are_told() -> None:
+def test_restarts_longer_than_the_quantile_are_mentioned() -> None:
     restarts = [gap(2_000)] * 39 + [gap(100_000)]
     text = Sentence("g", [], restarts, [120_000], 1.0, [], chosen(restarts), 0, 0, Options()).text
     assert text.startswith("g: 40 restarts of at most 1 min 40 s caused no rebalance that another setting would have avoided; `session.timeout.ms=10000` is enough for 39 of")

@@ -41,13 +41,13 @@ def rebalances(world: World) -> list[Rebalance]:
     return [entry for entry in entries if isinstance(entry, Rebalance)]
 
 
-def named(rebalance: Rebalance) -> str | None:
+def cause_name(rebalance: Rebalance) -> str | None:
     return rebalance.cause.name.lower() if rebalance.cause is not None else None
 
 
 def check_rebalances_found(world: World) -> None:
     """Check that the analysis of both logs finds each rebalance of the world, with its times, generations and cause."""
-    reported = [(rebalance.began_ms, rebalance.ended_ms, rebalance.from_generation, rebalance.to_generation, named(rebalance)) for rebalance in rebalances(world)]
+    reported = [(rebalance.began_ms, rebalance.ended_ms, rebalance.from_generation, rebalance.to_generation, cause_name(rebalance)) for rebalance in rebalances(world)]
     true = [(episode.start_ms, episode.end_ms, episode.from_generation, episode.to_generation, episode.cause) for episode in world.episodes(GROUP)]
     assert reported == true
 

@@ -1,4 +1,4 @@
-"""Published files exist, and no others."""
+"""A warehouse keeps exactly the published files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_published_rows_are_read_in_key_order(warehouse: Warehouse) -> None:
     assert rows_of(Hygiene, warehouse.read("hygiene")) == ROWS[::-1]
 
 
-def test_a_run_that_was_not_published_leaves_nothing(warehouse: Warehouse) -> None:
+def test_files_of_an_unpublished_run_are_removed(warehouse: Warehouse) -> None:
     publish(warehouse, 1, ROWS[:1])
     file = warehouse.write("hygiene", 2, "c/0", table_of("hygiene", ROWS))
     unpublished = warehouse.write("hygiene", 1, "c/0", table_of("hygiene", ROWS))

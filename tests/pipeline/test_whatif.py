@@ -7,7 +7,7 @@ import pytest
 from pipeline.avoidable import YES
 from pipeline.virtual import World
 from pipeline.whatif import FOREVER_MS, confirmed_avoidable
-from tests.pipeline.advising import MINUTE_MS, advised, by_chance, counted, played, script_of
+from tests.pipeline.advising import MINUTE_MS, advised, counted, played, random_restarts, script_of
 from tests.pipeline.scenarios import SCENARIOS, play, pods
 
 pytestmark = pytest.mark.once
@@ -20,9 +20,9 @@ DENSE = [3_000, 20_000, 90_000, 10 * MINUTE_MS]
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_replay_without_restarts_gives_the_coordinators_rebalances(seed: int, static: bool) -> None:
-    world = played(by_chance(seed, QUIET, steps=25, static=static))
+    world = played(random_restarts(seed, QUIET, steps=25, static=static))
     restarts, script, episodes = script_of(world)
-    for timeout in TIMEOUTS[1:]:  # without the first: some absences are hardly longer, and end within the rebalance that they cause
+    for timeout in TIMEOUTS[1:]:  # not with 6 s: some absences are hardly longer, and end within the rebalance that they cause
         replayed = script.as_static(timeout)
         longer = [restart for restart in restarts.returns if restart.away[1] >= timeout]
         assert replayed.rebalances == len(episodes) - counted(episodes, YES) + 2 * len(longer), timeout
@@ -33,8 +33,8 @@ def test_a_replay_without_restarts_gives_the_coordinators_rebalances(seed: int, 
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_no_replayed_session_ends_within_a_bridged_restart(seed: int, static: bool) -> None:
-    """Here events coincide, so that rebalances may merge or split, but no bridged restart may cause one."""
-    world = played(by_chance(seed, DENSE, steps=40, static=static))
+    """In these histories events coincide, so rebalances may merge or split, but no bridged restart may cause a rebalance."""
+    world = played(random_restarts(seed, DENSE, steps=40, static=static))
     restarts, script, episodes = script_of(world)
     for timeout in TIMEOUTS:
         replayed = script.as_static(timeout)
@@ -48,7 +48,7 @@ def test_no_replayed_session_ends_within_a_bridged_restart(seed: int, static: bo
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_replay_with_the_actual_timeouts_gives_the_actual_rebalances(seed: int, static: bool) -> None:
-    world = played(by_chance(seed, QUIET, steps=25, static=static))
+    world = played(random_restarts(seed, QUIET, steps=25, static=static))
     _, script, episodes = script_of(world)
     replayed = script.as_it_was().episodes
     assert len(replayed) == len(episodes)

@@ -78,7 +78,7 @@ def test_a_log_read_live_equals_its_segments(cluster: FakeCluster, tmp_path: Pat
     assert cursor.next_offset == cluster.end
 
 
-def test_a_leader_that_moves_is_followed(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_reading_continues_at_a_new_leader(cluster: FakeCluster, tmp_path: Path) -> None:
     fetches = 0
 
     def move(number: int, request: Any) -> int:
@@ -115,7 +115,7 @@ def test_permanent_errors_are_reported_in_one_line(cluster: FakeCluster) -> None
         read(cluster)
 
 
-def test_offsets_removed_by_retention_break_the_stretch(cluster: FakeCluster) -> None:
+def test_offsets_removed_by_retention_end_a_range_of_coverage(cluster: FakeCluster) -> None:
     cluster.batches = [batch_of(at, commit("g", "t", 0, at, at)) for at in range(50)]
     cluster.start = 20
     rows, _, covered, _ = read(cluster)
@@ -136,7 +136,7 @@ def test_retention_overtaking_the_reader_is_reported(cluster: FakeCluster) -> No
     assert [(row.from_offset, row.to_offset, row.why) for row in covered] == [(0, 2, ""), (3, 29, "retention"), (30, 49, "")]
 
 
-def test_offsets_removed_by_compaction_break_the_stretch(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_offsets_removed_by_compaction_end_a_range_of_coverage(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster.batches = [batch_of(at, commit("g", "t", 0, at, at)) for at in [3, *range(100, 200), 300]]
     rows, _, covered, _ = read(cluster)
     assert record_rows(rows) == record_rows(written(cluster, tmp_path))
@@ -183,7 +183,7 @@ def test_unreachable_addresses_are_reported_in_one_line() -> None:
         plan_wire(Inputs.of([f"kafka://127.0.0.1:{port}"]), {}, 0.3)
 
 
-def test_a_cluster_reached_before_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timeout_is_longer_for_a_cluster_that_has_answered_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "UNKNOWN_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         inputs = Inputs.of([f"kafka://127.0.0.1:{closed.getsockname()[1]}"])
@@ -192,7 +192,7 @@ def test_a_cluster_reached_before_is_waited_for_longer(monkeypatch: pytest.Monke
             plan_wire(inputs, cursors, 1)
 
 
-def test_an_end_within_a_batch_is_before_it(cluster: FakeCluster) -> None:
+def test_a_bound_within_a_batch_excludes_the_whole_batch(cluster: FakeCluster) -> None:
     cluster.batches = [batch_of(at, *[commit("g", "t", 0, at, at)] * 5) for at in range(0, 50, 5)]
     rows, _, _, cursor = read(cluster, until={0: 12})
     assert (rows[-1].offset, cursor.next_offset) == (9, 10)

@@ -48,8 +48,8 @@ def test_a_compacted_kafka_directory_equals_its_dump_tools_output(tmp_path: Path
     rows = read(tmp_path / "out", KAFKA_WRITTEN)
     count = compare(rows, [segment for segment in sorted(KAFKA_WRITTEN.glob("__consumer_offsets-*/*.log")) if segment.stat().st_size])
     assert count == len([row for row in rows if row.kind != "control"]) == 94
-    stretches = merged(rows_of(Coverage, Warehouse.open(tmp_path / "out").read("coverage")))
-    assert {row.why for row in stretches if row.partition == 2} == {"compacted", ""}
+    ranges = merged(rows_of(Coverage, Warehouse.open(tmp_path / "out").read("coverage")))
+    assert {row.why for row in ranges if row.partition == 2} == {"compacted", ""}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The fields of a row about a rebalance, and the coordinator's real values, in the same form."""
+"""The fields of a rebalance row and the true values of the virtual world, in the same form."""
 
 from __future__ import annotations
 
