@@ -1,4 +1,4 @@
-"""`play` of tests/coordinator, with its notes and group records."""
+"""The fixture `play` of tests/coordinator, which also keeps its notes and group records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class NotedPlay(Play):
     def crash(self) -> None:
         """Kill the coordinator, and start another."""
         self.epoch += 1
-        self._next_life(ShardChange.LOADED, self.failover)
+        self._start_next_coordinator(ShardChange.LOADED, self.failover)
 
     def restart(self, to_node: int = -1, drained: bool = False) -> None:
         """Stop the coordinator in order, or hand the partition to a node."""
@@ -62,7 +62,7 @@ class NotedPlay(Play):
         self.unload()
         self.coordinator(ShardChange.UNLOADED, groups, to_node, drained)
         self.epoch += 1
-        self._next_life(ShardChange.LOADED, self.load)
+        self._start_next_coordinator(ShardChange.LOADED, self.load)
 
     def suspend(self) -> None:
         """The log refuses an append: facts that are not durable are void, and the shard is replayed under the same epoch."""
@@ -71,7 +71,7 @@ class NotedPlay(Play):
         self.now += 10
         self.coordinator(ShardChange.RESUMED)
 
-    def _next_life(self, change: ShardChange, begin: Callable[[], None]) -> None:
+    def _start_next_coordinator(self, change: ShardChange, begin: Callable[[], None]) -> None:
         self.now += 10
         self.coordinator(change)
         begin()

@@ -29,17 +29,17 @@ class RandomHistory:
         self.count = 0
 
     def play_steps(self, steps: int) -> None:
-        acts = self.acts()
+        actions = self.actions()
         for _ in range(steps):
-            self.chance.choice(acts)()
+            self.chance.choice(actions)()
             self.play.after(self.chance.choice((0, 1, 50, 700, 1_500)))
             self.drop_removed()
         self.settle()
 
-    def acts(self) -> list[Callable[[], None]]:
-        acts = [self.join] * 4 + [self.leave, self.expire, self.rejoin, self.restart_member, self.offer] * 2
-        acts += [self.settle] * 8 + [self.crash, self.restart, self.empty, self.delete]
-        return acts + [self.suspend] * 3 if self.suspended else acts
+    def actions(self) -> list[Callable[[], None]]:
+        actions = [self.join] * 4 + [self.leave, self.expire, self.rejoin, self.restart_member, self.offer] * 2
+        actions += [self.settle] * 8 + [self.crash, self.restart, self.empty, self.delete]
+        return actions + [self.suspend] * 3 if self.suspended else actions
 
     @property
     def state(self) -> State | None:
@@ -160,8 +160,8 @@ class PolicyHistory(RandomHistory):
 
     static_share = 0.7
 
-    def acts(self) -> list[Callable[[], None]]:
-        return [*super().acts(), *[self.set_policies] * 4, *[self.fall_silent] * 3, *[self.take_over] * 4]
+    def actions(self) -> list[Callable[[], None]]:
+        return [*super().actions(), *[self.set_policies] * 4, *[self.fall_silent] * 3, *[self.take_over] * 4]
 
     def drop_removed(self) -> None:
         group = self.play._of("g")
@@ -213,7 +213,7 @@ def losses(notes: list[NoteRecord], chance: random.Random) -> Iterator[list[Note
 
 
 def unloaded(kept_notes: list[NoteRecord], notes: list[NoteRecord]) -> list[NoteRecord]:
-    """Adjust notes about unloads and suspensions: they report how many of the group's notes were lost since its last written one."""
+    """Adjust notes about unloads and suspensions: they give the number of notes of the group that were lost since its last written note."""
     kept_ids = {id(note) for note in kept_notes}
     selected: list[NoteRecord] = []
     lost = 0

@@ -1,4 +1,4 @@
-"""Histories with lost notes: everything shown is true, unknown facts are marked as unknown, and every gap is reported.
+"""Histories with lost notes: all entries are true, unknown facts are marked as unknown, and every gap is reported.
 
 Random histories are played with the real coordinator. The history from all its notes and records is the truth; then notes are removed.
 """
@@ -51,7 +51,7 @@ def end_or_forever(rebalance: Rebalance) -> int:
     return rebalance.ended_ms if rebalance.ended_ms >= 0 else FOREVER
 
 
-def spans(entries: list[Entry]) -> list[int]:
+def latest_ends(entries: list[Entry]) -> list[int]:
     """For each rebalance, the latest time at which it can have ended."""
     over = []
     for at, entry in enumerate(entries):
@@ -60,8 +60,8 @@ def spans(entries: list[Entry]) -> list[int]:
     return over
 
 
-def false_in(rebalance: Rebalance, truth: Rebalance, over: int, recorded: bool) -> str:
-    """A description of what the shown rebalance says that is false for the true one; "" if nothing."""
+def contradiction(rebalance: Rebalance, truth: Rebalance, over: int, recorded: bool) -> str:
+    """A description of the statements of the shown rebalance that are false for the true one; "" if none."""
     wrong = []
 
     def must(statement: str, holds: object) -> None:
@@ -100,14 +100,14 @@ def false_in(rebalance: Rebalance, truth: Rebalance, over: int, recorded: bool) 
 
 def check(entries: list[Entry], truth: list[Entry], *, recorded: bool = True) -> None:
     real = rebalances(truth)
-    over = spans(truth)
+    over = latest_ends(truth)
     entries_by_rebalance: dict[int, list[Rebalance]] = {}
     latest = 0
     for rebalance in rebalances(entries):
-        places = [at for at, real_one in enumerate(real) if real_one.began_ms <= rebalance.began_ms <= over[at]]
-        wrong = [false_in(rebalance, real[at], over[at], recorded) for at in places]
+        places = [at for at, real_rebalance in enumerate(real) if real_rebalance.began_ms <= rebalance.began_ms <= over[at]]
+        wrong = [contradiction(rebalance, real[at], over[at], recorded) for at in places]
         assert "" in wrong, (
-            f"told {short(rebalance)}, but it was {[(w, short(real[at])) for w, at in zip(wrong, places, strict=True)]}, in\n"
+            f"shown {short(rebalance)}, but it was {[(w, short(real[at])) for w, at in zip(wrong, places, strict=True)]}, in\n"
             + "\n".join(short(entry)[:400] for entry in entries)
         )
         # Two rebalances can end and begin in the same millisecond, so the order decides which of them is meant.
@@ -119,7 +119,7 @@ def check(entries: list[Entry], truth: list[Entry], *, recorded: bool = True) ->
     deletions = [entry.at_ms for entry in truth if isinstance(entry, GroupDeleted)]
     for entry in entries:
         if isinstance(entry, GroupDeleted):
-            assert deletions, f"{entry} is not so"
+            assert deletions, f"{entry} has no true deletion"
             assert deletions.pop(0) <= entry.at_ms
     gaps = [entry for entry in entries if isinstance(entry, RebalancesMissing)]
     completed = [rebalance for rebalance in real if rebalance.end in (End.STABLE, End.EMPTY)]
@@ -127,13 +127,13 @@ def check(entries: list[Entry], truth: list[Entry], *, recorded: bool = True) ->
         inside = [rebalance for rebalance in completed if gap.after_ms <= end_or_forever(rebalance) and rebalance.began_ms <= gap.before_ms]
         assert gap.count_min <= len(inside), f"{short(gap)} has only {inside}"
         if gap.after is not None:
-            real_one = [rebalance for rebalance in real if rebalance.after is not None and rebalance.after.offset <= gap.after.offset][-1]
-            assert gap.to_generation == real_one.to_generation
-            assert gap.from_generation in (-1, real_one.from_generation) or gap.count_min != gap.count_max or gap.count_max > 1
+            real_rebalance = [rebalance for rebalance in real if rebalance.after is not None and rebalance.after.offset <= gap.after.offset][-1]
+            assert gap.to_generation == real_rebalance.to_generation
+            assert gap.from_generation in (-1, real_rebalance.from_generation) or gap.count_min != gap.count_max or gap.count_max > 1
             if gap.count_min == gap.count_max == 1 and gap.from_generation >= 0:
-                assert moves_of(gap) is None or seats(gap) == seats(real_one)
+                assert moves_of(gap) is None or seats(gap) == seats(real_rebalance)
     # Every true rebalance that is not shown must be covered by a reported gap.
-    vague = [
+    unspecific = [
         entry
         for entry in entries
         if isinstance(entry, (RebalancesMissing, NotesMissing, GroupDeleted))
@@ -154,13 +154,13 @@ def check(entries: list[Entry], truth: list[Entry], *, recorded: bool = True) ->
         if true_rebalance.end in (End.STABLE, End.EMPTY):
             covering = [gap for gap in gaps if gap.after_ms <= over[at] and true_rebalance.began_ms <= gap.before_ms and gap.count_max]
             covering += [entry for entry in entries if isinstance(entry, GroupDeleted) and not entry.recorded and entry.at_ms >= over[at]]
-            if not recorded:  # also covered by an entry that says that an end is unknown
+            if not recorded:  # an entry with an unknown end covers it too
                 covering += [entry for entry in rebalances(entries) if entry.end is End.UNKNOWN and entry.began_ms <= true_rebalance.began_ms]
                 covering += [entry for entry in entries if isinstance(entry, CoordinatorChanged) and entry.orderly is False and entry.at_ms >= true_rebalance.began_ms]
         else:
-            covering = [gap for gap in vague if at_end(gap) >= true_rebalance.began_ms]
+            covering = [gap for gap in unspecific if at_end(gap) >= true_rebalance.began_ms]
             covering += [neighbour for neighbour in rebalances(entries) if not neighbour.complete and neighbour.began_ms >= true_rebalance.began_ms]
-        assert covering, f"nothing is said of {short(true_rebalance)} in\n" + "\n".join(short(entry)[:400] for entry in entries)
+        assert covering, f"no entry covers {short(true_rebalance)} in\n" + "\n".join(short(entry)[:400] for entry in entries)
 
 
 def short(entry: Entry) -> str:
@@ -210,7 +210,7 @@ def test_folded_history_is_true_after_suspensions_of_the_coordinator(play: Noted
         check(damaged.story(), truth, recorded=bool(damaged.records))
 
 
-# Hard cases found among 700 random histories: a generation undone by a restart, a coordinator without any remaining note, an
+# Failures found in 700 random histories: a generation undone by a restart, a coordinator without any remaining note, an
 # earlier group of the same name. (seed, number of the damaged history)
 PAST_FAILURES = [(15, 445), (19, 250), (29, 85), (29, 134), (36, 136), (40, 457), (42, 2), (42, 401), (42, 484), (46, 520)]
 PAST_FAILURES += [(66, 472), (68, 475), (75, 505), (113, 448), (117, 369), (123, 177), (132, 358), (149, 204), (167, 118), (198, 518)]
@@ -218,7 +218,7 @@ PAST_FAILURES += [(366, 144), (456, 136), (456, 436), (467, 240), (510, 228), (5
 
 
 @pytest.mark.parametrize(("seed", "number"), PAST_FAILURES)
-def test_a_scan_reports_the_known_part_of_its_result(play: NotedPlay, seed: int, number: int) -> None:
+def test_damaged_histories_that_failed_in_the_past_are_true(play: NotedPlay, seed: int, number: int) -> None:
     history, truth = played_history(play, seed)
     damaged = next(islice(damaged_histories(history, seed), number, None))
     check(damaged.story(), truth, recorded=bool(damaged.records))
@@ -255,7 +255,7 @@ def timeless(entry: Entry) -> object:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPlay, seed: int) -> None:
+def test_setting_the_wall_clock_changes_only_times(play: NotedPlay, seed: int) -> None:
     """If notes are lost, only times order the entries of the two logs, so the order may change, but no duration."""
     history, _ = played_history(play, seed)
     chance = random.Random(seed)

@@ -30,13 +30,13 @@ def test_no_member_returns_before_it_departed() -> None:
     assert pairs_found(stay("a", 0, 100), stay("a2", 99)) == []
 
 
-def test_a_member_that_fell_silent_may_be_back_before_its_session_ends() -> None:
+def test_a_silent_member_may_return_before_its_session_ends() -> None:
     (pair,) = pairs_of(stays := [stay("a", 0, 145, silent=100), stay("a2", 110)])
     assert (pair.old, pair.new) == (0, 1)
     assert away(stays[0], stays[1]) == (10, 10)
 
 
-def test_a_living_member_is_not_paired_with_a_new_one() -> None:
+def test_a_present_member_is_not_paired_with_a_new_one() -> None:
     assert pairs_found(stay("a", 0, 145, silent=120), stay("a2", 110)) == []
 
 
@@ -50,7 +50,7 @@ def test_a_lost_member_is_not_paired_with_the_later_return_of_another_member() -
 
 
 @pytest.mark.parametrize(("away_ms", "count"), [(AWAY_MAX_MS, 1), (AWAY_MAX_MS + 1, 0)])
-def test_a_member_away_for_longer_was_not_restarted(away_ms: int, count: int) -> None:
+def test_a_member_away_for_longer_than_the_limit_was_not_restarted(away_ms: int, count: int) -> None:
     assert len(pairs_found(stay("a", 0, 100), stay("a2", 100 + away_ms))) == count
 
 
@@ -72,7 +72,7 @@ def test_a_shared_client_id_is_weaker_evidence() -> None:
     assert pairs_found(stay("a", 0, 100), stay("b", 0, host="h2"), stay("a2", 110, host="h9")) == [("a", "a2", False, True)]
 
 
-def test_a_ghost_of_the_same_client_does_not_make_its_id_ambiguous() -> None:
+def test_a_silent_member_of_the_same_client_does_not_make_its_id_ambiguous() -> None:
     pairs = pairs_found(stay("a", 0, 145, silent=100, client="app-1"), stay("a2", 110, client="app-1", host="h9"))
     assert pairs == [("a", "a2", True, True)]
 
@@ -81,7 +81,7 @@ def test_client_ids_with_different_numbers_are_different_clients() -> None:
     assert pairs_found(stay("a", 0, 100, client="app-1"), stay("x", 110, client="app-2")) == []
 
 
-def test_pods_with_new_names_and_addresses_are_paired_where_as_many_hosts_are_there_as_before() -> None:
+def test_pods_with_new_names_and_addresses_are_paired_if_the_number_of_hosts_is_unchanged() -> None:
     pods = [stay(name, 0, 100 + number, client=POD.format(name), host=name) for number, name in enumerate(["x2c4z", "b5d6f"])]
     restarted = [stay(name, 110 + number, client=POD.format(name), host=name) for number, name in enumerate(["g7h8j", "k9l2m"])]
     assert pairs_found(*pods, stay("z", 0, client=POD.format("zzz22"), host="z"), *restarted) == [("x2c4z", "g7h8j", False, False), ("b5d6f", "k9l2m", False, True)]
@@ -92,7 +92,7 @@ def test_scaling_down_by_one_pod_is_no_restart() -> None:
     assert pairs_found(*pods, stay("g7h8j", 110, client=POD.format("g7h8j"), host="new")) == []
 
 
-def test_a_static_member_is_known_by_its_instance_id_alone() -> None:
+def test_a_static_member_is_identified_by_its_instance_id_alone() -> None:
     assert pairs_found(stay("a", 0, 100, instance="i1"), stay("a2", 110, instance="i1", host="h9")) == [("a", "a2", True, True)]
     assert pairs_found(stay("a", 0, 100, instance="i1"), stay("a2", 110, instance="i2"), stay("x", 120)) == []
 
@@ -125,7 +125,7 @@ def test_two_members_of_one_generation_are_not_paired() -> None:
         ("550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b-41d4-a716-446655440000"),
     ],
 )
-def test_the_random_part_of_a_client_id(client_id: str, without: str) -> None:
+def test_the_random_part_of_a_client_id_is_removed(client_id: str, without: str) -> None:
     assert stem(client_id) == without
 
 

@@ -67,9 +67,9 @@ def test_a_refused_instance_is_shown_with_the_instance_list(play: Play, story: R
     play.one_static()
     play.set_policies({"instance.ids": "ia", "roster.strict": "true"})
     play.join("x", instance="ix")
-    (barred,) = story()
-    assert isinstance(barred, InstanceRefused)
-    assert (barred.instance_id, barred.listed) == ("ix", "ia")
+    (refused,) = story()
+    assert isinstance(refused, InstanceRefused)
+    assert (refused.instance_id, refused.listed) == ("ix", "ia")
 
 
 def test_a_take_over_by_a_standby_is_shown(play: Play, story: ReadStory) -> None:
@@ -118,7 +118,7 @@ def test_a_late_standby_is_shown(play: Play, story: ReadStory) -> None:
     assert title(rebalance) == "a standby did not take over its seat in time, and no other standby was free"
 
 
-def test_a_rebalance_that_makes_standbys_is_one(play: NotedPlay) -> None:
+def test_a_rebalance_that_makes_standbys_is_one_entry(play: NotedPlay) -> None:
     play.set_policies({"target.group.size": "1"})
     for name in "ab":
         play.join(name, instance=f"i{name}")
@@ -158,7 +158,7 @@ def test_the_last_absent_members_leave_in_one_rebalance(play: NotedPlay) -> None
     assert rebalance.after is not None
 
 
-def test_the_unset_of_the_policy_is_the_cause_when_it_ends_absences(play: NotedPlay) -> None:
+def test_unsetting_the_policy_is_the_cause_if_it_ends_absences(play: NotedPlay) -> None:
     play.three_static()
     play.set_policies({"registration.timeout.ms": "60000"})
     play.keep_alive("a").at(12_000)

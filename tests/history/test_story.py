@@ -101,7 +101,7 @@ def test_a_static_member_that_returns_with_other_protocols_is_the_cause(play: Pl
     assert title(changed).startswith("ia returned with other assignors")
 
 
-def test_an_expired_member_is_named_with_how_long_it_was_silent(play: Play, story: ReadStory) -> None:
+def test_an_expired_member_is_named_with_its_silent_time(play: Play, story: ReadStory) -> None:
     play.two_dynamic().keep_alive("a")
     play.after(10_100)
     play.join("a")
@@ -144,7 +144,7 @@ def test_a_restarted_rebalance_has_two_rounds(play: Play, story: ReadStory) -> N
     assert not only.begin_known  # it had begun before the first note
 
 
-def test_a_second_round_belongs_to_the_first(play: Play, story: ReadStory) -> None:
+def test_a_second_round_belongs_to_the_same_rebalance(play: Play, story: ReadStory) -> None:
     play.two_dynamic()
     play.join("c", version=3)
     play.join("a")
@@ -224,7 +224,7 @@ def test_a_coordinator_restart_ends_the_open_rebalance() -> None:
     assert (loaded.change, loaded.groups) == (ShardChange.LOADED, 7)
 
 
-def test_missing_notes_are_counted_and_not_invented() -> None:
+def test_missing_notes_are_counted_and_unknown_durations_stay_unknown() -> None:
     notes = Notes()
     notes.note(RoundEnd(RoundResult.STABLE, 3_000, 500, []), NoteKind.ROUND_END, generation=9, dropped=4)
     notes.change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, generation=9, after=0)
