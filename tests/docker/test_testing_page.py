@@ -16,7 +16,7 @@ import yaml
 
 from tests.docker import daemon
 from tests.docker.files import FOLDER, TESTS, compose_file
-from tests.project.listings import named
+from tests.project.listings import listing_named
 from tests.running import ROOT, environment
 
 PAGE = ROOT / "docs" / "testing.md"
@@ -41,11 +41,11 @@ exec {docker} "$@"
 
 def test_the_page_shows_the_files_of_the_docker_folder() -> None:
     for file in sorted((FOLDER / "tests").glob("*.py")):
-        assert named(PAGE, file.name) == file.read_text()
+        assert listing_named(PAGE, file.name) == file.read_text()
 
 
 def test_the_fixture_has_at_most_thirty_lines() -> None:
-    assert len(named(PAGE, "conftest.py").splitlines()) <= LINES_MAX
+    assert len(listing_named(PAGE, "conftest.py").splitlines()) <= LINES_MAX
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     (folder / "tests").mkdir(parents=True)
     for name in ("conftest.py", "test_orders.py"):
-        (folder / "tests" / name).write_text(named(PAGE, name))
+        (folder / "tests" / name).write_text(listing_named(PAGE, name))
     return folder
 
 
@@ -109,14 +109,14 @@ def checkout(project: Path) -> Path:
 
 
 def job() -> list[dict[str, Any]]:
-    document = yaml.safe_load(named(PAGE, "integration.yaml"))
+    document = yaml.safe_load(listing_named(PAGE, "integration.yaml"))
     (only,) = document["jobs"].values()
     steps: list[dict[str, Any]] = only["steps"]
     return steps
 
 
 def test_each_step_of_the_ci_job_does_one_thing() -> None:
-    assert yaml.safe_load(named(PAGE, "integration.yaml")).keys() == {"name", True, "jobs"}  # YAML 1.1 reads the key `on` as True
+    assert yaml.safe_load(listing_named(PAGE, "integration.yaml")).keys() == {"name", True, "jobs"}  # YAML 1.1 reads the key `on` as True
     assert all(len({"run", "uses"} & step.keys()) == 1 and step.keys() <= {"name", "uses", "with", "run", "if"} for step in job())
 
 

@@ -43,7 +43,7 @@ def listings(page: Path, language: str | None = None) -> list[Listing]:
     return page_listings
 
 
-def named(page: Path, name: str) -> str:
+def listing_named(page: Path, name: str) -> str:
     (listing,) = [listing for listing in listings(page) if listing.name == name]
     return listing.text
 
@@ -80,7 +80,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def table(page: Path, header: str) -> list[list[str]]:
-    """The rows of the table whose first line begins with this."""
+    """The rows of the table whose first line begins with `header`."""
     rows = []
     lines = iter(page.read_text().splitlines())
     for line in lines:

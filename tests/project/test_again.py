@@ -37,7 +37,7 @@ def test_sound(): pass
         pytest.param([1, RERUNS + 1], 1, "0", RERUNS + 1, False, id="again-at-the-last-try"),
     ],
 )
-def test_a_failed_test_that_passes_alone_each_time_has_passed(fails: list[int], tests: int, workers: str, runs: int, passes: bool, tmp_path: Path) -> None:
+def test_a_failed_test_that_passes_alone_each_time_counts_as_passed(fails: list[int], tests: int, workers: str, runs: int, passes: bool, tmp_path: Path) -> None:
     (tmp_path / "test_counted.py").write_text(COUNTED.format(fails=fails, tests=tests))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     report = tmp_path / "report.xml"

@@ -28,14 +28,14 @@ def read(folder: Path) -> str:
     return (cached(folder, make) / "file").read_text()
 
 
-def test_of_several_processes_one_makes_the_folder(tmp_path: Path) -> None:
+def test_only_one_of_several_processes_makes_the_folder(tmp_path: Path) -> None:
     with multiprocessing.get_context("fork").Pool(PROCESSES) as pool:
         assert pool.map(read, [tmp_path / "cache" / "folder"] * PROCESSES, chunksize=1) == ["text"] * PROCESSES
     assert (tmp_path / "cache" / "made").read_text() == "once\n"
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["folder", "made"]
 
 
-def test_a_folder_that_could_not_be_made_is_made_by_the_next(tmp_path: Path) -> None:
+def test_a_folder_is_made_by_the_next_process_after_a_failure(tmp_path: Path) -> None:
     def fail(temporary: Path) -> Path:
         (temporary / "part").write_text("part")
         raise OSError("no such jar")

@@ -21,7 +21,7 @@ KNOWN_CYCLES = [
     {"storage.log", "storage.opening", "storage.turn_log"},
 ]
 
-BREAKING = {
+VIOLATIONS = {
     "storage/errors.py": "import coordinator.hold",
     "history/__init__.py": "import storage.log",
     "coordinator/hold.py": "import time",
@@ -40,7 +40,7 @@ def test_every_contract_fails_on_its_violation(tmp_path: Path) -> None:
     for package in ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for name, line in BREAKING.items():
+    for name, line in VIOLATIONS.items():
         with (tmp_path / name).open("a") as source:
             source.write(f"\n{line}\n")
     # -P and the copy first in sys.path, since the environment's own entry leads to the checkout
@@ -48,7 +48,7 @@ def test_every_contract_fails_on_its_violation(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-P", "-c", run], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Contracts: 0 kept" in done.stdout
-    for name, line in BREAKING.items():
+    for name, line in VIOLATIONS.items():
         importer = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         assert f"{importer} -> {line.removeprefix('import ')}" in done.stdout
 

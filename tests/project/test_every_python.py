@@ -8,7 +8,7 @@ import pytest
 from project import test as words
 from project.test import Tally
 
-THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
+THIS_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 REPORT = '<testsuites><testsuite errors="{errors}" failures="{failures}" skipped="{skipped}" tests="{tests}"><testcase>{body}</testcase></testsuite></testsuites>'
 
 SKIPPED = '<skipped type="pytest.skip" message="needs Java"/><skipped type="pytest.skip" message="needs tc"/>'
@@ -26,10 +26,10 @@ def fake_python(folder: Path, says: str, minor: str = "3.12") -> Path:
 def test_a_python_that_does_not_run_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_python(tmp_path / "shims", "echo not switched on >&2; exit 127")
     fake_python(tmp_path / "mislabelled", "echo 3.9")
-    fine = fake_python(tmp_path / "home/.pyenv/versions/3.12.1/bin", "echo 3.12")
+    working = fake_python(tmp_path / "home/.pyenv/versions/3.12.1/bin", "echo 3.12")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'shims'}:{tmp_path / 'mislabelled'}:{tmp_path / 'nowhere'}")
-    assert list(words.pythons("3.12")) == [fine]
+    assert list(words.pythons("3.12")) == [working]
     assert list(words.pythons("3.13")) == []
 
 
@@ -50,7 +50,7 @@ def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: py
 
 def test_pythons_can_be_chosen_by_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     prefixes: list[str] = []
-    monkeypatch.setenv("PYTHONS", THIS)
+    monkeypatch.setenv("PYTHONS", THIS_VERSION)
     monkeypatch.setattr(words, "suite", lambda environment, minor, _, first: prefixes.append(str(environment)) or Tally(1, 0, 0, 0))  # type: ignore[func-returns-value]
     assert words.main([]) == 0
     assert prefixes == [sys.prefix]
@@ -64,7 +64,7 @@ def test_an_unknown_python_is_refused(pythons: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_without_tests_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONS", THIS)
+    monkeypatch.setenv("PYTHONS", THIS_VERSION)
     monkeypatch.setattr(words, "suite", lambda *_, first: Tally(0, 0, 3, 0))
     assert words.main([]) == 1
 
@@ -82,7 +82,7 @@ def test_a_run_without_tests_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> No
         (5, None, Tally(0, 0, 0, 0)),
     ],
 )
-def test_a_tally_believes_the_report_and_the_exit_code(
+def test_a_tally_combines_the_report_and_the_exit_code(
     exit_code: int, report: str | None, tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = f"""case "$3" in --junitxml=*) printf '%s' '{report}' > "${{3#--junitxml=}}";; esac\n""" if report else ""

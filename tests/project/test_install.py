@@ -63,7 +63,7 @@ def copied_lock(lock: Path, folder: Path) -> Path:
     return changed
 
 
-def test_a_second_time_installs_nothing(complete: Recorded) -> None:
+def test_a_second_setup_installs_nothing(complete: Recorded) -> None:
     assert complete.ready() == []
     assert complete.ready(development=False) == []
 
@@ -159,7 +159,7 @@ def test_the_command_runs_this_checkout_wherever_it_is_called(tmp_path: Path) ->
 
 
 @pytest.mark.once
-def test_bytecode_is_written_where_python_itself_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytecode_is_written_despite_pythondontwritebytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setattr(install, "ROOT", tmp_path)
     for package in ("some", "other/inside"):

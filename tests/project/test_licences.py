@@ -16,7 +16,7 @@ def package(*headers: tuple[str, str]) -> Message:
 
 
 @pytest.fixture
-def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Message]:
+def package_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Message]:
     """Two locks of three packages whose metadata a test may change: `broker` is needed for serving, the others are not."""
     installed = {name: package(("License-Expression", "MIT")) for name in ("broker", "tester", "crc32c")}
     (tmp_path / "serving.txt").write_text("# a lock\nbroker==1 \\\n    --hash=sha256:00\n")
@@ -29,9 +29,9 @@ def verdict(tmp_path: Path) -> int:
     return licences.main(tmp_path / "serving.txt", tmp_path / "development.txt")
 
 
-def test_packages_with_listed_licences_pass(judged: dict[str, Message], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packages_with_listed_licences_pass(package_metadata: dict[str, Message], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verdict(tmp_path) == 0
-    assert capsys.readouterr().out == "licences: all 3 locked packages may be used; not on this system, so not judged: windows\n"
+    assert capsys.readouterr().out == "licences: all 3 locked packages may be used; not on this system, so not package_metadata: windows\n"
 
 
 @pytest.mark.parametrize(
@@ -49,23 +49,23 @@ def test_packages_with_listed_licences_pass(judged: dict[str, Message], tmp_path
 )
 @pytest.mark.parametrize("name", ["broker", "tester"])
 def test_any_other_licence_fails(
-    judged: dict[str, Message], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, metadata: Message
+    package_metadata: dict[str, Message], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, metadata: Message
 ) -> None:
-    judged[name] = metadata
+    package_metadata[name] = metadata
     assert verdict(tmp_path) == 1
     assert f"licences: {name}: " in capsys.readouterr().err
 
 
-def test_a_licence_exception_for_development_does_not_apply_to_serving(judged: dict[str, Message], tmp_path: Path) -> None:
+def test_a_licence_exception_for_development_does_not_apply_to_serving(package_metadata: dict[str, Message], tmp_path: Path) -> None:
     lesser = package(("Classifier", "License :: OSI Approved :: GNU Lesser General Public License v2 or later (LGPLv2+)"))
-    judged["crc32c"] = lesser
+    package_metadata["crc32c"] = lesser
     assert verdict(tmp_path) == 0
     (tmp_path / "serving.txt").write_text("crc32c==3\n")
     assert verdict(tmp_path) == 1
 
 
 @pytest.mark.parametrize(
-    ("expression", "fine"),
+    ("expression", "allowed"),
     [
         ("MIT", True),
         ("GPL-3.0-only OR MIT", True),
@@ -81,5 +81,5 @@ def test_a_licence_exception_for_development_does_not_apply_to_serving(judged: d
         ("", False),
     ],
 )
-def test_licence_expressions_are_evaluated(expression: str, fine: bool) -> None:
-    assert licences.allowed(expression) is fine
+def test_licence_expressions_are_evaluated(expression: str, allowed: bool) -> None:
+    assert licences.allowed(expression) is allowed

@@ -18,25 +18,25 @@ import pytest
 from broker.settings.config import load_config
 from cli.command_line import parse
 from tests.kafka_process import free_ports
-from tests.project.listings import PAGES, Listing, anchors, links, listings, named, tenure_commands
+from tests.project.listings import PAGES, Listing, anchors, links, listing_named, listings, tenure_commands
 from tests.running import ROOT, Broker, environment
 
 pytestmark = pytest.mark.once  # pages of this checkout do not depend on the Python version
 
 README = ROOT / "README.md"
 START = ROOT / "docs/start.md"
-SHOWN = [listing for page in PAGES for listing in listings(page) if listing.language in ("", "sh", "bash", "console")]
+SHELL_LISTINGS = [listing for page in PAGES for listing in listings(page) if listing.language in ("", "sh", "bash", "console")]
 ADDRESS = "127.0.0.1:9092"
-GO_ON_SECONDS = 30
-AGAIN_SECONDS = 10  # three of them pass between two orders of the page's producer
+LINES_WAIT_SECONDS = 30
+READ_AGAIN_SECONDS = 10  # for three orders after the restart of the broker; the producer of the page sends one a second
 
 
 def test_pages_are_found() -> None:
     assert {README, ROOT / "docs/operating.md", ROOT / "docker/README.md"} <= set(PAGES)
-    assert sum(len(tenure_commands(listing.text)) for listing in SHOWN) > 10
+    assert sum(len(tenure_commands(listing.text)) for listing in SHELL_LISTINGS) > 10
 
 
-@pytest.mark.parametrize("listing", [listing for listing in SHOWN if tenure_commands(listing.text)], ids=str)
+@pytest.mark.parametrize("listing", [listing for listing in SHELL_LISTINGS if tenure_commands(listing.text)], ids=str)
 def test_every_command_that_a_page_shows_is_understood(listing: Listing) -> None:
     for words in tenure_commands(listing.text):
         try:
@@ -101,7 +101,7 @@ def test_the_readme_starts_the_broker_like_make_run() -> None:
     assert any(listing.text == "make run\n" for listing in listings(README))
 
 
-# The consumer of docs/start.md, run as the page says, but for the port.
+# The consumer of docs/start.md, run as on the page, but on another port.
 
 
 class Program:
@@ -109,7 +109,7 @@ class Program:
 
     def __init__(self, folder: Path, port: int, name: str, *arguments: str) -> None:
         script = folder / name
-        script.write_text(named(START, name).replace(ADDRESS, f"127.0.0.1:{port}"))
+        script.write_text(listing_named(START, name).replace(ADDRESS, f"127.0.0.1:{port}"))
         self.printed = folder / f"{name}-{time.monotonic_ns()}"
         self._errors = self.printed.with_suffix(".errors")
         # Warnings are no errors here, as client libraries cause some.
@@ -123,7 +123,7 @@ class Program:
         return self.printed.read_text().splitlines()
 
     def await_lines(self, count: int) -> list[str]:
-        until = time.monotonic() + GO_ON_SECONDS
+        until = time.monotonic() + LINES_WAIT_SECONDS
         while len(self.lines()) < count:
             assert self._process.poll() is None, self._errors.read_text()
             assert time.monotonic() < until, f"{self.printed.name} has {self.lines()}, {self._errors.read_text()}"
@@ -159,7 +159,7 @@ def test_the_consumer_of_the_readme_keeps_its_seat_over_kills_of_itself_and_of_t
         brokers.append(Broker(*arguments))
         before = time.monotonic()
         programs[2].await_lines(len(programs[2].lines()) + 3)
-        assert time.monotonic() - before < AGAIN_SECONDS
+        assert time.monotonic() - before < READ_AGAIN_SECONDS
     finally:
         for program in programs:
             program.kill()

@@ -33,7 +33,7 @@ def test_every_pin_has_hashes(lock: Path) -> None:
     assert not [name for name, hashes in hashes_by_name.items() if not hashes]
 
 
-def test_development_uses_the_very_packages_that_are_served_with() -> None:
+def test_development_pins_equal_the_serving_pins() -> None:
     serving, development = pins(SERVING.read_text()), pins(DEVELOPMENT.read_text())
     assert serving.items() <= development.items()
 

@@ -19,7 +19,7 @@ def make(*words: str, cwd: Path = ROOT, **environment: str) -> subprocess.Comple
 
 
 @needs_make
-def test_help_lists_every_word() -> None:
+def test_help_lists_every_target() -> None:
     words = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {"setup", "run", "test", "check", "bench", "compile", "dist", "lock"} <= words
     assert {line.split()[0] for line in make("help").stdout.splitlines()} == words

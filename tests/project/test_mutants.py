@@ -123,7 +123,7 @@ def test_the_tree_is_as_before_when_a_mutation_was_undone() -> None:
         assert ast.dump(tree) == before
 
 
-def test_a_key_survives_other_lines_and_not_its_own() -> None:
+def test_a_key_changes_only_with_its_own_line() -> None:
     key = mutation_of("Bucket.full", ">= -> >")[1].key
     assert key == Key("bucket.py", "Bucket.full", LINE, ">= -> >")
     assert mutation_of("Bucket.full", ">= -> >", SOURCE.replace("LIMIT = 3", "# the limit\n\nLIMIT = 5"))[1].key == key
@@ -157,7 +157,7 @@ def test_code_evaluated_at_import_cannot_be_swapped(bucket: ModuleType) -> None:
         swapped(bucket, "", "3 -> 4")
 
 
-def test_the_lines_that_a_test_touches_are_known(bucket: ModuleType) -> None:
+def test_the_lines_that_a_test_runs_are_recorded(bucket: ModuleType) -> None:
     lines: dict[str, set[int]] = {}
     path = bucket.Bucket.add.__code__.co_filename
     before = sys.gettrace()

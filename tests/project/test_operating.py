@@ -26,7 +26,7 @@ from tests.support.restartable import create_topic
 pytestmark = pytest.mark.once  # a page of this checkout does not depend on the Python version
 
 PAGE = ROOT / "docs/operating.md"
-SAID = {"warning": "warning", "error": "error", "critical": "error", "exception": "error"}
+LEVELS = {"warning": "warning", "error": "error", "critical": "error", "exception": "error"}
 
 
 def logged(folder: Path) -> Iterator[tuple[str, str, set[str]]]:
@@ -34,8 +34,8 @@ def logged(folder: Path) -> Iterator[tuple[str, str, set[str]]]:
     for path in sorted([*folder.glob("broker/**/*.py"), folder / "cli/serve.py"]):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
-                case ast.Call(func=ast.Attribute(value=ast.Name("log") | ast.Call(), attr=level), args=[ast.Constant(str(line)), *_]) if level in SAID:
-                    yield line, SAID[level], {keyword.arg or "" for keyword in node.keywords}
+                case ast.Call(func=ast.Attribute(value=ast.Name("log") | ast.Call(), attr=level), args=[ast.Constant(str(line)), *_]) if level in LEVELS:
+                    yield line, LEVELS[level], {keyword.arg or "" for keyword in node.keywords}
                 case ast.Call(func=ast.Name("report_defect" | "report_broken"), args=[ast.Constant(str(line)), *_] | [_, ast.Constant(str(line)), *_]):  # broker/runtime/contain.py
                     yield line, "error", {keyword.arg or "" for keyword in node.keywords}
                 case ast.Dict(keys=[ast.Constant("event"), *others], values=[ast.Constant(str(line)), *_]):
@@ -161,11 +161,11 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    playground = Machine(tmp_path)
+    machine = Machine(tmp_path)
     try:
-        yield playground
+        yield machine
     finally:
-        playground.close()
+        machine.close()
 
 
 def section(heading: str) -> list[str]:
@@ -187,7 +187,7 @@ def produce(port: int, value: bytes) -> int:
 
 
 @pytest.mark.clients
-def test_the_pages_commands_make_and_restore_a_backup(machine: Machine) -> None:
+def test_the_commands_of_the_page_make_and_restore_a_backup(machine: Machine) -> None:
     machine.do("systemctl start tenure")
     create_topic(machine.port, "orders", 1)
     assert produce(machine.port, b"before") == 0
@@ -199,7 +199,7 @@ def test_the_pages_commands_make_and_restore_a_backup(machine: Machine) -> None:
 
 
 @pytest.mark.clients
-def test_the_pages_commands_treat_a_damaged_log(machine: Machine) -> None:
+def test_the_commands_of_the_page_handle_a_damaged_log(machine: Machine) -> None:
     machine.do("systemctl start tenure")
     create_topic(machine.port, "orders", 1)
     for number in range(3):

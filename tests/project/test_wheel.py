@@ -27,7 +27,7 @@ from tests.running import PACKAGES, ROOT, wait_until
 
 pytestmark = pytest.mark.once
 
-LEFT_BEHIND = shutil.ignore_patterns(".*", "build", "dist", "data", "*.egg-info", "__pycache__", "*.so")
+IGNORED_FILES = shutil.ignore_patterns(".*", "build", "dist", "data", "*.egg-info", "__pycache__", "*.so")
 PLAIN = {"PATH": os.defpath, "PYTHONWARNINGS": "error"}
 COMPILED = "COMPILED" in os.environ
 BUILD = "compiled" if COMPILED else "plain"
@@ -39,7 +39,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if COMPILED:
         return PACKAGES / "dist"
     checkout, built = tmp_path_factory.mktemp("checkout") / "tenure", tmp_path_factory.mktemp("dist")
-    shutil.copytree(ROOT, checkout, ignore=LEFT_BEHIND)
+    shutil.copytree(ROOT, checkout, ignore=IGNORED_FILES)
     for stray in ("docker/__init__.py", "bench/__init__.py", "protocol/wire.cpython-311.so", "protocol/note.txt"):
         (checkout / stray).parent.mkdir(exist_ok=True)
         (checkout / stray).touch()
@@ -137,27 +137,27 @@ class Installed:
     def __init__(self, environment: Path, folder: Path) -> None:
         self.bin = environment / "bin"
         self.folder = folder
-        self.at: tuple[str, ...] = ()
-        self.how = {"cwd": decoys(folder / "elsewhere"), "env": PLAIN | {"PYTHONPATH": f"{decoys(folder / 'path')}:."}, "text": True}
+        self.bootstrap: tuple[str, ...] = ()
+        self.run_options = {"cwd": decoys(folder / "elsewhere"), "env": PLAIN | {"PYTHONPATH": f"{decoys(folder / 'path')}:."}, "text": True}
 
     def __call__(self, *arguments: str, input: str | None = None, program: tuple[str, ...] = ("tenure",)) -> str:
         command = [str(self.bin / program[0]), *program[1:], *arguments]
-        done = subprocess.run(command, capture_output=True, input=input, timeout=60, check=False, **self.how)  # type: ignore[call-overload]
+        done = subprocess.run(command, capture_output=True, input=input, timeout=60, check=False, **self.run_options)  # type: ignore[call-overload]
         assert done.returncode == 0, done.stdout + done.stderr
         return str(done.stdout)
 
     @contextmanager
     def serving(self) -> Iterator[subprocess.Popen[str]]:
         """Serve, at the same address as in the run before."""
-        listen = self.at[1] if self.at else "127.0.0.1:0"
+        listen = self.bootstrap[1] if self.bootstrap else "127.0.0.1:0"
         command = [str(self.bin / "tenure"), "serve", "--listen", listen, "--data", str(self.folder / "data")]
         with (self.folder / "errors").open("a") as errors:
-            server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, **self.how)  # type: ignore[call-overload]
+            server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, **self.run_options)  # type: ignore[call-overload]
         try:
             listening = server.stdout.readline()
             assert listening.startswith("listening PLAINTEXT 127.0.0.1:"), listening + self.errors()
-            self.at = ("--bootstrap", listening.split()[-1])
-            self("health", self.at[1], "--wait", "30")
+            self.bootstrap = ("--bootstrap", listening.split()[-1])
+            self("health", self.bootstrap[1], "--wait", "30")
             yield server
         finally:
             server.kill()
@@ -169,7 +169,7 @@ class Installed:
 
     def member(self) -> list[int]:
         """Run a client with this test run's own Python, killed after five records; returns the numbers that it printed."""
-        run = subprocess.run([sys.executable, "-I", "-c", MEMBER, self.at[1]], capture_output=True, text=True, timeout=60, check=False)
+        run = subprocess.run([sys.executable, "-I", "-c", MEMBER, self.bootstrap[1]], capture_output=True, text=True, timeout=60, check=False)
         assert run.returncode == 0, run.stderr
         return list(map(int, run.stdout.split()))
 
@@ -189,23 +189,23 @@ def test_an_installed_broker_works_with_packages_of_the_same_names_and_survives_
     with tenure.serving() as server:
         assert f'"build": "{BUILD}, ' in tenure.errors()
         compacted = ("cleanup.policy=compact", "segment.bytes=1048576", "min.cleanable.dirty.ratio=0.01")
-        tenure("topic", "create", "words", *(word for setting in compacted for word in ("--set", setting)), *tenure.at)
+        tenure("topic", "create", "words", *(word for setting in compacted for word in ("--set", setting)), *tenure.bootstrap)
         lines = "".join(f"key{number % 10}:{'x' * 10_000}\n" for number in range(500))
-        tenure("produce", "words", "--key-separator", ":", *tenure.at, input=lines)
+        tenure("produce", "words", "--key-separator", ":", *tenure.bootstrap, input=lines)
         wait_until(lambda: "cleaned" in tenure.errors(), 60)
         assert "cleaned" in tenure.errors(), "no log was compacted"
-        assert tenure("consume", "words", "--group", "readers", "--from-beginning", "--limit", "10", *tenure.at).count("x" * 10_000) == 10
+        assert tenure("consume", "words", "--group", "readers", "--from-beginning", "--limit", "10", *tenure.bootstrap).count("x" * 10_000) == 10
         first = tenure.member()
         assert server.poll() is None
     with tenure.serving() as server:
         second = tenure.member()
         assert first + second == sorted({*first, *second}), "it continued at its committed offset"
-        (described,) = json.loads(tenure("group", "describe", "clients", "--json", *tenure.at))["groups"]
+        (described,) = json.loads(tenure("group", "describe", "clients", "--json", *tenure.bootstrap))["groups"]
         assert {partition["instance_id"] for partition in described["partitions"]} == {"one"}
-        history = tenure("group", "history", "clients", *tenure.at)
+        history = tenure("group", "history", "clients", *tenure.bootstrap)
         assert history.count("generation 0 -> 1") == 1
         assert "generation 1 -> 2" not in history
-        assert "readers" in tenure("group", "list", *tenure.at)
+        assert "readers" in tenure("group", "list", *tenure.bootstrap)
         server.send_signal(signal.SIGTERM)
         assert server.wait(10) == 0, tenure.errors()
     assert "0 problems" in tenure("log", "verify", str(tenure.folder / "data"))
