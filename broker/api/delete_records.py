@@ -81,7 +81,7 @@ def _offset_error(partition: Partition, offset: int) -> int:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if partition.error:
         return partition.error
-    if not partition.settings.delete:
+    if partition.settings.compact and not partition.settings.delete:
         return ErrorCode.POLICY_VIOLATION
     if offset != HIGH_WATERMARK and not 0 <= offset <= partition.high_watermark:
         return ErrorCode.OFFSET_OUT_OF_RANGE

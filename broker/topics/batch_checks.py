@@ -18,6 +18,7 @@ from protocol.batch import (
     CONTROL,
     CRC_FROM,
     DECOMPRESSED_BYTES_MAX,
+    DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
     LENGTH_FROM,
@@ -52,6 +53,7 @@ _PRODUCER_ID: Final = Struct(">43xq").unpack_from
 _CRC_AT: Final = 17
 _CRC: Final = Struct(">I")
 _crc32c: Final = google_crc32c.value
+_KNOWN_ATTRIBUTES: Final = COMPRESSION_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
 _UINT64: Final = 1 << 64
 # Java's clients read only LZ4 frames of version 1 with independent blocks and no dictionary.
 _LZ4_FLAGS_AT: Final = 4
@@ -301,6 +303,7 @@ def _set_time(batch: bytearray, header: BatchHeader, log_append_time: bool, newe
     attributes = header.attributes | LOG_APPEND_TIME if log_append_time else header.attributes & ~LOG_APPEND_TIME
     if header.max_timestamp == newest and header.attributes == attributes:
         return
+    attributes &= _KNOWN_ATTRIBUTES  # Kafka clears unknown attributes when it changes the time, and only then
     header.attributes = attributes
     header.max_timestamp = newest
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, attributes)

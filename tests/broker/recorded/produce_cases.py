@@ -94,7 +94,7 @@ def case_of_requests(name: str, *batches: bytes, kind: str = "plain") -> Case:
 
 def families() -> dict[str, Callable[[], Iterator[Case]]]:
     sources = (of_requests, of_topics, of_headers, of_sizes, of_records, of_codecs, of_compact_topics, of_timestamps, of_settings)
-    return {source.__name__: source for source in (*sources, of_producers, of_producer_ids)}
+    return {source.__name__: source for source in (*sources, of_producers, of_producer_ids, of_unknown_attributes)}
 
 
 def every_case() -> Iterator[Case]:
@@ -473,3 +473,16 @@ def of_producer_ids() -> Iterator[Case]:
                 yield asked(f"of {id} at {epoch}", version, None, 60_000, id, epoch)
     yield asked("of 5 at 3 with a transactional id", 5, "t", 60_000, 5, 3)
     yield asked("of 5 at -1 with a transactional id", 5, "t", 60_000, 5, -1)
+
+
+def of_unknown_attributes() -> Iterator[Case]:
+    for kind in ("plain", "append-time", "gzip", "uncompressed"):
+        for codec in (0, 1):
+            for title, later in {"right": 0, "wrong": 10_000}.items():
+                yield case(
+                    f"{kind}: attributes {0x140 | codec:#x}, the newest timestamp is {title}",
+                    lambda now, codec=codec, later=later: batch(
+                        record(), codec=codec, attributes=0x140 | codec, base_timestamp=now, max_timestamp=now + later
+                    ),
+                    kind,
+                )

@@ -285,7 +285,7 @@ def deleting_records() -> Iterator[Special]:
     yield "of one topic twice", 2, asking(("", [(0, 2)]), ("", [(1, 0)]))
     yield "of one topic twice, the same partition", 2, asking(("", [(0, 4)]), ("", [(0, 2)]))
     yield "of several", 2, asking(("nowhere", [(0, 1)]), ("", [(2, 0), (0, 3), (9, 0)]))
-    for name in (*NAMES[1:], "nowhere", "compacted", "both"):
+    for name in (*NAMES[1:], "nowhere", "compacted", "both", "neither"):
         yield f"the name {named(name)}", 2, asking((name, [(0, 0), (7, 0)]))
     for timeout in (0, -1):
         yield f"a timeout of {timeout}", 2, asking(("", [(0, 3)]), timeout=timeout)

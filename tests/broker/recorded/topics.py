@@ -132,6 +132,7 @@ class Peer:
             time.sleep(0.05)
         self.make("compacted", 1, ("cleanup.policy", "compact"))
         self.make("both", 1, ("cleanup.policy", "compact,delete"))
+        self.make("neither", 1, ("cleanup.policy", ""))
         self._read = self.make("x_reads", PARTITIONS, ("retention.ms", RETENTION_MS))
         self.fill(self._read)
 
