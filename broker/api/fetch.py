@@ -99,6 +99,7 @@ class PendingFetch:
             error = self._handler.read_error_code(partition, problem)
         if error:
             result.refuse(error)
+            result.transactions = NO_TRANSACTIONS
             self.must_answer_now = True
 
     def _find_extent(self, result: PartitionResult, partition: Partition, bytes_left: int, one_at_least: bool) -> int:
@@ -134,7 +135,10 @@ class PendingFetch:
             if limit < 0:
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             extent = result.extent = partition.log.extent(offset, limit, end, one_at_least)
-            if extent is not None and extent.closed:
+            if extent is None:
+                if limit:
+                    result.transactions = NO_TRANSACTIONS  # Kafka lists none where the first batch exceeds the limit
+            elif extent.closed:
                 self.must_answer_now = True  # the records are in a closed segment, which does not grow
         return ErrorCode.NONE
 

@@ -186,6 +186,7 @@ def limited_fetches(fetch: Any) -> Iterator[Case]:
     size = len(SMALL[0])
     for most in (0, 1, size - 1, size, size + 1, 3 * size, 6 * size, -1):
         yield from fetch(f"{most} bytes of a partition", asking(fetch_topic("full", from_(0, 0, most), from_(0, 1, most), from_(0, 2, most))))
+        yield from fetch(f"{most} bytes of a committed partition", asking(fetch_topic("full", from_(0), from_(0, 0, most), from_(0, 2, most)), level=1))
         yield from fetch(f"{most} bytes in all", asking(fetch_topic("full", from_(0, 1), from_(0, 0), from_(0, 2)), most=most))
         yield from fetch(f"{most} bytes at the end", asking(fetch_topic("full", from_(12, 0, most)), most=most))
         yield from fetch(f"at least {most} bytes", asking(fetch_topic("full", from_(10)), least=most))
