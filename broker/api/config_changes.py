@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
-from broker.api.config_resources import ConfigResourceType, authorization_error, check_broker, find_topic
+from broker.api.config_resources import ConfigResourceType, authorization_error, check_broker, check_topic_name, find_topic
 from broker.api.group_policies import GroupSettings, check_names
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
@@ -16,7 +16,6 @@ from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_when_all_durable
 from broker.net.dispatch import Call
 from broker.security.authorizer import Operation
-from broker.topics.registry import Topic
 from broker.topics.settings import settings_problem
 from coordinator.policies import REBALANCE_REQUEST
 from protocol.errors import ErrorCode
@@ -57,7 +56,7 @@ Result = tuple[ErrorCode, str | None, int, str]  # error, message, kind and name
 class Edit(NamedTuple):
     """Compute the new settings of a topic or group from the present ones and the resource in the request."""
 
-    of_topic: Callable[[Topic, ConfigResource], dict[str, str]]
+    of_topic: Callable[[Mapping[str, str], ConfigResource], dict[str, str]]
     of_group: Callable[[Mapping[str, str], ConfigResource], dict[str, str]]
 
 
@@ -136,14 +135,17 @@ class ConfigChanges:
         return results
 
     def _alter_topic(self, resource: ConfigResource, validate_only: bool, edit: Edit) -> None:
+        # Several things may be wrong; as in Kafka, the reply has the error of the first check that fails.
         name = resource.resource_name
+        present = self._topics.by_name.get(name)
+        settings = edit.of_topic({} if present is None else present.settings, resource)
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        topic = find_topic(self._topics, name, f"The topic '{name}' does not exist.")
-        settings = edit.of_topic(topic, resource)
+        check_topic_name(name)
         problem = settings_problem(list(settings.items()))
         if problem is not None:
             raise Refused(ErrorCode.INVALID_CONFIG, problem)
+        topic = find_topic(self._topics, name, f"The topic '{name}' does not exist.")
         if topic.internal:
             raise Refused(ErrorCode.INVALID_REQUEST, f"The logs of '{name}' follow the broker's settings, so the settings of the topic cannot be changed.")
         if validate_only or settings == topic.settings:

@@ -47,8 +47,12 @@ def find_topic(topics: TopicRegistry, name: str, missing: str) -> Topic:
     """Find a topic; raises Refused, with the message `missing` for an unknown topic."""
     topic = topics.by_name.get(name)
     if topic is None:
-        problem = name_problem(name)
-        if problem is not None:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+        check_topic_name(name)
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, missing)
     return topic
+
+
+def check_topic_name(name: str) -> None:
+    problem = name_problem(name)
+    if problem is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")

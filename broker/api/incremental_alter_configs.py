@@ -10,7 +10,6 @@ from broker.api.group_policies import INSTANCE_IDS, changed_names
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.net.dispatch import Call, Response, Route
-from broker.topics.registry import Topic
 from broker.topics.settings import TOPIC_SETTINGS, items_of
 from protocol.errors import ErrorCode
 from protocol.messages.incremental_alter_configs import (
@@ -37,8 +36,8 @@ def _reply(results: list[Result]) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
 
 
-def _edit_topic(topic: Topic, resource: ConfigResource) -> dict[str, str]:
-    settings = dict(topic.settings)
+def _edit_topic(present: Mapping[str, str], resource: ConfigResource) -> dict[str, str]:
+    settings = dict(present)
     for config in resource.configs:
         assert isinstance(config, AlterableConfig)
         _edit_setting(settings, config)

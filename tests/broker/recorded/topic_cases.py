@@ -430,6 +430,8 @@ def resources(asking: Any, setting: Callable[[str, str | None], Any]) -> Iterato
     """Cases of AlterConfigs and IncrementalAlterConfigs that differ in the resource to change."""
     for name in (*NAMES, "nowhere"):
         yield f"the topic {named(name)}", 1, asking((TOPIC, name, [setting("segment.ms", "5")]))
+        for key, value in (("segment.ms", "x"), ("nope", "1"), ("segment.ms", None)):
+            yield f"the topic {named(name)} {key}={value}", 1, asking((TOPIC, name, [setting(key, value)]))
     for type in (-128, -1, 0, 1, 3, 5, 64, 127):
         yield f"type {type}", 1, asking((type, "some", [setting("segment.ms", "5")]))
         yield f"type {type}, nothing", 1, asking((type, "some", []))
@@ -473,6 +475,9 @@ def changing() -> Iterator[Special]:
             yield f"{title} cleanup.policy {value}", 1, of_topic(("cleanup.policy", operation, value))
         yield f"{title} retention.ms 5", 1, of_topic(("retention.ms", operation, "5"))
         yield f"{title} nope 5", 1, of_topic(("nope", operation, "5"))
+        for name in ("", "a b", "nowhere"):
+            for key in ("retention.ms", "nope", "cleanup.policy"):
+                yield f"{title} the topic {name!r} {key} 5", 1, asking((TOPIC, name, [(key, operation, "5")]))
         yield f"{title} replicas", 1, of_topic(("leader.replication.throttled.replicas", operation, "0:1,1:1"))
     for operation in (4, -1, 127, -128):
         yield f"operation {operation}", 1, of_topic(("segment.ms", operation, "5"))
