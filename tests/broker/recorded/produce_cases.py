@@ -476,13 +476,10 @@ def of_producer_ids() -> Iterator[Case]:
 
 
 def of_unknown_attributes() -> Iterator[Case]:
+    def at(attributes: int, later: int) -> Callable[[int], bytes]:
+        return lambda now: batch(record(), codec=attributes & 7, attributes=attributes, base_timestamp=now, max_timestamp=now + later)
+
     for kind in ("plain", "append-time", "gzip", "uncompressed"):
-        for codec in (0, 1):
+        for attributes in (0x140, 0x141):
             for title, later in {"right": 0, "wrong": 10_000}.items():
-                yield case(
-                    f"{kind}: attributes {0x140 | codec:#x}, the newest timestamp is {title}",
-                    lambda now, codec=codec, later=later: batch(
-                        record(), codec=codec, attributes=0x140 | codec, base_timestamp=now, max_timestamp=now + later
-                    ),
-                    kind,
-                )
+                yield case(f"{kind}: attributes {attributes:#x}, the newest timestamp is {title}", at(attributes, later), kind)
