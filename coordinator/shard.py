@@ -337,7 +337,7 @@ class Shard:
         member = group.members.get(request.member_id)
         instance = request.instance_id
         if member is None or (instance is not None and member.instance_id != instance):
-            return identity.check_ids(group, request.member_id, instance)
+            return identity.check_ids(group, request.member_id, instance) if request.group_id else ErrorCode.INVALID_GROUP_ID
         if request.generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         differs = request.protocol_name != group.protocol_name or request.protocol_type != group.protocol_type
@@ -358,7 +358,7 @@ class Shard:
             return UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
         member = group.members.get(member_id)
         if member is None or (instance_id is not None and member.instance_id != instance_id):
-            return identity.check_ids(group, member_id, instance_id)
+            return identity.check_ids(group, member_id, instance_id) if group_id else ErrorCode.INVALID_GROUP_ID
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         self.refresh_session(member, now)

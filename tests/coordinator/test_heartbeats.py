@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator import Commit
 from coordinator.notes import Cause, NoteKind, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone
+from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from tests.coordinator.playbook import Play, row, scenario
 
 
@@ -211,3 +213,9 @@ def test_a_session_that_is_made_shorter_ends_in_time(play: Play) -> None:
     play.keep_alive("a").after(1_000).heartbeat("b'", 1).expect()
     play.after(5_999).group_is(State.STABLE)
     play.after(1).group_is(State.PREPARING, members=["a"])
+
+
+def test_a_heartbeat_to_the_group_without_a_name_is_invalid_also_when_it_has_offsets(play: Play) -> None:
+    sent = play.commit_as_is(Commit("", -1, "", None, [("t0", [OffsetCommitRequestPartition(0, 1)])]))
+    assert sent.reply == ErrorCode.NONE
+    play.heartbeat("x", 0, group="").expect(ErrorCode.INVALID_GROUP_ID)
