@@ -58,7 +58,7 @@ class FindCoordinator:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST)
 
     def _coordinator_of_group(self, call: Call, group_id: str) -> Coordinator:
-        offsets = self._topics.by_name.get(CONSUMER_OFFSETS)  # None while the registry cannot be read
+        offsets = self._topics.by_name.get(CONSUMER_OFFSETS)  # None if the registry has a record that this version cannot decode
         owner = None
         if offsets is not None:
             owner = self._view.owner(LogId(CONSUMER_OFFSETS, partition_of(group_id, offsets.partition_count)))

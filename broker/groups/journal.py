@@ -16,6 +16,7 @@ from broker.runtime.contain import report_defect, run_contained
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.turn import NEVER, Turn
 from coordinator import Fact, Held, Hold
+from protocol.batch import facts_of
 from protocol.errors import ErrorCode, ProtocolError
 from storage import AppendFailed, DamagedLog, Fenced, HeldBy, OwnedLog, Undecided, Unreadable
 
@@ -82,7 +83,8 @@ NO_LOG = NoLog()
 class Journal:
     """One shard and its log. `writable` is false while suspended; `readable` is false while the log cannot be read either.
 
-    The topic registry uses this class, and is still read while suspended. The subclass GroupJournal refuses all requests while suspended.
+    The topic registry uses this class with `keeps_facts`, and is still read while suspended, from memory if its log cannot be read:
+    clients that were told of no topics would rebalance their groups. The subclass GroupJournal refuses all requests then.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Journal:
         append_timeout_ms: int,
         refused: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
         undecided_error: ErrorCode = ErrorCode.REQUEST_TIMED_OUT,
+        keeps_facts: bool = False,
     ) -> None:
         self.name = name
         self.state = state
@@ -112,6 +115,9 @@ class Journal:
         self._late_fact_number = 0  # at the deadline, replies up to this fact number are late
         self._retry_ms = RETRY_MS_MIN
         self._settled: Callable[[], None] | None = None
+        # `keeps_facts`: the newest stored fact of each key. The state is rebuilt from them while the log cannot be read back.
+        self._stored_facts: dict[bytes, bytes | None] | None = {} if keeps_facts else None
+        self._batch_in_flight = bytearray()
         # Number and offset of the last fact of the last completed append.
         self._end_fact_number = 0
         self._end_offset = -1
@@ -140,9 +146,17 @@ class Journal:
     def open(self) -> None:
         """Replay the log into the shard; raises one of UNREADABLE."""
         state = self.state
-        state.clear()
-        for facts in self._owned.replay():
-            state.replay(facts)
+        if self._stored_facts is None:
+            state.clear()
+            for facts in self._owned.replay():
+                state.replay(facts)
+        else:
+            stored: dict[bytes, bytes | None] = {}
+            for facts in self._owned.replay():
+                stored.update(facts)
+            state.clear()  # not before the log is read: what another node has sent stays if this node cannot lead
+            state.replay(stored.items())
+            self._stored_facts = stored
 
     def lead(self, owned: OwnedLog) -> None:
         """Replay this log and write it from now on. If that raises one of UNREADABLE, the journal keeps its previous log."""
@@ -183,6 +197,8 @@ class Journal:
             fact_number = hold.taken
             facts = fact_number - taken_before
             self._in_flight = self._late_fact_number = fact_number
+            if self._stored_facts is not None:
+                self._batch_in_flight = batch
             self._owned.append(batch, facts, partial(self._appended, hold, fact_number, facts))
             if self._in_flight == fact_number:
                 self._set_deadline(now + self._append_timeout_ms)
@@ -197,6 +213,8 @@ class Journal:
             else:
                 self._end_fact_number = fact_number
                 self._end_offset = result + facts - 1
+                if self._stored_facts is not None:
+                    self._stored_facts.update(facts_of(bytes(self._batch_in_flight)))
                 hold.confirm(fact_number, close_failed_reply)
                 if hold.emitted != hold.taken:
                     self.turn.call_first_at_turn_end(self)
@@ -238,6 +256,8 @@ class Journal:
             self.readable = True
         except UNREADABLE as error:
             self.state.clear()
+            if self._stored_facts is not None:
+                self.state.replay(self._stored_facts.items())
             self.readable = False
             log.error("log unreadable", log=self.name, reason=str(error))
 

@@ -58,7 +58,8 @@ class TopicBroker:
         self.store.acquire(REGISTRY, acquired.append)
         self.threads.run_all()
         self.topics = TopicRegistry(self._new_id)
-        self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), Turn(loop, self.loop.clock()), LATE_MS)
+        owned = owned_or_fail("registry", acquired[0])
+        self.registry = Journal(REGISTRY_LOG, self.topics, owned, Turn(loop, self.loop.clock()), LATE_MS, keeps_facts=True)
         self.registry.start()
         self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from broker.groups.journal import RETRY_MS_MAX, RETRY_MS_MIN, Journal, owned_or_fail
+from broker.groups.journal import NO_LOG, RETRY_MS_MAX, RETRY_MS_MIN, Journal, owned_or_fail
 from broker.runtime.contain import DEFECTS
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.turn import NEVER
@@ -119,6 +119,39 @@ def test_an_undecodable_log_fails_the_start_with_one_line_and_is_unreadable_late
     with pytest.raises(StartError, match="values-0 cannot be read") as caught:
         Journal("values-0", harness.shard, harness.log, harness.turn, LATE_MS).start()
     assert caught.value.code == ExitCode.DATA
+
+
+def test_a_journal_that_keeps_facts_shows_the_stored_ones_while_its_log_is_unreadable(harness: JournalHarness) -> None:
+    harness.journal = Journal("values-0", harness.shard, harness.log, harness.turn, LATE_MS, keeps_facts=True)
+    harness.journal.start()
+    harness.turn.add_deadline_handler(harness.journal)
+    harness.append(b"a", b"1")
+    harness.log.succeed()
+    void = harness.append(b"b", b"2")
+    harness.log.unreadable = True
+    harness.log.refuse()
+    assert void.error == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (harness.journal.writable, harness.journal.readable) == (False, False)
+    assert harness.shard.values == {b"old": b"stored", b"a": b"1"}
+    harness.log.unreadable = False
+    harness.pass_ms(RETRY_MS_MIN)
+    harness.log.recoveries.pop()(None)
+    assert (harness.journal.writable, harness.journal.readable) == (True, True)
+    assert harness.shard.values == {b"old": b"stored", b"a": b"1"}
+    harness.append(b"c", b"3")
+    harness.log.succeed()
+    assert harness.shard.values == {b"old": b"stored", b"a": b"1", b"c": b"3"}
+
+
+def test_a_journal_that_cannot_lead_keeps_its_facts(harness: JournalHarness) -> None:
+    shard = harness.shard
+    journal = Journal("values-0", shard, NO_LOG, harness.turn, LATE_MS, keeps_facts=True)
+    shard.replay([(b"sent", b"by another node")])
+    kept = dict(shard.values)
+    harness.log.unreadable = True
+    with pytest.raises(OSError, match="Input/output error"):
+        journal.lead(harness.log)
+    assert shard.values == kept
 
 
 def test_damage_found_while_it_is_suspended_keeps_it_suspended(harness: JournalHarness) -> None:
