@@ -38,7 +38,7 @@ ADDRESSES_PER_LISTENER = 2  # `localhost` and an empty host usually mean IPv4 an
 
 
 def serve(config: Config) -> int:
-    """Serve until SIGTERM or SIGINT and return the exit code. Raises StartError when the broker cannot start."""
+    """Serve until SIGTERM, SIGINT or SIGHUP, and return the exit code. Raises StartError when the broker cannot start."""
     one_of_several = config.cluster_nodes > 1 and not config.store
     if one_of_several:
         never_preempt()  # clients often share the cores: a node that lets them run first then reads and answers more requests together

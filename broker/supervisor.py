@@ -40,7 +40,7 @@ PORT_MAX: Final = 65_535
 
 
 def supervise(config: Config, arguments: Sequence[str]) -> int:
-    """Run all nodes until SIGTERM or SIGINT and return the exit code. `arguments`: options that the command lines of all nodes share.
+    """Run all nodes until SIGTERM, SIGINT or SIGHUP, and return the exit code. `arguments`: options that the command lines of all nodes share.
 
     Raises StartError when the addresses of the nodes cannot be listened on.
     """

@@ -15,7 +15,7 @@ def add_serve(commands: Any) -> None:
         run="cli.serve",
         for_output=False,
         help="run a broker",
-        description="Run a broker until SIGTERM or SIGINT. Settings have Kafka's names where Kafka has one; docs/configuration.md lists them.",
+        description="Run a broker until SIGTERM, SIGINT or SIGHUP. Settings have Kafka's names where Kafka has one; docs/configuration.md lists them.",
         examples=(
             "tenure serve",
             "tenure serve --data /var/lib/tenure --listen 0.0.0.0:9092 --advertise broker.example:9092",

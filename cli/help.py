@@ -39,7 +39,7 @@ other options:
 
 EXIT_CODES = """\
 exit codes of serve:
-  0   stopped in order, by SIGTERM or SIGINT
+  0   stopped in order, by SIGTERM, SIGINT or SIGHUP
   64  the command line is invalid
   65  the data directory has a format that this version cannot serve, or belongs to another node, cluster or data directory
   69  an address cannot be bound

@@ -10,7 +10,7 @@ from enum import IntEnum
 class ExitCode(IntEnum):
     """Codes of sysexits.h where one fits, so that 1 and 2 stay free for `tenure health`."""
 
-    OK = 0  # stopped in order, by SIGTERM or SIGINT
+    OK = 0  # stopped in order, by SIGTERM, SIGINT or SIGHUP
     USAGE = 64  # the command line cannot be understood
     DATA = 65  # the data directory has data that this version cannot serve
     LISTEN = 69  # an address cannot be bound: in use, not of this machine, or a name that does not resolve

@@ -1,4 +1,4 @@
-"""Stop a process in order after SIGTERM or SIGINT; a second signal ends it at once."""
+"""Stop a process in order after SIGTERM, SIGINT or SIGHUP; a second signal ends it at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from broker.runtime.start import early_stop_signals
 
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # SIGHUP: the terminal was closed; Kafka stops in order too
 
 
 def run_until_stopped(runner: asyncio.Runner, main: Coroutine[Any, Any, int]) -> int:
@@ -41,12 +41,16 @@ class StopRequest:
 
     def handle_signals(self) -> None:
         for number in STOP_SIGNALS:
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # started with nohup
             self._loop.add_signal_handler(number, self.signalled, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         if early_stop_signals:
             self.signalled(signal.Signals(early_stop_signals.pop()))
 
     def signalled(self, number: signal.Signals) -> None:
+        if number == signal.SIGHUP and self.requested:
+            return  # shell and kernel may both send it when a terminal is closed
         self._signals += 1
         if self._signals > 1:
             self._kill_children()

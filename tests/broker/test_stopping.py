@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the broker stops in order and in time, whatever its clients and its disk do."""
+"""SIGTERM, SIGINT and SIGHUP: the broker stops in order and in time, whatever its clients and its disk do."""
 
 from __future__ import annotations
 
@@ -87,6 +87,24 @@ def test_an_interrupt_stops_the_broker_like_sigterm() -> None:
         assert timed_stop(started, signal.SIGINT)[0] == 0
         assert client.await_close()
     assert log_lines(started, "stopping")[0]["signal"] == "SIGINT"
+
+
+@pytest.mark.parametrize("nodes", ["1", "2"])
+def test_a_closed_terminal_stops_the_broker_like_sigterm(tmp_path: Path, nodes: str) -> None:
+    arguments = ("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--nodes", nodes)
+    with broker(*arguments) as started:
+        started.signal(signal.SIGHUP)  # sent by the kernel and by the shell
+        assert timed_stop(started, signal.SIGHUP)[0] == 0
+    if nodes == "1":
+        assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_nohup_keeps_the_broker_running(tmp_path: Path) -> None:
+    with broker("--profile", "test", command=("nohup",)) as started, Client(started.port) as client:
+        started.signal(signal.SIGHUP)
+        assert is_served(client)
+        assert timed_stop(started)[0] == 0
+    assert log_lines(started, "stopping")[0]["signal"] == "SIGTERM"
 
 
 @pytest.mark.parametrize("loop", LOOPS)
