@@ -45,6 +45,14 @@ def close_failed_reply(held: Held, error: Exception) -> None:
         run_contained(connection.handle_defect)
 
 
+def _keep_newest(stored: dict[bytes, bytes], facts: Iterable[Fact]) -> None:
+    """Keep the newest value of each key, in the order of the log. A key without a value is removed, so that deleted topics take no memory."""
+    for key, value in facts:
+        stored.pop(key, None)
+        if value is not None:
+            stored[key] = value
+
+
 class StateMachine(Protocol):
     """State machine behind a journal: its facts go to `hold`, and `replay` rebuilds its state from facts."""
 
@@ -116,7 +124,7 @@ class Journal:
         self._retry_ms = RETRY_MS_MIN
         self._settled: Callable[[], None] | None = None
         # `keeps_facts`: the newest stored fact of each key. The state is rebuilt from them while the log cannot be read back.
-        self._stored_facts: dict[bytes, bytes | None] | None = {} if keeps_facts else None
+        self._stored_facts: dict[bytes, bytes] | None = {} if keeps_facts else None
         self._batch_in_flight = bytearray()
         # Number and offset of the last fact of the last completed append.
         self._end_fact_number = 0
@@ -151,9 +159,9 @@ class Journal:
             for facts in self._owned.replay():
                 state.replay(facts)
         else:
-            stored: dict[bytes, bytes | None] = {}
+            stored: dict[bytes, bytes] = {}
             for facts in self._owned.replay():
-                stored.update(facts)
+                _keep_newest(stored, facts)
             state.clear()  # not before the log is read: what another node has sent stays if this node cannot lead
             state.replay(stored.items())
             self._stored_facts = stored
@@ -214,7 +222,7 @@ class Journal:
                 self._end_fact_number = fact_number
                 self._end_offset = result + facts - 1
                 if self._stored_facts is not None:
-                    self._stored_facts.update(facts_of(bytes(self._batch_in_flight)))
+                    _keep_newest(self._stored_facts, facts_of(bytes(self._batch_in_flight)))
                 hold.confirm(fact_number, close_failed_reply)
                 if hold.emitted != hold.taken:
                     self.turn.call_first_at_turn_end(self)

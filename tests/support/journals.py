@@ -30,7 +30,7 @@ class Values:
     def replay(self, facts: Iterable[Fact]) -> None:
         self.values.update(facts)
 
-    def put(self, key: bytes, value: bytes) -> None:
+    def put(self, key: bytes, value: bytes | None) -> None:
         self.values[key] = value
         self.hold.emit([(key, value)])
 
@@ -110,11 +110,11 @@ class JournalHarness:
         self.journal.start()
         self.turn.add_deadline_handler(self.journal)
 
-    def put(self, key: bytes, value: bytes) -> Reply:
+    def put(self, key: bytes, value: bytes | None) -> Reply:
         self.shard.put(key, value)
         return self.read()
 
-    def append(self, key: bytes, value: bytes) -> Reply:
+    def append(self, key: bytes, value: bytes | None) -> Reply:
         """Put a value, and end the turn, which appends it to the log."""
         reply = self.put(key, value)
         self.loop.run()

@@ -143,6 +143,18 @@ def test_a_journal_that_keeps_facts_shows_the_stored_ones_while_its_log_is_unrea
     assert harness.shard.values == {b"old": b"stored", b"a": b"1", b"c": b"3"}
 
 
+def test_of_a_removed_key_a_journal_keeps_nothing(harness: JournalHarness) -> None:
+    harness.journal = Journal("values-0", harness.shard, harness.log, harness.turn, LATE_MS, keeps_facts=True)
+    harness.journal.start()
+    harness.append(b"old", None)
+    harness.log.succeed()
+    assert harness.shard.values == {b"old": None}
+    harness.append(b"a", b"1")
+    harness.log.unreadable = True
+    harness.log.refuse()
+    assert harness.shard.values == {}
+
+
 def test_a_journal_that_cannot_lead_keeps_its_facts(harness: JournalHarness) -> None:
     shard = harness.shard
     journal = Journal("values-0", shard, NO_LOG, harness.turn, LATE_MS, keeps_facts=True)
