@@ -7,6 +7,7 @@ import os
 import shutil
 from itertools import count
 from pathlib import Path
+from struct import Struct
 
 import pytest
 
@@ -15,6 +16,7 @@ from cli.store.directory import DirectorySource
 from cli.store.export import Export
 from cli.store.journal import JOURNAL, Journal
 from cli.store.logs import LogToCopy
+from protocol.batch import read_header
 from storage import OsDisk
 from storage.log_copy import LogCopy, LogEnd
 from tests.cli.cluster_folders import CLUSTER_ID, ClusterFolder, contents, topic_ids, topic_key
@@ -138,6 +140,21 @@ def test_damage_ends_an_export_and_is_named(log: str, cluster: ClusterFolder, te
     result = tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
     assert result.code == 65
     assert f"{segment} is damaged at 0: a batch's checksum is wrong" in result.err
+
+
+@pytest.mark.parametrize("segment", [0, -1], ids=["first segment", "last segment"])
+@pytest.mark.parametrize(("field", "change"), [(0, 1), (0, 1 << 20), (0, 1 << 40), (8, 3), (8, -3)])
+def test_a_batch_with_a_damaged_offset_or_length_is_named(
+    field: int, change: int, segment: int, cluster: ClusterFolder, tenure: Tenure, tmp_path: Path
+) -> None:
+    path = sorted((cluster.path / "orders-0").glob("*.log"))[segment]
+    data = bytearray(path.read_bytes())
+    second = read_header(data, 0).size
+    layout = Struct(">i" if field else ">q")
+    layout.pack_into(data, second + field, layout.unpack_from(data, second + field)[0] + change)
+    path.write_bytes(data)
+    result = tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
+    assert (result.code, f"{path} is damaged at {second}: " in result.err) == (65, True), result.err
 
 
 def test_a_shortened_log_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
