@@ -171,7 +171,7 @@ class Server:
         closed: asyncio.Future[str] = self._loop.create_future()
         store.finish(settled and all(journal.writable or not journal.owns_log for journal in broker.journals), closed.set_result)
         await asyncio.wait([closed], timeout=max(until - self._loop.time(), FLUSH_SECONDS))
-        problem = closed.result() if closed.done() else "the disk does not answer"
+        problem = closed.result() if closed.done() else f"the {'engine' if self.config.store else 'disk'} does not answer"
         if problem:
             raise StartError(f"stopped, but {problem}; the next start checks the logs", ExitCode.DISK)
         log.info("stopped")

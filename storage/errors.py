@@ -21,10 +21,11 @@ class Undecided(AppendFailed):
 class DamagedLog(Exception):
     """Bytes in the middle of a log are damaged. The log does not open, since damage is never skipped silently."""
 
+    UNIT: ClassVar[str] = "byte"  # of positions
     REMEDY: ClassVar[str] = "restore the file from a backup, or move it and all later segments of its folder away to go on with the records before the damage"
 
     def __init__(self, path: str, position: int, reason: str) -> None:
-        super().__init__(f"{path} is damaged at byte {position}: {reason}; {self.REMEDY}")
+        super().__init__(f"{path} is damaged at {self.UNIT} {position}: {reason}; {self.REMEDY}")
         self.path = path
         self.position = position
         self.reason = reason

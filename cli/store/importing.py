@@ -83,7 +83,7 @@ class Import:
             try:
                 await self._check_log(log, payload_max - HEADER_BYTES_MAX, problems)
             except DamagedLog as error:
-                problems.append(f"{error.path} is damaged at byte {error.position}: {error.reason}")
+                problems.append(f"{error.path} is damaged at {error.UNIT} {error.position}: {error.reason}")
         self._progress.end()
         if problems:
             for problem in problems[:PROBLEMS_SHOWN_MAX]:

@@ -55,7 +55,7 @@ def describe_failure(error: BaseException, options: argparse.Namespace) -> BaseE
     """Convert an error into a Failure with a text for users of `tenure store`, if it is of a known kind."""
     if isinstance(error, DamagedLog):
         hint = "docs/cluster.md, How do I restore a partition that no node serves?"
-        return Failure(Exit.DAMAGED, f"{error.path} is damaged at {error.position}: {error.reason}; no damaged record is skipped, so the command ends here", hint=hint)
+        return Failure(Exit.DAMAGED, f"{error.path} is damaged at {error.UNIT} {error.position}: {error.reason}; no damaged record is skipped, so the command ends here", hint=hint)
     if isinstance(error, NotEmpty | TooFewServers):
         return Failure(Exit.REFUSED, str(error))
     if isinstance(error, StoreProblem):

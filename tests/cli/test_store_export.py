@@ -139,7 +139,7 @@ def test_damage_ends_an_export_and_is_named(log: str, cluster: ClusterFolder, te
     segment.write_bytes(data)
     result = tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
     assert result.code == 65
-    assert f"{segment} is damaged at 0: a batch's checksum is wrong" in result.err
+    assert f"{segment} is damaged at byte 0: a batch's checksum is wrong" in result.err
 
 
 @pytest.mark.parametrize("segment", [0, -1], ids=["first segment", "last segment"])
@@ -154,7 +154,7 @@ def test_a_batch_with_a_damaged_offset_or_length_is_named(
     layout.pack_into(data, second + field, layout.unpack_from(data, second + field)[0] + change)
     path.write_bytes(data)
     result = tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
-    assert (result.code, f"{path} is damaged at {second}: " in result.err) == (65, True), result.err
+    assert (result.code, f"{path} is damaged at byte {second}: " in result.err) == (65, True), result.err
 
 
 def test_a_shortened_log_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:

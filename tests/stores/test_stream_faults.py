@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from typing import Any
 
 import pytest
 
+from broker.runtime.start import StartError
+from broker.settings.config import load_config
+from broker.stores.jetstream import store as stream_store
 from broker.stores.jetstream.entry import DATA, Entry
 from broker.stores.jetstream.logs import GroupLog
 from broker.stores.jetstream.meta import Owner
+from broker.stores.jetstream.store import JetStreamStore
 from protocol.batch import build_facts
 from storage import AppendFailed, Fenced, HeldBy, LogId, OwnedLog, Unreadable
 from tests.stores.engine_proxy import EngineProxy
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream
 from tests.stores.nodes import append
+from tests.support.nats_engine import NatsEngine
 
 pytestmark = pytest.mark.jetstream
 
@@ -239,6 +245,25 @@ def test_a_stream_that_was_made_anew_is_not_served(nodes: NodesOverJetStream) ->
     assert "created anew" in refused.reason
 
 
+def test_an_append_to_a_deleted_stream_ends(nodes: NodesOverJetStream) -> None:
+    nodes.lease_ms = 60_000
+    first = nodes.start(1)
+    log = first.own(LOG)
+    append(first, log, b"a")
+    done: list[object] = []
+    first.store.engine.delete(log.stream.name, done.append)
+    first.wait(lambda: done)
+    results: list[object] = []
+    log.append(build_facts([(b"b", b"1")], 1), 1, results.append)
+    first.wait(lambda: results)
+    assert "does not exist any more" in str(results[0])
+    assert not log.usable()
+    refused = first.acquire(LOG)
+    assert isinstance(refused, Unreadable)
+    assert "is damaged at entry 2: the stream does not exist any more" in refused.reason
+    assert list(first.store.quarantined) == [LOG]
+
+
 def test_a_stream_whose_entries_were_all_removed_is_not_served_until_it_and_its_owner_are_deleted(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = first.own(LOG)
@@ -297,3 +322,30 @@ def test_an_entry_with_a_wrong_offset_is_never_served(nodes: NodesOverJetStream)
     reacquired = first.own(LOG)
     with pytest.raises(Exception, match="begins at offset 7 instead of 1"):
         first.keys(reacquired)
+
+
+def refusal_of_start(*settings: str) -> str:
+    async def open_store() -> None:
+        store = JetStreamStore(load_config(settings=["cluster.name=refused", "node.id=1", *settings], environ={}), asyncio.get_running_loop())
+        try:
+            await store.open()
+        finally:
+            store.close()
+
+    with pytest.raises(StartError) as refused:
+        asyncio.run(open_store())
+    return str(refused.value)
+
+
+@pytest.mark.plain
+def test_a_start_names_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_store, "START_ATTEMPTS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        assert refusal_of_start(f"store={url}") == f"store {url}: no answer"
+
+
+@pytest.mark.plain
+def test_a_start_with_replicas_on_a_single_server_advises_one_replica(one_server: NatsEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_store, "START_ATTEMPTS", 1)
+    assert refusal_of_start(f"store={one_server.url}", "store.replicas=3").endswith("; for a single server, set store.replicas=1")

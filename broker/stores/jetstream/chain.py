@@ -2,8 +2,8 @@
 
 The chain counts the expected sequences itself and never reads them from JetStream (the engine), so a fenced writer cannot write again. An
 append has one of three outcomes: the entry is in the log; the engine refuses it, because another epoch has claimed the log; or no reply
-arrives. In the third case the chain sends the same bytes again until the node's lease ends: the engine stores at most one copy at that
-sequence. If the engine then says that the sequence is taken, the id of the stored entry shows whether the entry is this chain's.
+arrives. In the third case the chain sends the same bytes again until the node's lease ends or the stream is deleted: the engine stores at
+most one copy at that sequence. If the engine then says that the sequence is taken, the id of the stored entry shows whether the entry is this chain's.
 
 One entry is in flight at a time. The engine compares sequences and not entries: if two were in flight and another node's claim took the
 sequence of the first, the engine would store the second after that claim. Batches appended in the meantime share the next entry.
@@ -21,11 +21,13 @@ from broker.logging.logs import log
 from broker.runtime.contain import Contained, run_contained
 from broker.stores.jetstream.engine import (
     STREAM_FULL,
+    STREAM_NOT_FOUND,
     TOO_LARGE,
     WRONG_SEQUENCE,
     Engine,
     EngineError,
     StoredMessage,
+    StreamState,
     last_sequence_of,
     reply_of,
 )
@@ -35,6 +37,7 @@ from broker.stores.jetstream.wire import Message
 from storage import AppendFailed, Fenced, Undecided
 
 RESEND_SECONDS: Final = 1.0  # an entry without a reply is sent again after this time
+NO_STREAM_SECONDS: Final = 5.0  # an election takes about this long; if an entry has no reply for longer, its stream may be deleted
 PAUSE_SECONDS: Final = 0.1  # before an entry is sent again after a refusal
 SHARED_BYTES_MAX: Final = 512 << 10  # size of an entry that several batches share
 HEADERS_BYTES: Final = 512  # the most that an entry's headers use
@@ -102,6 +105,7 @@ class Chain:
         self._sent_at = 0.0  # when the newest copy was sent
         self._resend_soon = False  # the timer sends the oldest entry again even if its newest copy is recent
         self._resolving = False
+        self._asking = False  # whether the stream exists
 
     @property
     def next_seq(self) -> int:
@@ -203,8 +207,24 @@ class Chain:
         else:
             if message is not None:
                 self._resend_after_pause()
+            if message is not None and message.status and self.oldest_seconds > NO_STREAM_SECONDS:
+                self._ask_for_stream()
             if reply.code:
                 log.warning("the engine could not append; the append is sent again", log=self.stream.log, reason=reply.text)
+
+    def _ask_for_stream(self) -> None:
+        """Ask whether the stream exists: nothing answers an append to a deleted stream, and neither to a stream without a leader."""
+        if not self._asking:
+            self._asking = True
+            self._engine.info(self.stream.name, Contained(self._end_without_stream, self._ask_failed))
+
+    def _end_without_stream(self, state: StreamState | EngineError) -> None:
+        self._asking = False
+        if isinstance(state, EngineError) and state.code == STREAM_NOT_FOUND:
+            self.fail(Fenced("its stream does not exist any more"))
+
+    def _ask_failed(self) -> None:
+        self._asking = False
 
     def _handle_refusal(self, pending: UnackedEntry, last_seq: int) -> None:
         if 0 <= last_seq < pending.seq - 1:

@@ -23,6 +23,7 @@ STREAM_NOT_FOUND: Final = 10059
 STREAM_EXISTS: Final = 10058
 TOO_LARGE: Final = (10054, 10122)
 STREAM_FULL: Final = 10077
+REPLICAS_UNSUPPORTED: Final = 10074  # the server is not in a cluster
 
 CREATE_SECONDS: Final = 6.0
 CREATIONS_MAX: Final = 4  # at a time: the engine answers none of hundreds of simultaneous creations in time

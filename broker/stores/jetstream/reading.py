@@ -121,6 +121,7 @@ class EntryReader:
 class DamagedStream(DamagedLog):
     """Entries of a stream are missing or corrupt."""
 
+    UNIT = "entry"
     REMEDY = "replace it from an export (tenure store import --only), or restore the stream; until then no node serves this log"
 
 

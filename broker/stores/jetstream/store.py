@@ -22,7 +22,7 @@ from broker.settings.servers import parse_servers
 from broker.stores.jetstream.chain import Chain
 from broker.stores.jetstream.claim import Claim, Claimed
 from broker.stores.jetstream.connection import Connection, TooOld
-from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, EngineError
+from broker.stores.jetstream.engine import REPLICAS_UNSUPPORTED, WRONG_SEQUENCE, Engine, EngineError
 from broker.stores.jetstream.entry import RELEASE
 from broker.stores.jetstream.logs import RELEASED, GroupLog, StreamLog
 from broker.stores.jetstream.meta import IMPORTING, LAYOUT, MetaStreamClient, Owner, View
@@ -102,7 +102,7 @@ class JetStreamStore:
         except TooOld as error:
             raise StartError(f"store {self._servers}: {error}", ExitCode.CONFIG) from None
         except (OSError, NatsError, ValueError, TimeoutError) as error:
-            raise StartError(f"store {self._servers}: {error or 'no answer'}", ExitCode.DISK) from None
+            raise StartError(f"store {self._servers}: {str(error) or 'no answer'}", ExitCode.DISK) from None
         await self._retry_until_done(lambda done: self.engine.create(self.names.meta_stream, f"{self.names.meta_subject}.>", self._replicas, dict(META), done))
         self.meta.listen()
         await self._read_meta()
@@ -136,7 +136,9 @@ class JetStreamStore:
             if result is None or result.code in accepted_codes:
                 return
             await asyncio.sleep(START_PAUSE_SECONDS)
-        raise StartError(f"store {self._servers}: {result.text if result is not None else ''}", ExitCode.DISK)
+        assert result is not None
+        advice = "; for a single server, set store.replicas=1" if result.code == REPLICAS_UNSUPPORTED else ""
+        raise StartError(f"store {self._servers}: {result.text}{advice}", ExitCode.DISK)
 
     async def _read_meta(self) -> None:
         for _ in range(START_ATTEMPTS):
