@@ -166,6 +166,11 @@ class TopicLog(ServedLog, Protocol):
     assigns_offsets_at_once: bool  # `append` returns the offset, instead of passing it to `done` later
 
     @property
+    def batch_bytes_max(self) -> int:
+        """The size of the largest batch that it accepts."""
+        ...
+
+    @property
     def durable_offset(self) -> int:
         """Records before it survive a power failure."""
         ...

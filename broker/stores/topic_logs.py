@@ -31,6 +31,7 @@ class LocalTopicLog(OpenLog):
     """The log of one topic partition. As in Kafka, an append does not wait for a flush."""
 
     assigns_offsets_at_once = True
+    batch_bytes_max = (1 << 31) - 1  # a batch has its size in 32 bits
 
     def __init__(self, store: LocalStore, id: LogId, opened: Log) -> None:
         super().__init__(store, store.topic_workers, id, Flusher(store, store.topic_workers, opened), opened.epoch, TOPIC_RULES)

@@ -9,6 +9,7 @@ from broker.runtime.turn import EndTurnScheduler
 from broker.topics.batch_checks import INLINE_LIMITS, BatchRefused, Checked, TooMuchWork, finish, prepare
 from broker.topics.settings import PRODUCER, LogSettings
 from protocol.batch import ATTRIBUTES_AT, COMPRESSION_MASK, BatchHeader
+from protocol.errors import ErrorCode
 from storage import AppendFailed, Producers
 
 NO_TIME: Final = -1
@@ -25,6 +26,9 @@ class Writable(Protocol):
 
     settings: LogSettings
     producers: Producers
+
+    @property
+    def batch_bytes_max(self) -> int: ...
 
     def append(self, batch: bytearray, header: BatchHeader) -> int: ...
 
@@ -96,6 +100,8 @@ def append_async(
     if stored is not None:
         done(stored)
         return
+    if len(batch) > partition.batch_bytes_max:
+        raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, with_start=False)
     time = now if settings.log_append_time else NO_TIME
     partition.append_async(batch, header, lambda result: done(result if isinstance(result, AppendFailed) else (result, time)))
 

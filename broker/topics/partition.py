@@ -90,6 +90,11 @@ class Partition:
         """Whether an append returns its offset at once. If not (NATS JetStream), every batch is queued (batch_queues.py)."""
         return self.owned_log.assigns_offsets_at_once
 
+    @property
+    def batch_bytes_max(self) -> int:
+        """The size of the largest batch that the log accepts, whatever `max.message.bytes` of the topic is."""
+        return self.owned_log.batch_bytes_max
+
     def append(self, batch: bytearray, header: BatchHeader) -> int:
         """Append to a log that `assigns_offsets_at_once`; returns the base offset. If AppendFailed is raised, nothing was written.
 

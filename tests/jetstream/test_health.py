@@ -1,14 +1,16 @@
-"""`tenure health` of a node over JetStream."""
+"""`tenure health` of a node over JetStream, and a batch that is too large for the engine."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from cli.health import NOT_READY, READY, probe, store_figures_in
 from tests.cli.conftest import Tenure, tenure, with_bootstrap
-from tests.running import broker, wait_until
+from tests.running import broker, environment, wait_until
 from tests.support.nats_engine import NatsEngine
 
 __all__ = ["tenure"]  # a fixture
@@ -39,3 +41,21 @@ def test_health_reports_the_lease_and_the_needed_sync_interval_and_that_the_engi
         assert shown["node"]["groups_owned"] == list(range(shown["node"]["groups_partitions"]))
         own_server.stop()
         says(NOT_READY, "the engine does not answer")
+
+
+def test_a_batch_beyond_max_payload_is_refused_as_too_large(own_server: NatsEngine, tenure: Tenure) -> None:
+    arguments = ("--store", own_server.url, "--cluster", "large", "--node-id", "1", "--listen", "127.0.0.1:0", "--set", "store.replicas=1")
+    with broker(*arguments) as node:
+        at_node = with_bootstrap(f"127.0.0.1:{node.port}", tenure)
+        wait_until(lambda: at_node("topic", "create", "large", "--partitions", "1", "--yes").code == 0, HEALTH_SECONDS, 0.5)
+        code, complaints = produced(node.port, (1 << 20) - 300)  # within max.message.bytes
+        assert "bytes are more than topic large accepts in one record" in complaints, complaints
+        assert code != 0
+        assert produced(node.port, 1_000_000)[0] == 0
+
+
+def produced(port: int, size: int) -> tuple[int, str]:
+    """Write a record with the command; returns its exit code and what it printed to standard error."""
+    command = [sys.executable, "-P", "-m", "tenure", "produce", "large", "--bootstrap", f"127.0.0.1:{port}"]
+    result = subprocess.run(command, input="x" * size, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    return result.returncode, result.stderr

@@ -39,6 +39,7 @@ class ImmediateLog:
     """The port `TopicLog` over a log on the disk, as far as a partition needs it; appends end at once."""
 
     assigns_offsets_at_once = True
+    batch_bytes_max = 1 << 20
 
     def __init__(self, log: Log) -> None:
         self.log = self.records = log

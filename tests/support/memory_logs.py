@@ -99,6 +99,8 @@ class MemoryRecords:
 class MemoryTopicLog:
     """A `TopicLog`. Without `immediate` each append waits in `waiting` until the test calls it."""
 
+    batch_bytes_max = 1 << 20
+
     def __init__(self, id: LogId, immediate: bool = True, epoch: int = 0) -> None:
         self.id = id
         self.epoch = epoch

@@ -44,6 +44,8 @@ DIALLED = Address("PLAIN", "here.example", 9092)
 class MemoryPartition:
     """The interface of `broker.topics.partitions.Partition` for writers."""
 
+    batch_bytes_max = 1 << 20
+
     def __init__(self, topic: Topic, index: int, settings: LogSettings) -> None:
         self.topic = topic
         self.index = index

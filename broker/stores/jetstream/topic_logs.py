@@ -127,6 +127,10 @@ class StreamTopicLog(StreamLog):
 
     # Appending.
 
+    @property
+    def batch_bytes_max(self) -> int:
+        return self.chain.payload_max
+
     def append(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> int:
         self._write(batch, done)
         return -1
