@@ -64,6 +64,7 @@ def test_a_heartbeat_to_an_empty_group_is_refused(play: Play) -> None:
 def test_a_heartbeat_to_a_missing_group_is_refused(play: Play) -> None:
     play.heartbeat("x", 0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.heartbeat("x", 0, group="").expect(ErrorCode.INVALID_GROUP_ID)
+    play.sync("x", generation=0, group="").expect(ErrorCode.INVALID_GROUP_ID)
     play.no_group()
 
 
@@ -215,7 +216,8 @@ def test_a_session_that_is_made_shorter_ends_in_time(play: Play) -> None:
     play.after(1).group_is(State.PREPARING, members=["a"])
 
 
-def test_a_heartbeat_to_the_group_without_a_name_is_invalid_also_when_it_has_offsets(play: Play) -> None:
+def test_heartbeat_and_sync_of_the_group_without_a_name_are_invalid_also_when_it_has_offsets(play: Play) -> None:
     sent = play.commit_as_is(Commit("", -1, "", None, [("t0", [OffsetCommitRequestPartition(0, 1)])]))
     assert sent.reply == ErrorCode.NONE
     play.heartbeat("x", 0, group="").expect(ErrorCode.INVALID_GROUP_ID)
+    play.sync("x", generation=0, group="").expect(ErrorCode.INVALID_GROUP_ID)
