@@ -14,7 +14,7 @@ from typing import Any
 
 from bench import rows
 from bench.kafka import kafka_on
-from bench.load import OURS, SETUP_SECONDS, SLACK_SECONDS, LoadError, Sample, command_line, generate, parse_result, spread
+from bench.load import OUR_BROKERS, SETUP_SECONDS, SLACK_SECONDS, LoadError, Sample, command_line, generate, parse_result, spread
 from bench.machine import Cores, pinned, touch_memory
 from bench.native import ROOT, Tools
 from bench.rows import DataRow
@@ -64,7 +64,7 @@ class DataPlane:
                     try:
                         sample = self._run(row, name, subjects[name], number)
                     except LoadError as error:
-                        if name in OURS or name == "floor":
+                        if name in OUR_BROKERS or name == "floor":
                             raise
                         lost[name] = str(error)
                         continue
@@ -118,9 +118,9 @@ class DataPlane:
         samples, lost = {}, {}
         for name, start in starts.items():
             try:
-                samples[name] = self._restarts(start, RESTARTS if name in OURS else 1)
+                samples[name] = self._restarts(start, RESTARTS if name in OUR_BROKERS else 1)
             except LoadError as error:
-                if name in OURS:
+                if name in OUR_BROKERS:
                     raise
                 lost[f"{name}_failed"] = str(error)
         return summary(rows.PARTITIONS, samples) | lost

@@ -24,7 +24,7 @@ SLACK_SECONDS = 15.0
 LAP_SECONDS = 3.0
 WARM_LAP_RATIO_MIN = 0.98
 WARM_UP_SECONDS_MIN, WARM_UP_SECONDS_MAX = 60.0, 420.0
-OURS = ("ours", "compiled", "always")
+OUR_BROKERS = ("ours", "compiled", "always")  # "always": with offsets.flush=always
 KEPT_FIELDS = ("requests", "rps", "p50_us", "p99_us", "p999_us", CPU_FIELD, "srv_util", "gen_util", "srv_rss_mb")
 
 Sample = dict[str, Any]
@@ -108,7 +108,7 @@ class Comparison:
             try:
                 return self._run(servers[name], arguments, seconds)
             except LoadError as error:
-                if name == "floor" or name in OURS:
+                if name == "floor" or name in OUR_BROKERS:
                     raise
                 lost[name] = str(error)  # only failures of our broker end the row
                 return None

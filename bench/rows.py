@@ -18,7 +18,8 @@ NAMES = {0: "Produce", 1: "Fetch", 3: "Metadata", 8: "OffsetCommit", 9: "OffsetF
 MEMBER = (COORDINATOR, JOIN, SYNC, HEARTBEAT)
 
 CPU_FIELD = "srv_us_per_req"  # processor time of the server, from kgload's output
-# The maximum, as a share of Kafka's processor time in the same run. A row that costs at most GOOD_ENOUGH times the floor is exempt.
+# The maxima of the processor time per request, as a share of Kafka's in the same run. A row that costs at most GOOD_ENOUGH times the floor is
+# exempt; the floor is a C server that answers the same requests with constant bytes.
 OF_KAFKA_AT_MOST = {"ours": 0.6, "compiled": 0.4}
 GOOD_ENOUGH = 1.15
 # How many times as much a request that writes to the log may cost if its reply waits for a flush (offsets.flush=always).

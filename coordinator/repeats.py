@@ -61,9 +61,9 @@ class RepeatedHeartbeat:
 
 
 class RepeatedCommit:
-    """A commit that repeats with other offsets.
+    """An OffsetCommit, of a member or a standalone consumer, that is repeated with only its offsets changed.
 
-    Everything but offsets and time is encoded once. The offsets stay in the request's frame until they are read.
+    Its records are encoded once, except the offsets and the commit time. The offsets stay undecoded in the request frame until they are read.
     """
 
     __slots__ = (

@@ -100,8 +100,9 @@ class HeldNotes(UntilDurable):
 class Shard:
     """The coordinator of one partition.
 
-    While `extends_deadlines` is set (the process could not read requests, or an append delays replies), `advance` extends an expired
-    deadline once. A member that sends nothing in the extended session is removed, however slow log and process are.
+    While `extends_deadlines` is set (the process could not read requests, or an append delays replies), `advance` extends four kinds of
+    expired deadlines, each once: of a session, a pending member id, a sync phase and a take-over. A member that sends nothing in the extended
+    session is removed, however slow log and process are. The deadlines of a join phase, an absence and waiting newcomers are not extended.
     """
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], note_sink: NoteSink | None = None) -> None:

@@ -162,7 +162,7 @@ class End(Enum):
 class Rebalance:
     """A rebalance, from its begin until the group is stable or empty again.
 
-    Values whose notes are missing are -1 or None.
+    A value is -1 or None, or a list is empty, if the coordinator's notes about it (`__coordinator_notes`) are missing.
     """
 
     began_ms: int  # if `begin_known` is False, the time of the first known event

@@ -160,7 +160,11 @@ def earliest_begin_ms(record: GroupRecord, after: GroupRecord) -> int:
 
 
 def stable_ms(before: GroupRecord, after: GroupRecord) -> int:
-    """A time at which the group was stable (-1: unknown): that of the record `before`, or that of the state in it, if it may be from the end of a join phase."""
+    """A time at which the group was stable; -1: unknown.
+
+    It is the time of the record `before`; if that record has static members and may be from the end of a join phase, the time of the state in
+    it. It is never later than the end of the join phase of `after`.
+    """
     end_hi = join_phase_end_ms(after)
     stored = before.stored
     maybe_at_phase_end = before.at_ms >= end_hi or after.generation > before.generation + 1

@@ -70,7 +70,7 @@ class CommitState:
         recent = at >= since
         # Older commits that stay: ten, for windows of ten commits, and a sample of an hour, for windows of time.
         ten = from_end < _rows_to_keep(keys, from_end, recent)
-        hour = _sampled_hour(keys, at, recent)
+        hour = _last_of_each_slot(keys, at, recent)
         kept = recent | ((ten | hour) & ~_removed_later(keys, flags(self.tails["tombstone"]) & ~recent))
         return replace(self, tails=self.tails.filter(pa.array(kept)), kept_from_ms=max(self.kept_from_ms, since))
 
@@ -170,7 +170,7 @@ def _rows_to_keep(keys: Ints, from_end: Ints, recent: Flags) -> Ints:
     return np.repeat(recent_counts + TAIL, np.diff(np.append(first, len(keys))))
 
 
-def _sampled_hour(keys: Ints, at: Ints, recent: Flags) -> Flags:
+def _last_of_each_slot(keys: Ints, at: Ints, recent: Flags) -> Flags:
     """Mark the last row of each time slot before the recent rows, as far back as a window reaches."""
     first = np.flatnonzero(mark_firsts(keys))
     if not len(first):

@@ -71,7 +71,7 @@ def recomputed(warehouse: Warehouse, current: PublishedState, sample: int) -> It
 
 
 def oracle(cluster: str, records: pa.Table, coverage: list[Coverage], now_ms: int, groups: set[str] | None = None) -> dict[str, pa.Table]:
-    """The tables from all records of one bucket, in one step."""
+    """The tables, computed in one step from all records of one bucket, to compare with the incremental build."""
     offsets = records.filter(pc.equal(records["log"], "offsets"))
     stepped = digest_commits(offsets, CommitState.new())
     edges = joined("edges", [stepped.edges, stepped.open_edges])

@@ -257,7 +257,8 @@ def confirmed_avoidable(script: Script, episodes: Sequence[Episode], timeout_ms:
 def with_saved_rebalances(script: Script, restarts: Restarts, replacements: Sequence[Replaced]) -> list[Replaced]:
     """The replacements, with the number of rebalances that each would have caused without an instance id.
 
-    If the length of the absence is unknown, the number is the maximum, two for leaving and joining, and the replays give a lower bound.
+    The history is replayed with dynamic members to count them. If the length of the absence is unknown, `saved_rebalances` is the maximum (2:
+    leaving and joining), and `saved_at_least`, at most 1, comes from replays with the shortest and the longest absence.
     """
     saved = {replacement.new_member_id: replacement for replacement in restarts.replacements if replacement.verdict == SAVED}
     if not saved:

@@ -213,7 +213,7 @@ class Consumer(Client):
                 yield SECOND  # the process has ended
             elif run.plan.late_leader_syncs and not run.faults_over and world.chance(run.plan.late_leader_syncs):  # meanwhile the followers' SyncGroups are parked
                 pause = world.between(0, settings.rebalance_ns)
-                run.leader_is_slow(self.group, world.now + pause)
+                run.leader_delays_sync(self.group, world.now + pause)
                 yield pause
         elif not run.faults_over and world.chance(max(run.plan.late_syncs, TAKE_OVER_LATE) if self.rejoin_announced_at >= 0 else run.plan.late_syncs):
             yield world.between(0, 2 * settings.rebalance_ns)

@@ -203,8 +203,8 @@ class Faults:
         if leaders and self.world.chance(0.5):
             self.world.random.choice(leaders).has_assignment = False
 
-    def leader_is_slow(self, group: str, until: int) -> None:
-        """The leader sends its SyncGroup only at `until`: perhaps disturb a follower whose SyncGroup is parked until then."""
+    def leader_delays_sync(self, group: str, until: int) -> None:
+        """Called when a leader delays its SyncGroup until `until`. Perhaps disturb a follower before that, whose SyncGroup is parked."""
         if "waiting" in self.plan.faults:
             self.world.at(self.world.between(self.world.now, until), self._disturb_followers, group)
 

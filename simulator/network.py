@@ -188,8 +188,8 @@ class ServerTransport:
             self._full = False
             self.protocol.resume_writing()
 
-    def ended(self) -> None:
-        """The client has closed the connection, or it broke."""
+    def client_ended(self) -> None:
+        """Called when the client has closed the connection, or it broke: the broker loses it."""
         if not self._closing:
             self._closing = True
             self._lost()
@@ -323,7 +323,7 @@ class Stream:
         if self.node.life != self._life or self.transport is None:
             self.settle()
         elif not self.transport.lost:
-            self.node.loop.post(self.transport.ended)
+            self.node.loop.post(self.transport.client_ended)
 
     def broker_died(self) -> None:
         """The broker's process has ended; the bytes that it wrote before still arrive, and unread requests are lost."""

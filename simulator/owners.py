@@ -35,7 +35,7 @@ class LeaderEpochs:
             self._answered[partition] = epoch, self._world.now
 
     def power_failed(self) -> None:
-        """After a power failure a log may reuse an epoch at which nothing was durable."""
+        """Forget all known epochs: after a power failure a log may reuse an epoch at which nothing was durable."""
         self._answered.clear()
 
 
@@ -111,7 +111,7 @@ class OneOwner:
         self._epochs[id] = epoch, node.id, node.life
 
     def power_failed(self) -> None:
-        """After a power failure another owner may reuse an epoch at which nothing was durable."""
+        """Forget all known epochs: after a power failure another owner may reuse an epoch at which nothing was durable."""
         self._epochs.clear()
 
     def deleted(self, topic: str) -> None:

@@ -87,7 +87,7 @@ class CreatePartitions:
         if validate_only:
             return
         check_writable(self._registry)
-        self._partitions.grown(self._topics.add_partitions(name, requested.count))
+        self._partitions.partitions_added(self._topics.add_partitions(name, requested.count))
 
 
 def error_response(request: CreatePartitionsRequest, version: int, error: int) -> Response:

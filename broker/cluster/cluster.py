@@ -396,7 +396,7 @@ class Cluster:
             self.shards.topic_changed(topic.name)
         if not self.registry.is_controller:
             self.deletions.resume(changes.deleted)
-        self.deletions.completed(changes.completed)
+        self.deletions.forget_completed(changes.completed)
         if changes.reread:
             self.deletion_reports.repeat_all()
         self._topic_placement.place_later()

@@ -37,9 +37,9 @@ class SharedDeletions(Deletions):
         if idle and self._queue:
             self._remove_slice()
 
-    def completed(self, ids: Iterable[bytes]) -> None:
+    def forget_completed(self, topic_ids: Iterable[bytes]) -> None:
         """Forget the deletions of these topics: no partition has offsets of them."""
-        completed = set(ids)
+        completed = set(topic_ids)
         self._open = [deletion for deletion in self._open if not completed.issuperset(topic.id for topic in deletion.topics)]
 
     def failed(self, deletion: Deletion, error: int) -> None:
@@ -91,7 +91,7 @@ class DeletionReports:
             remaining.difference_update(partitions)
             if not remaining:
                 del self._remaining[id]
-                self.deletions.completed([id])
+                self.deletions.forget_completed([id])
                 self._topics.offsets_gone(id)
                 self._turn.call_first_at_turn_end(journal)
 

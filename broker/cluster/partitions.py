@@ -142,8 +142,8 @@ class SharedPartitions(Partitions):
         super().created(topic)
         self.owners.added(topic)
 
-    def grown(self, topic: Topic) -> None:
-        super().grown(topic)
+    def partitions_added(self, topic: Topic) -> None:
+        super().partitions_added(topic)
         self.owners.added(topic)
 
     def deleted(self, topic: Topic) -> None:

@@ -88,7 +88,7 @@ class MemberFastPath(LearnedFastPath):
             self.connection = None
             connection.send(reply)
 
-    def step(self, shard: Shard, now: int, wall: int) -> None:
+    def call_shard(self, shard: Shard, now: int, wall: int) -> None:
         """Run the shard's step for the request; this object is the reply that the step releases or parks."""
         raise NotImplementedError
 
@@ -98,9 +98,9 @@ class MemberFastPath(LearnedFastPath):
         connection.busy = True
         journal = self.journal
         try:
-            self.step(journal.shard, self.clock.now, self.clock.wall)
+            self.call_shard(journal.shard, self.clock.now, self.clock.wall)
             journal.schedule_after_step()
-        except Exception as error:  # as in `GroupJournal.park`, which would call `step` uncompiled
+        except Exception as error:  # as in `GroupJournal.park`, which would call `call_shard` uncompiled
             unanswered = self._drop_reply()
             journal.handle_defect()
             report_defect("a request failed inside the broker", error, api=self.api, version=self.version)
@@ -139,7 +139,7 @@ class JoinFastPath(MemberFastPath):
             return None
         return self.run_step(connection, data[KIND_BYTES:REST_AT])
 
-    def step(self, shard: Shard, now: int, wall: int) -> None:
+    def call_shard(self, shard: Shard, now: int, wall: int) -> None:
         shard.join(self._request, self, now, wall)
 
     def release(self) -> None:
@@ -200,7 +200,7 @@ class SyncFastPath(MemberFastPath):
         self._request.generation = generation
         return self.run_step(connection, correlation_id)
 
-    def step(self, shard: Shard, now: int, wall: int) -> None:
+    def call_shard(self, shard: Shard, now: int, wall: int) -> None:
         shard.sync(self._request, self, now, wall)
 
     def release(self) -> None:

@@ -106,7 +106,7 @@ class Acceptor:
             self._loop.add_reader(sock.fileno(), Contained(self._readable, self._accepting_failed), sock, listener)
 
     def close(self) -> None:
-        self._stop_reading()
+        self._stop_accepting()
         for sock, _ in self._sockets:
             sock.close()
         self._sockets.clear()
@@ -174,14 +174,14 @@ class Acceptor:
             log.warning("idle connections were closed for new ones", count=self._closed_idle, reason=self._limit_reason)
             self._closed_idle = 0
         if self._connections.making_room:
-            self._stop_reading()
+            self._stop_accepting()
             self._pause_reason = self._limit_reason  # not logged: the pause is short
             self._retry_later()
         else:
             self._pause(self._limit_reason)
 
     def _pause(self, reason: str) -> None:
-        self._stop_reading()
+        self._stop_accepting()
         now = self._loop.time()
         if not self._pause_logged and now >= self._next_pause_log:
             self._next_pause_log = now + LOG_INTERVAL_SECONDS
@@ -219,7 +219,7 @@ class Acceptor:
         os.close(lowest_free)
         return lowest_free < self._reserve_from or not self._connections.live
 
-    def _stop_reading(self) -> None:
+    def _stop_accepting(self) -> None:
         self._accepting = False
         for sock, _ in self._sockets:
             self._loop.remove_reader(sock.fileno())

@@ -50,15 +50,15 @@ class Collector:
         self._freeze()
         self._garbage.enable()
         if self._timer is None:
-            self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
+            self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._refreeze_if_grown))
 
     def _freeze(self) -> None:
         self._garbage.freeze()
         members = self._members()
         self._refreeze_at = members + max(GROWTH_MEMBERS_MIN, members // GROWTH_DIVISOR)
 
-    def _check(self) -> None:
-        self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
+    def _refreeze_if_grown(self) -> None:
+        self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._refreeze_if_grown))
         if self._garbage.isenabled() and self._members() >= self._refreeze_at:
             self._garbage.collect(1)
             self._freeze()

@@ -133,7 +133,10 @@ class Deletions:
             self._remove_slice()
 
     def _remove_slice(self) -> None:
-        """One slice: each deletion visits all partitions once, then its reply leaves."""
+        """Remove offsets for at most SLICE_SECONDS, then let the loop run and continue.
+
+        A deletion is answered when all its partitions were visited.
+        """
         until = self._monotonic() + SLICE_SECONDS
         while self._queue:
             deletion, journals = self._queue[0]

@@ -101,7 +101,10 @@ class MetadataEntries:
         return self._entry(topic, encoding_version(version))
 
     def all(self, version: int, operations: bytes) -> tuple[int, bytes]:
-        """The number of listed topics, and their entries with these operations."""
+        """The number of topics that a request for all topics gets, and their encoded entries.
+
+        `operations`: the encoded authorized operations, appended to each entry.
+        """
         if self._leaders is not None:
             self._compare_leaders(self._leaders)
         encoding = encoding_version(version)

@@ -146,7 +146,7 @@ class Partitions:
     def created(self, topic: Topic) -> None:
         self._update(topic)
 
-    def grown(self, topic: Topic) -> None:
+    def partitions_added(self, topic: Topic) -> None:
         self._update(topic)
 
     def altered(self, topic: Topic) -> None:

@@ -46,6 +46,7 @@ class _Block:
         self._done = done
 
     def release(self) -> None:
+        """The block is durable: pass its ids to `done`."""
         self._done(self._ids)
 
     def fail(self, error: int) -> None:

@@ -92,7 +92,7 @@ class Retention:
         self._rounds = [
             PartitionJobLoop(loop, partitions, config.log_retention_check_interval_ms, self._apply_retention, monotonic),
             PartitionJobLoop(loop, partitions, config.producer_id_expiration_check_interval_ms, self._expire, monotonic),
-            PartitionJobLoop(loop, partitions, points_ms, self._add_recovery_point, monotonic, self._write_recovery_points),
+            PartitionJobLoop(loop, partitions, points_ms, self._collect_for_recovery_points, monotonic, self._write_recovery_points),
             PartitionJobLoop(loop, partitions, starts_ms, self._add_start_offset, monotonic, self._write_start_offsets),
         ]
 
@@ -124,7 +124,7 @@ class Retention:
 
     # Checkpoints. A round collects logs; their offsets, which may move meanwhile, are read together at its end.
 
-    def _add_recovery_point(self, partition: Partition) -> None:
+    def _collect_for_recovery_points(self, partition: Partition) -> None:
         self._recovery_point_logs[partition.id] = partition.owned_log
 
     def _add_start_offset(self, partition: Partition) -> None:

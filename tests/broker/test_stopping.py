@@ -51,17 +51,17 @@ def timed_stop(started: Broker, number: signal.Signals = signal.SIGTERM) -> tupl
     return started.wait(), time.monotonic() - begin
 
 
-def idle(started: Broker, stack: ExitStack) -> None:
+def idle_clients(started: Broker, stack: ExitStack) -> None:
     for client in stack.enter_context(clients(200, started.port)):
         client.send(MetadataRequest([]), 12)
 
 
-def half_sent(started: Broker, stack: ExitStack) -> None:
+def half_sent_clients(started: Broker, stack: ExitStack) -> None:
     for cut, client in enumerate(stack.enter_context(clients(len(NO_TOPIC), started.port))):
         client.socket.sendall(NO_TOPIC[:cut])
 
 
-def unread(started: Broker, stack: ExitStack) -> None:
+def unread_clients(started: Broker, stack: ExitStack) -> None:
     for client in stack.enter_context(clients(3, started.port)):
         send_until_stuck(client.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
 
@@ -71,7 +71,7 @@ def no_clients(started: Broker, stack: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("clients_are", [no_clients, idle, half_sent, unread])
+@pytest.mark.parametrize("clients_are", [no_clients, idle_clients, half_sent_clients, unread_clients])
 def test_idle_half_sent_and_unread_connections_do_not_delay_the_stop(loop: str, clients_are: Callable[[Broker, ExitStack], None]) -> None:
     with broker(*serve_options(loop)) as started, ExitStack() as stack:
         clients_are(started, stack)

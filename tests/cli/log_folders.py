@@ -85,7 +85,7 @@ def groups_of(partition: int, count: int) -> list[str]:
 
 
 class Folder:
-    """The data directory of a broker that stopped in order."""
+    """The data directory of a broker that was shut down cleanly."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -60,7 +60,7 @@ def stable(group: DescribedGroup) -> DescribedGroup | None:
 
 
 def delete_topic(name: str, bootstrap: str) -> None:
-    """Delete a topic by another process, as the streams of this one belong to the command under test."""
+    """Delete a topic in another process: in this one the command under test uses the standard streams."""
     command = (sys.executable, "-P", "-m", "tenure", "topic", "delete", name, "--yes", "--bootstrap", bootstrap)
     subprocess.run(command, check=True, env=environment(), stdout=subprocess.DEVNULL)
 

@@ -58,8 +58,8 @@ class AnyClient(Protocol):
     def cluster(self) -> Cluster: ...
     def topics(self) -> dict[str, FoundTopic]: ...
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None: ...
-    def partitions(self, name: str) -> int:
-        """Request the metadata of a topic as a producer does before it sends, which creates a missing topic."""
+    def partitions_as_producer(self, name: str) -> int:
+        """The number of partitions of a topic, requested as a producer does before it sends: a missing topic is created."""
 
     def close(self) -> None: ...
 
@@ -103,7 +103,7 @@ class KafkaPython:
         assert created["num_partitions"] == partitions
         assert {name: created["configs"][name]["value"] for name in settings} == settings
 
-    def partitions(self, name: str) -> int:
+    def partitions_as_producer(self, name: str) -> int:
         producer = kafka.KafkaProducer(**self._settings, enable_idempotence=False)
         try:
             return len(producer.partitions_for(name))
@@ -150,7 +150,7 @@ class Aiokafka:
         ((_, error, message),) = self._run(self.admin.create_topics([topic])).topic_errors
         raise_for(error, message)
 
-    def partitions(self, name: str) -> int:
+    def partitions_as_producer(self, name: str) -> int:
         return self._run(self._partitions(name))
 
     async def _partitions(self, name: str) -> int:
@@ -209,7 +209,7 @@ class Confluent:
         topic = confluent_kafka.admin.NewTopic(name, partitions, 1, config=dict(settings))
         self._answer(self.admin.create_topics([topic], request_timeout=self._seconds)[name].result)
 
-    def partitions(self, name: str) -> int:
+    def partitions_as_producer(self, name: str) -> int:
         producer = confluent_kafka.Producer(self._settings)
         return len(producer.list_topics(name, timeout=self._seconds).topics[name].partitions)
 
@@ -252,7 +252,7 @@ class Java:
         assert answer[0] == str(partitions)
         assert answer[2] == settings["retention.ms"]
 
-    def partitions(self, name: str) -> int:
+    def partitions_as_producer(self, name: str) -> int:
         return int(self._do("partitions", name)[0])
 
     def close(self) -> None:

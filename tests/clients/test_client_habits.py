@@ -39,7 +39,7 @@ def test_kafka_python_is_served_on_the_standard_loop_too() -> None:
         client.create("orders", 3, {"retention.ms": "1000"})
         assert client.cluster().brokers == {1: ("127.0.0.1", running.port)}
         assert client.topics()["orders"].partitions == 3
-        assert client.partitions("automatic") == 1
+        assert client.partitions_as_producer("automatic") == 1
         client.close()
 
 
@@ -103,7 +103,7 @@ def test_without_automatic_creation_clients_report_a_missing_topic(bootstrap: st
     missing = producer.list_topics("missing", timeout=10).topics["missing"]
     assert missing.error.code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
     asker = Aiokafka(bootstrap)
-    assert asker.partitions("missing") == 0
+    assert asker.partitions_as_producer("missing") == 0
     asker.close()
     sender = kafka.KafkaProducer(bootstrap_servers=bootstrap, max_block_ms=200, enable_idempotence=False)
     with pytest.raises(kafka.errors.KafkaTimeoutError):

@@ -74,7 +74,7 @@ def test_a_topic_is_made_once_and_found_after_a_restart_and_after_kill_9(connect
 def test_requesting_a_missing_topic_creates_it_for_producers(connect: Connect) -> None:
     with broker("--profile", "test", "--set", "num.partitions=4") as running:
         client = connect(f"127.0.0.1:{running.port}")
-        assert client.partitions("automatic") == 4
+        assert client.partitions_as_producer("automatic") == 4
         assert without_ids(client.topics())["automatic"] == 4
 
 
@@ -94,7 +94,7 @@ def test_a_client_gets_the_address_of_its_listener(connect: Connect) -> None:
         for name, host in {"V4": "127.0.0.1", "V6": "::1", "NAMED": "localhost"}.items():
             assert clients[name].cluster() == Cluster(clients["V4"].cluster().id, 1, {1: (host, ports[name])})
             assert "shared" in clients[name].topics()
-            assert clients[name].partitions("shared") == 2
+            assert clients[name].partitions_as_producer("shared") == 2
 
 
 def test_an_unreachable_broker_is_a_timely_client_error(connect: Connect) -> None:

@@ -1,4 +1,4 @@
-"""Policies of groups with Kafka's own tools and another client's administrator."""
+"""Group policies, set and read with Kafka's own tools and with the admin clients of confluent-kafka and kafka-python."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@
 
 **Actors** are names. The first `join` of an actor sends no member id; the id it is given (`ib-b'`: the fresh part is the actor's
 name) is sent by its later requests. A name that never joined stands for itself (`play.heartbeat("x")`: an unknown id).
-An actor's offer (instance, protocols, timeouts, type) is repeated by its next join unless the test passes another; a restarted
-process (`b'`, `b''`) starts with the offer of `b`. `instance=None` leaves the instance id out, `id="x"` sends that id.
+An actor's fields of JoinGroup (instance, protocols, timeouts, type) are repeated by its next join unless the test passes another; a restarted
+process (`b'`, `b''`) starts with the fields of `b`. `instance=None` leaves the instance id out, `id="x"` sends that id.
 
 **Set-ups**: `one_dynamic two_dynamic one_static two_static three_static` are stable groups, in generation 1, of members a (the leader), b and
 c; `two_awaiting_assignment follower_awaits_assignment leader_rejoins two_loaded two_loaded_static` are described below. All take options:
@@ -206,11 +206,11 @@ class Play(Requests):
         members = []
         for number in range(count):
             name = f"m{number}"
-            offer = self._offer(name)
-            offer.instance = f"i{number}" if static else None
-            offer.session_ms = _per_actor(session, name, 10_000)
-            offer.rebalance_ms = rebalance
-            members.append(MemberMetadata(name, offer.instance, "c", "/127.0.0.1", rebalance, offer.session_ms, T0, bytes([number + 1])))
+            fields = self._join_fields(name)
+            fields.instance = f"i{number}" if static else None
+            fields.session_ms = _per_actor(session, name, 10_000)
+            fields.rebalance_ms = rebalance
+            members.append(MemberMetadata(name, fields.instance, "c", "/127.0.0.1", rebalance, fields.session_ms, T0, bytes([number + 1])))
             self.ids[name] = name
         self.load((group_key("g"), group_record(7, members, state_ms=self.now)))
         return self._ready()

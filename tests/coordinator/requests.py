@@ -59,24 +59,25 @@ class Requests(Stage):
         group: str = "g",
     ) -> SentJoin:
         """`metadata`: for each protocol given without its own. Below version 4 a newcomer becomes a member at once, without error 79."""
-        offer = self._offer(actor)
+        fields = self._join_fields(actor)
         if instance is not UNCHANGED:
-            offer.instance = instance
+            fields.instance = instance
         if metadata is not None and protocols is None:
-            protocols = [name for name, _ in offer.protocols]
+            protocols = [name for name, _ in fields.protocols]
         if protocols is not None:
-            offer.protocols = tuple((protocol, T0 if metadata is None else metadata) if isinstance(protocol, str) else protocol for protocol in protocols)
-        offer.session_ms = offer.session_ms if session is None else session
-        offer.rebalance_ms = offer.rebalance_ms if rebalance is None else rebalance
-        offer.type = offer.type if type is None else type
+            subscribed = T0 if metadata is None else metadata
+            fields.protocols = tuple((protocol, subscribed) if isinstance(protocol, str) else protocol for protocol in protocols)
+        fields.session_ms = fields.session_ms if session is None else session
+        fields.rebalance_ms = fields.rebalance_ms if rebalance is None else rebalance
+        fields.type = fields.type if type is None else type
         member_id = self.ids.get(actor, "") if id is None else self.id_of(id)
         if not member_id:
             assert id == "" or actor not in self.ids
             self._newcomer = actor
-        sent = SentJoin(self, f"join {actor} ({offer.instance or '-'}, v{version})")
-        rebalance_ms = offer.session_ms if version == 0 else offer.rebalance_ms
-        words: tuple[Any, ...] = (group, member_id, offer.instance, offer.type, offer.protocols, offer.session_ms, rebalance_ms, client, "/127.0.0.1")
-        words += (version >= 4, version >= 9, reason, self.connection)
+        sent = SentJoin(self, f"join {actor} ({fields.instance or '-'}, v{version})")
+        rebalance_ms = fields.session_ms if version == 0 else fields.rebalance_ms
+        words: tuple[Any, ...] = (group, member_id, fields.instance, fields.type, fields.protocols, fields.session_ms, rebalance_ms, client)
+        words += ("/127.0.0.1", version >= 4, version >= 9, reason, self.connection)
         # A connection that remembers a JoinGroup hands over the same object each time.
         request = self.joins.get(words) or JoinRequest(*words)
         shard = self._serving
@@ -84,7 +85,7 @@ class Requests(Stage):
         if shard.remember_repeatable_join(request):
             self.joins[words] = request
         if not member_id and not self._newcomer:
-            self.ids[actor] = f"{client if offer.instance is None else offer.instance}-{actor}"
+            self.ids[actor] = f"{client if fields.instance is None else fields.instance}-{actor}"
         self._newcomer = ""
         self._end_step("join", actor, sent)
         return sent

@@ -36,7 +36,7 @@ T0 = subscription("t0")
 T0_T1 = subscription("t0", "t1")  # the subscription of a member that changed its topics
 
 
-class Offer:
+class JoinFields:
     """An actor's fields of a JoinGroup request."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Stage:
         self.answers: list[SentRequest] = []
         self.notes: list[Note] = []
         self._notes_by_step: list[list[Note]] = []
-        self._offers: dict[str, Offer] = {}
+        self._join_fields_by_actor: dict[str, JoinFields] = {}
         self._last: dict[str, SentRequest] = {}
         self._alive: list[tuple[str, str]] = []
         self._next_beat = NEVER
@@ -98,20 +98,20 @@ class Stage:
         newcomer, self._newcomer = self._newcomer, ""
         return newcomer
 
-    def _offer(self, actor: str) -> Offer:
-        offer = self._offers.get(actor)
-        if offer is None:
-            offer = self._offers[actor] = Offer()
-            before = self._offers.get(actor.rstrip("'"))
+    def _join_fields(self, actor: str) -> JoinFields:
+        fields = self._join_fields_by_actor.get(actor)
+        if fields is None:
+            fields = self._join_fields_by_actor[actor] = JoinFields()
+            before = self._join_fields_by_actor.get(actor.rstrip("'"))
             if before is not None:
-                vars(offer).update(vars(before))
-        return offer
+                vars(fields).update(vars(before))
+        return fields
 
     def _instance(self, actor: str, instance: Any) -> str | None:
         if instance is not UNCHANGED:
             return None if instance is None else str(instance)
-        offer = self._offers.get(actor) or self._offers.get(actor.rstrip("'"))
-        return offer.instance if offer is not None else None
+        fields = self._join_fields_by_actor.get(actor) or self._join_fields_by_actor.get(actor.rstrip("'"))
+        return fields.instance if fields is not None else None
 
     def _of(self, group: str) -> Group | None:
         return self._serving.groups.get(group)

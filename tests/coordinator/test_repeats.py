@@ -316,7 +316,7 @@ def repeat_of(play: Play) -> RepeatedCommit:
     return repeat
 
 
-def frame_of(offset: int) -> bytes:
+def commit_frame(offset: int) -> bytes:
     return pack(">q", offset)
 
 
@@ -331,13 +331,13 @@ def test_a_member_silent_for_a_third_of_its_session_takes_the_usual_path(play: P
     assert beat.accept_slow(shard, play.now) == ErrorCode.NONE
     play.commit("a", {("t0", 0): 0}).expect()
     repeat = repeat_of(play)
-    assert repeat.try_accept(shard, frame_of(1), DroppedReply(), play.now, play.wall) != FALLBACK
+    assert repeat.try_accept(shard, commit_frame(1), DroppedReply(), play.now, play.wall) != FALLBACK
     play._end_step("commit")
     play.at(gap_ms)
     (member,) = play.group().members.values()
     before = member.deadline
     if api == "commit":
-        is_accepted = repeat.try_accept(shard, frame_of(2), DroppedReply(), play.now, play.wall) != FALLBACK
+        is_accepted = repeat.try_accept(shard, commit_frame(2), DroppedReply(), play.now, play.wall) != FALLBACK
     else:
         is_accepted = beat.try_accept(play.now)
     assert is_accepted is not noted
@@ -365,7 +365,7 @@ def test_repeated_commits_share_a_batch_while_they_fit(play: Play, spare: int, b
     committed(play, None, True, {("t0", 0): 0})
     shard = play._serving
     repeat = repeat_of(play)
-    outcomes = [repeat.try_accept(shard, frame_of(offset), DroppedReply(), play.now, play.wall) for offset in range(5)]
+    outcomes = [repeat.try_accept(shard, commit_frame(offset), DroppedReply(), play.now, play.wall) for offset in range(5)]
     assert outcomes == [STORED_FIRST if number in (0, *accumulate(batches)) else STORED for number in range(5)]
     batch_facts = []
     while shard.hold.has_untaken:

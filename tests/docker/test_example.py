@@ -33,6 +33,8 @@ Example = LocalServices | DockerServices
 
 
 class Seat(NamedTuple):
+    """The last assignment of a consumer."""
+
     generation: str
     partitions: str
 
@@ -77,7 +79,7 @@ def await_orders(example: Example) -> None:
     eventually(lambda: all(len(matches(ORDER, example, consumer, counts[consumer])) > 1 for consumer in CONSUMERS), example)
 
 
-def settled(example: Example) -> list[Seat]:
+def await_settled_seats(example: Example) -> list[Seat]:
     """The seats, once they stay the same: the leader begins a second rebalance when it learns of the topic's partitions."""
     while True:
         eventually(lambda: seats(example), example)
@@ -88,7 +90,7 @@ def settled(example: Example) -> list[Seat]:
 
 
 def test_consumers_keep_their_partitions_over_restarts_and_no_record_is_lost_or_repeated(example: Example) -> None:
-    before = settled(example)
+    before = await_settled_seats(example)
     begun = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
 
     example.restart("consumer-1")

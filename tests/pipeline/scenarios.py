@@ -218,7 +218,7 @@ def crash_and_return(world: World) -> None:
     Expected("new_member", 3, 3, joined=names(1), expired=names(1)),
     avoidable=1,
 )
-def crash_and_return_in_one(world: World) -> None:
+def crash_and_return_before_expiry(world: World) -> None:
     pods(world, 3, rebalance_ms=60_000)[1].restart(2_000, graceful=False)
 
 

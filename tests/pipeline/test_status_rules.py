@@ -110,7 +110,7 @@ def test_more_lag_never_improves_a_status(seed: int) -> None:
         return severity(burrow(commits, lag, now)[0]), severity(tenure(View(commits, committed[-1], lag, start, owned, quiet))[0])
 
     less = severities(lags, last, quiet)
-    # More lag cannot give a better status. The time with a lag may also be longer.
+    # More lag, perhaps for a longer time without commits, cannot give a better status.
     more_lag = severities([lag + plus for lag, plus in zip(lags, more, strict=True)], last + more[-1] + extra, quiet + draw.choice([0, 60 * MINUTE]))
     assert more_lag[0] >= less[0]
     assert more_lag[1] >= less[1]

@@ -109,14 +109,14 @@ class Player(Client):
     def start(self) -> None:
         """A new process."""
         self.id, self.generation, self.has_assignment = "", -1, False
-        self.run(self._work())
+        self.run(self._member_loop())
 
     def kill(self) -> None:
         self.end()
         if self.wire is not None:
             self.wire.close()
 
-    def _work(self) -> Process:
+    def _member_loop(self) -> Process:
         while True:
             if self.wire is None or not self.wire.open:
                 self.wire = ClientConnection(self.world, self.stage.network, self.stage.node, self.instance, "10.0.0.1")

@@ -37,7 +37,7 @@ def times(random: Random, course: str, count: int) -> list[int]:
 
 
 def written(disk: SimDisk, stamps: list[int]) -> tuple[Log, list[tuple[int, int]]]:
-    """A flushed log of some segments with these times; returns its records."""
+    """A flushed log of several segments with records at these times, and the offset and time of each record."""
     disk.make_folder("/data")
     log = opened(disk)
     for number, stamp in enumerate(stamps):

@@ -81,7 +81,7 @@ class TopicWorld(TopicBroker):
         self.disk.changes_until_crash = -1
         self.settle()
         self._check()
-        self.restart(clean=True)
+        self.restart(clean_stop=True)
         self.verify()
 
     def _come_back(self) -> None:
@@ -102,7 +102,7 @@ class TopicWorld(TopicBroker):
         self.settle()
         self._check()
         if self.chance.random() < 0.2:
-            self.restart(clean=True)
+            self.restart(clean_stop=True)
             self.verify()
             self._check()
 

@@ -117,12 +117,12 @@ class Registry:
     def hold_reply(self, held: Any) -> None:
         self.held.append(held)
 
-    def release(self) -> None:
+    def release_replies(self) -> None:
         held, self.held = self.held, []
         for reply in held:
             reply.release()
 
-    def fail(self, error: int = 56) -> None:
+    def fail_replies(self, error: int = 56) -> None:
         held, self.held = self.held, []
         for reply in held:
             reply.fail(error)

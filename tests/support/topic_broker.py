@@ -73,9 +73,9 @@ class TopicBroker:
         self.loop.jump(seconds)
         self.threads.run_all()
 
-    def restart(self, clean: bool = False) -> None:
-        """Restart after an orderly stop (`clean`), or after a kill of the process without a power failure."""
-        if clean:
+    def restart(self, clean_stop: bool = False) -> None:
+        """Restart after an orderly stop (`clean_stop`), or after a kill of the process without a power failure."""
+        if clean_stop:
             self.partitions.stop()
             problems: list[str] = []
             self.store.finish(True, problems.append)
@@ -84,8 +84,8 @@ class TopicBroker:
         self.store.close()
         self.start()
 
-    def restart_and_open(self, clean: bool = False) -> None:
-        self.restart(clean)
+    def restart_and_open(self, clean_stop: bool = False) -> None:
+        self.restart(clean_stop)
         self.partitions.open_all()
         self.threads.run_all()
 

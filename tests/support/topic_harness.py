@@ -48,7 +48,7 @@ class EmptyPartitions:
     def created(self, topic: Topic) -> None:
         self.calls.append(("created", topic.name))
 
-    def grown(self, topic: Topic) -> None:
+    def partitions_added(self, topic: Topic) -> None:
         self.calls.append((f"grown to {topic.partition_count}", topic.name))
 
     def altered(self, topic: Topic) -> None:

@@ -63,7 +63,7 @@ async def await_result(step: Callable[[Callable[[Result], None]], object]) -> Re
 
 
 class StoreClient:
-    """Access to one cluster. Create it inside the running event loop."""
+    """Access to the JetStream streams of one Tenure cluster. Create it inside the running event loop."""
 
     def __init__(self, config: Config, seconds: Callable[[], float] = time.monotonic) -> None:
         self._loop = asyncio.get_running_loop()

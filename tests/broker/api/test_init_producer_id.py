@@ -43,7 +43,7 @@ def test_only_the_first_producer_id_of_a_block_waits_for_the_log(harness: Produc
     caller = harness.caller()
     ask(caller)
     assert producer_ids(caller) == []
-    harness.registry.release()
+    harness.registry.release_replies()
     end_turn(caller)
     assert producer_ids(caller) == [(0, 0, 0)]
     for number in range(1, PRODUCER_IDS_PER_BLOCK):
@@ -52,7 +52,7 @@ def test_only_the_first_producer_id_of_a_block_waits_for_the_log(harness: Produc
     assert harness.topics.next_producer_id == PRODUCER_IDS_PER_BLOCK
     ask(caller)
     assert producer_ids(caller) == []
-    harness.registry.release()
+    harness.registry.release_replies()
     end_turn(caller)
     assert producer_ids(caller) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
 
@@ -62,9 +62,9 @@ def test_requests_that_wait_for_one_block_get_different_ids(harness: ProduceHarn
     for caller in callers:
         ask(caller)
     assert len(harness.registry.held) == 1
-    harness.registry.release()  # requests past the block wait for the next block
+    harness.registry.release_replies()  # requests past the block wait for the next block
     assert len(harness.registry.held) == 1
-    harness.registry.release()
+    harness.registry.release_replies()
     end_turn(*callers)
     assert [producer_ids(caller) for caller in callers] == [[(0, number, 0)] for number in range(len(callers))]
 
@@ -74,7 +74,7 @@ def test_a_connection_closed_while_waiting_loses_one_producer_id(harness: Produc
     ask(leaving)
     ask(staying)
     leaving.connection.connection_lost(None)
-    harness.registry.release()
+    harness.registry.release_replies()
     end_turn(staying)
     assert producer_ids(staying) == [(0, 1, 0)]
 
@@ -83,11 +83,11 @@ def test_no_producer_id_is_assigned_from_a_block_of_unknown_durability(harness: 
     first, second = harness.caller(), harness.caller()
     ask(first)
     ask(second)
-    harness.registry.fail()
+    harness.registry.fail_replies()
     end_turn(first, second)
     assert (producer_ids(first), producer_ids(second)) == ([NOT_YET], [NOT_YET])
     ask(first)
-    harness.registry.release()
+    harness.registry.release_replies()
     end_turn(first)
     assert producer_ids(first) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
 
@@ -99,7 +99,7 @@ def test_init_producer_id_is_retriable_while_the_registry_is_suspended(harness: 
     assert producer_ids(caller) == [NOT_YET]
     harness.registry.writable = True
     ask(caller)
-    harness.registry.release()
+    harness.registry.release_replies()
     end_turn(caller)
     assert producer_ids(caller) == [(0, 0, 0)]
     harness.registry.writable = False
@@ -110,7 +110,7 @@ def test_init_producer_id_is_retriable_while_the_registry_is_suspended(harness: 
 def test_a_producer_that_sends_its_id_gets_a_new_one(harness: ProduceHarness) -> None:
     caller = harness.caller()
     ask(caller)
-    harness.registry.release()
+    harness.registry.release_replies()
     end_turn(caller)
     ask(caller, InitProducerIdRequest(None, 60_000, 0, 5), 3)
     assert [*producer_ids(caller), *producer_ids(caller, 3)] == [(0, 0, 0), (0, 1, 0)]
@@ -126,7 +126,7 @@ def test_without_any_right_to_write_no_producer_id_is_assigned() -> None:
         harness = ProduceHarness({"t": (1, {})}, refusing(*refused))
         caller = harness.caller()
         ask(caller)
-        harness.registry.release()
+        harness.registry.release_replies()
         end_turn(caller)
         assert producer_ids(caller)[0][0] == error
 

@@ -63,7 +63,7 @@ def ask(case: Case, harness: ProduceHarness, caller: ProduceClient) -> dict[str,
     answers: list[Any] = []
     for body in case.requests:
         caller.send(framed(case.key, case.version, body(own.topic, own.partition, now), b"client"))
-        harness.registry.release()
+        harness.registry.release_replies()
         harness.settle()
         frames = caller.replies()
         if frames:

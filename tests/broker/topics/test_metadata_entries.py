@@ -144,7 +144,7 @@ class RandomTopicEvents:
             case 0 | 1 if topic is None:
                 harness.partitions.created(harness.topics.create(name, chance.randrange(1, 5), {}, 0))
             case 2 if topic is not None and topic.partition_count < 200:
-                harness.partitions.grown(harness.topics.add_partitions(name, topic.partition_count + chance.choice((1, 2, 3, 130))))
+                harness.partitions.partitions_added(harness.topics.add_partitions(name, topic.partition_count + chance.choice((1, 2, 3, 130))))
             case 3 if topic is not None:
                 harness.partitions.altered(harness.topics.alter(name, {"segment.bytes": str(chance.randrange(1 << 20, 1 << 30))}))
             case 4 if topic is not None:
@@ -229,7 +229,7 @@ def test_after_one_change_one_topic_is_encoded_again() -> None:
     before = entries.encoded
     ask_metadata(harness)
     assert entries.encoded == before
-    harness.partitions.grown(harness.topics.add_partitions("t7", 5))
+    harness.partitions.partitions_added(harness.topics.add_partitions("t7", 5))
     assert [len(topic.partitions) for topic in ask_metadata(harness).topics if topic.name == "t7"] == [5]
     assert entries.encoded == before + 1
     harness.partitions.created(harness.topics.create("another", 1, {}, 0))

@@ -220,7 +220,7 @@ def test_a_new_partition_count_and_new_settings_apply_at_once(broker: TopicBroke
     topic = broker.create_topic("orders")
     partition = broker.find("orders")
     put(partition, "a")
-    broker.partitions.grown(broker.topics.add_partitions("orders", 3))
+    broker.partitions.partitions_added(broker.topics.add_partitions("orders", 3))
     assert broker.partitions.find("orders", 2) is not None
     broker.partitions.altered(broker.topics.alter("orders", {"segment.bytes": "2000000", "segment.ms": "5", "max.message.bytes": "7"}))
     assert broker.find("orders") is partition
@@ -232,7 +232,7 @@ def test_topics_refused_by_the_registry_are_not_served(broker: TopicBroker) -> N
     broker.create_topic("orders")
     broker.settle()
     broker.disk.room = 0
-    broker.partitions.grown(broker.topics.add_partitions("orders", 3))
+    broker.partitions.partitions_added(broker.topics.add_partitions("orders", 3))
     broker.partitions.altered(broker.topics.alter("orders", {"retention.ms": "5"}))
     broker.registry.turn.call_first_at_turn_end(broker.registry)
     broker.settle()
@@ -276,7 +276,7 @@ def test_the_offsets_topic_is_readable_up_to_its_durable_offset(broker: TopicBro
 
 def test_a_damaged_log_does_not_affect_other_partitions(broker: TopicBroker) -> None:
     broker.written_topic(2)
-    broker.restart(clean=True)
+    broker.restart(clean_stop=True)
     broker.store.close()
     overwrite(broker.disk, "/data/orders-0/00000000000000000000.log", bytes(200))
     broker.start()
@@ -319,7 +319,7 @@ def test_many_logs_are_flushed_together_by_a_stop(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(bulk_flush, "SYNCFS_LOGS_MIN", 3)
     broker = TopicBroker(OsDisk(), str(tmp_path))
     broker.written_topic(5)
-    broker.restart(clean=True)
+    broker.restart(clean_stop=True)
     assert broker.store.directory.clean
     broker.partitions.open_all()
     broker.threads.run_all()
@@ -344,13 +344,13 @@ def test_a_folder_keeps_its_topic_id_in_a_power_failure_after_a_flush(seed: int)
 @pytest.mark.parametrize("bit", [0, 3, 6])
 def test_a_flipped_bit_in_a_topic_id_does_not_lose_the_log(broker: TopicBroker, at: int, bit: int) -> None:
     broker.written_topic()
-    broker.restart(clean=True)  # the orderly stop makes partition.metadata durable
+    broker.restart(clean_stop=True)  # the orderly stop makes partition.metadata durable
     path = "/data/orders-0/partition.metadata"
     sound = broker.disk.read_text(path)
     damaged = bytearray(sound.encode())
     damaged[at] ^= 1 << bit
     overwrite(broker.disk, path, bytes(damaged))
-    broker.restart_and_open(clean=True)
+    broker.restart_and_open(clean_stop=True)
     assert broker.find("orders").high_watermark == 1
     assert not broker.set_aside("stray")
     assert broker.disk.read_text(path).endswith(sound[-22:])

@@ -319,7 +319,7 @@ def test_the_log_of_a_deleted_topic_is_removed_when_no_job_uses_it() -> None:
     log.busy = True
     harness.registry.readable = True  # type: ignore[attr-defined]
     harness.partitions.deleted(harness.topics.delete("t", 0))
-    harness.registry.release()
+    harness.registry.release_replies()
     assert store.set_aside_logs == []
     harness.loop.jump(1)
     assert store.set_aside_logs == [LogId("t", 0)]
