@@ -37,7 +37,7 @@ CPU_AT_MOST = 2.0  # how many times the cost over a directory a commit may have,
 COMMITS_PER_APPEND_MIN = 4.0
 CONNECTIONS = (50, 1_000)
 COMMIT = ("-w", "commit", "-P", "1", "--create-topics", "1", "-M", "1")
-FACT = (bytes(60), bytes(40))  # about the size of one commit in the log
+COMMIT_FACT = (bytes(60), bytes(40))  # about the size of one commit in the log
 
 
 class Round(NamedTuple):
@@ -75,7 +75,7 @@ def measure(tools: Tools, rounds: int, seconds: float) -> Measured:
                 for number in range(rounds):
                     raw.append(run_store(engine.url, f"raw{number}", partial(append_alone, seconds=seconds)))
                     if isinstance(nats_bench, list):
-                        nats_bench.append(publish(tool, engine.url, f"own{number}", int(raw[-1].rate * seconds), len(build_facts([FACT], 1))))
+                        nats_bench.append(publish(tool, engine.url, f"own{number}", int(raw[-1].rate * seconds), len(build_facts([COMMIT_FACT], 1))))
                     for connections in CONNECTIONS:
                         load = ("-c", str(connections), "-m", str(connections), *COMMIT)
                         directory = generate(tools.kgload, Target(flushing_broker.port, str(flushing_broker.pid)), (*load, "--group", f"b{next(names)}"), seconds)
@@ -143,7 +143,7 @@ async def append_alone(store: JetStreamStore, logs: list[GroupLog], seconds: flo
                 if not waiting:
                     ended.set_result(None)
 
-        log.append(build_facts([FACT], 1), 1, done)
+        log.append(build_facts([COMMIT_FACT], 1), 1, done)
 
     for log in logs:
         next_append(log)

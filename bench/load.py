@@ -70,7 +70,7 @@ def without_groups(arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Comparison:
-    """Runs load rows; the servers run at the same time and are measured alternately."""
+    """Measures rows of the table of loads (`LoadRow`): the servers all run at the same time, and the load goes to one after the other in turn."""
 
     def __init__(self, tools: Tools, cores: Cores, rounds: int, seconds: float, patience: float, witness: Witness) -> None:
         self._tools = tools

@@ -1,6 +1,7 @@
 """The rows of the table: the requests, the APIs that they need, and the targets.
 
-A load row has kgload's arguments; its figures are ratios to the floor, which gets the same requests. A new workload is one more entry here.
+A load row has kgload's arguments; its figures are ratios to the floor: `kgfloor`, a C server that gets the same requests and sends constant
+replies. A new workload is one more entry here.
 """
 
 from __future__ import annotations

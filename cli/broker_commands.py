@@ -1,4 +1,4 @@
-"""Arguments of the commands that are about a broker on this machine: serve, health, log."""
+"""Arguments of `tenure serve`, `tenure health` and `tenure log`."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Held(Protocol):
 
 
 class UntilDurable:
-    """Marks a `Held` for which no client waits: `fail_until` keeps it when an append is late."""
+    """Base of a `Held` for which no client waits: when an append is late, `fail_until` does not fail it, and it waits on for its facts."""
 
     __slots__ = ()
 

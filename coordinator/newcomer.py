@@ -70,5 +70,5 @@ def note_join(out: StepOutput, group: Group, member: Member, request: JoinReques
 
 
 def subscription_hash(member: Member) -> int:
-    """A checksum of the metadata, to compare subscriptions between notes."""
+    """The CRC-32 of the metadata of the member's first protocol. Readers of notes see by it whether a subscription changed."""
     return crc32(member.protocols[0][1])

@@ -209,9 +209,10 @@ def join_reply(group: Group, members: Sequence[JoinedMember] = ()) -> JoinReply:
 
 
 def joined_members(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember]:
-    """The members in the leader's reply: all but standbys, including static members that did not rejoin.
+    """The members in the leader's reply, including static members that did not rejoin.
 
-    Static members come before dynamic ones: kafka-python's range and roundrobin need that order to assign to all.
+    Standbys (members beyond the policy target.group.size) are left out. Static members come before dynamic ones: kafka-python's range and
+    roundrobin need that order to assign to all.
     """
     members = [(member.id, member.instance_id, data) for member, data in zip(group.members.values(), metadata, strict=True)]
     if group.policy_state is not None and group.policy_state.standbys:

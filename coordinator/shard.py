@@ -615,7 +615,7 @@ class Shard:
     def clear(self) -> None:
         """Reset the shard. Held and parked replies are dropped unanswered: call `abandon` first if there may be any."""
         self.hold = Hold(self._config.batch_bytes_max)
-        self._end_groups()
+        self._drop_all_groups()
         self.extends_deadlines = False
         self._orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}  # group id -> offsets that outlived the group's tombstone
         self._out = StepOutput(self._config, self._fresh_id)
@@ -632,7 +632,7 @@ class Shard:
     def _new_replay(self) -> None:
         self._replay = Replay(self.groups, self._orphaned_offsets, self._policy_texts, self._stored_away, self._stored_seats)
 
-    def _end_groups(self) -> None:
+    def _drop_all_groups(self) -> None:
         for group in self.groups.values():
             group.invalidate()
         self.groups.clear()
@@ -705,7 +705,7 @@ class Shard:
                 group.policy_state.newcomers.clear()
         for waiter in self._out.replies:  # of a step that ended in an exception
             waiter.fail(ErrorCode.NOT_COORDINATOR)
-        self._end_groups()
+        self._drop_all_groups()
         self.deadlines = self._out.deadlines = Deadlines()
         self._out.replies.clear()
         self._out.facts.clear()

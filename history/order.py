@@ -95,7 +95,10 @@ class Order:
 
 
 def _is_stored_by(note: NoteRecord, record: GroupRecord) -> bool:
-    """Whether the operation of this note stored this record, the last group record before the note's offset; policy records may follow it."""
+    """Whether the operation that wrote this note also stored `record`, the last group record before the note's offset.
+
+    Policy records may lie between the record and that offset.
+    """
     state, generation = state_before(note)
     if record.stored is None or record.generation < generation or (record.generation == generation and state is EMPTY):
         return False

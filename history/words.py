@@ -97,14 +97,14 @@ def title(rebalance: Rebalance) -> str:
     if cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE) and rebalance.joined:
         return f"{_joined(rebalance)} at once"
     if cause is Cause.ABSENCES_ENDED:
-        names = _names_of(rebalance, Removal.STAYED_AWAY)
+        names = _removed_names(rebalance, Removal.STAYED_AWAY)
         return f"{list_names(names)} stayed away longer than registration.timeout.ms" if names else TITLES_WITHOUT_MEMBER[cause]
     if cause is Cause.REGISTRATION_UNSET:
-        names = _names_of(rebalance, Removal.REGISTRATION_UNSET)
+        names = _removed_names(rebalance, Removal.REGISTRATION_UNSET)
         verb = "was" if len(names) == 1 else "were"
         return f"registration.timeout.ms was unset while {list_names(names)} {verb} away" if names else TITLES_WITHOUT_MEMBER[cause]
     if cause is Cause.ROSTER_CHANGED:
-        names = _names_of(rebalance, Removal.NOT_LISTED)
+        names = _removed_names(rebalance, Removal.NOT_LISTED)
         return f"{TITLES_WITHOUT_MEMBER[cause]}: {list_names(names)}" if names else TITLES_WITHOUT_MEMBER[cause]
     if cause is Cause.TOPICS_CHANGED:
         return f"{TITLES_WITHOUT_MEMBER[cause]} ({rebalance.cause_detail})" if rebalance.cause_detail else TITLES_WITHOUT_MEMBER[cause]
@@ -129,7 +129,7 @@ def title(rebalance: Rebalance) -> str:
     return TITLES_WITHOUT_MEMBER[cause]
 
 
-def _names_of(rebalance: Rebalance, cause: Removal) -> list[str]:
+def _removed_names(rebalance: Rebalance, cause: Removal) -> list[str]:
     return [short_name(removal.member_id, removal.instance_id) for removal in rebalance.removals if removal.cause is cause]
 
 

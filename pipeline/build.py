@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pipeline.bucket import BY_GROUP, FoldTask, build_bucket
-from pipeline.digest import REPLACED, STATE, Digested, DigestTask, digest
+from pipeline.digest import REPLACED, STATE, Digested, DigestTask, digest_records
 from pipeline.live_ends import with_live_ends
 from pipeline.measurements import FOLDED_TABLES, MEASURED, MeasureTask, measure_bucket
 from pipeline.runner import Runner
@@ -54,7 +54,8 @@ def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[s
         return {"built": "no new records"}
     run = current.run + 1
     tails = {file.bucket: file for file in current.files_of("tails")}
-    digested = runner.run("digesting", digest, [_digest_task(warehouse, current, run, bucket, files) for bucket, files in new.items()], _records)
+    digest_tasks = [_digest_task(warehouse, current, run, bucket, files) for bucket, files in new.items()]
+    digested = runner.run("digesting", digest_records, digest_tasks, _records)
     current = _with_digested(replace(current, run=run), digested)
     current = with_live_ends(warehouse, with_samples(warehouse, current))
     before = current.now_ms

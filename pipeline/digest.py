@@ -41,7 +41,8 @@ class Digested(NamedTuple):
     newest_ms: int
 
 
-def digest(task: DigestTask) -> Digested:
+def digest_records(task: DigestTask) -> Digested:
+    """Write the tables that follow from the new records of one bucket, and return the files and the groups to fold again."""
     warehouse = Warehouse(Path(task.warehouse))
     state = CommitState.of({name: warehouse.load(task.state[name]) for name in STATE}) if task.state else CommitState.new()
     result = Digested(task.bucket, [], [], False, -1)

@@ -31,7 +31,11 @@ def fold_group(
     coverage: Sequence[Coverage],
     now_ms: int,
 ) -> GroupTables:
-    """`edges` by the offset of the group metadata record; `coverage` of both logs of the group's partition."""
+    """The tables of one group.
+
+    `edges`: the commits around each group metadata record, by the record's offset; `coverage`: of the group's partition, in both logs
+    (offsets and notes).
+    """
     holes = Holes(coverage, events.unreadable)
     if not group:  # notes about coordinators and end offsets have no group; a group may have an empty name too, so its records are kept
         group_records = generation_rows(cluster, group, events.group_records, holes), member_rows(cluster, group, events.group_records)

@@ -42,7 +42,10 @@ class Clock(NamedTuple):
 
 
 def clock_of(groups: Sequence[str], excused: Mapping[str, Sequence[Interval]]) -> Clock:
-    """`groups`: sorted names, whose indexes are the group numbers. Intervals may overlap."""
+    """The clocks of these groups, which stop in their excused intervals; the intervals may overlap.
+
+    `groups`: sorted names; the index of a name is the group's number.
+    """
     rows = [
         (place, since, until, before)
         for place, name in enumerate(groups)

@@ -58,9 +58,9 @@ def hygiene(
 ) -> list[Hygiene]:
     """The findings of one bucket. `series`: at least the last commit of each partition, as in `State.tails`."""
     rules = policy or Thresholds()
-    records_by_group: dict[str, list[Generation]] = _grouped(rows_of(Generation, generations))
-    members_by_group: dict[str, list[Member]] = _grouped(rows_of(Member, members))
-    replaced_by_group: dict[str, list[Replaced]] = _grouped(rows_of(Replaced, replacements))
+    records_by_group: dict[str, list[Generation]] = _by_group(rows_of(Generation, generations))
+    members_by_group: dict[str, list[Member]] = _by_group(rows_of(Member, members))
+    replaced_by_group: dict[str, list[Replaced]] = _by_group(rows_of(Replaced, replacements))
     offsets = last_offsets(series)
     rows: list[Hygiene] = []
     for group in sorted({*records_by_group, *offsets}):
@@ -194,7 +194,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:TEXT_MAX]) + (f" and {len(names) - TEXT_MAX} more" if len(names) > TEXT_MAX else "")
 
 
-def _grouped(rows: Iterable[R]) -> dict[str, list[R]]:
+def _by_group(rows: Iterable[R]) -> dict[str, list[R]]:
     rows_by_group: dict[str, list[R]] = defaultdict(list)
     for row in rows:
         rows_by_group[row.group].append(row)

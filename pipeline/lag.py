@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, SortedRows, dictionary_column, mark_firsts, optional
 from pipeline.schema import schema_of
-from pipeline.series import LOOKBACK_MS, ORIGINS, Moments, Samples, View, value_at
+from pipeline.series import LOOKBACK_MS, ORIGINS, LagView, Moments, Samples, value_at
 from pipeline.series_totals import NAMES
 
 # A larger lag counts as LAG_MAX in slopes, so that sums of time * lag fit into 64 bits: 60 minutes, each with a time up to 3.6 million milliseconds.
@@ -17,7 +17,7 @@ LAG_MAX: Final = 1 << 35
 NEVER: Final = -1
 
 
-def lag_by_minute(view: View, since_ms: int) -> pa.Table:
+def lag_by_minute(view: LagView, since_ms: int) -> pa.Table:
     """Rows since the minute of `since_ms`, in table order.
 
     The view must begin at least LOOKBACK_MS before that minute, and must also have each partition's last commit before its first moment.
@@ -65,7 +65,7 @@ def lag_by_minute(view: View, since_ms: int) -> pa.Table:
     return pa.table([arrays[name] for name in schema.names], names=schema.names)
 
 
-def current_time_lag(view: View, now_ms: int) -> pa.Table:
+def current_time_lag(view: LagView, now_ms: int) -> pa.Table:
     """The time lag of each partition at `now_ms`, or at its newest sample if that is later.
 
     A record that was waiting at the newest sample is still waiting, however old that sample is: a later commit would be in the log.

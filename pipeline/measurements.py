@@ -24,7 +24,7 @@ from pipeline.lag import current_time_lag, lag_by_minute
 from pipeline.minutes import commit_rate
 from pipeline.rows import Coverage, Episode, Generation, Replaced
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
-from pipeline.series import LOOKBACK_MS, Samples, Series, affected_since, series_and_samples, views_of
+from pipeline.series import LOOKBACK_MS, Samples, Series, affected_since, lag_views_of, series_and_samples
 from pipeline.series_totals import SERIES_TOTALS, updated_totals
 from pipeline.status import QUIET_BACK_MS, recompute_since, status_rows
 from pipeline.warehouse import File, Warehouse
@@ -161,7 +161,7 @@ def measure(
     excused_times = excused_intervals(names, tables["rebalances"], tables["notes"], now_ms)
     new: dict[str, list[pa.Table]] = {name: [] for name in TIME_COLUMNS}
     time_lag = []
-    for view in views_of(series, samples, since_ms - QUIET_BACK_MS):
+    for view in lag_views_of(series, samples, since_ms - QUIET_BACK_MS):
         new["commit_rate_1m"].append(commit_rate(view.series, since_ms))
         new["lag_1m"].append(lag_by_minute(view, since_ms))
         time_lag.append(current_time_lag(view, now_ms))

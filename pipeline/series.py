@@ -173,7 +173,7 @@ class Moments(NamedTuple):
     end: Ints
 
 
-class View(NamedTuple):
+class LagView(NamedTuple):
     """Commits and end offsets joined: lag over time."""
 
     series: Series
@@ -186,18 +186,18 @@ class View(NamedTuple):
         return _moments(self.series, self.samples, series, at, commit, self.samples.index_at(self.series.partition_ids[series], at))
 
 
-def view_of(series: Series, samples: Samples, since_ms: int) -> View:
+def lag_view_of(series: Series, samples: Samples, since_ms: int) -> LagView:
     """A view with the moments since `since_ms`."""
-    return View(series, samples, _all_moments(series, samples, since_ms))
+    return LagView(series, samples, _all_moments(series, samples, since_ms))
 
 
-def views_of(series: Series, samples: Samples, since_ms: int) -> Iterator[View]:
+def lag_views_of(series: Series, samples: Samples, since_ms: int) -> Iterator[LagView]:
     """Views of consecutive subsets of the series, to bound memory."""
     weights = np.diff(np.append(series.heads, len(series.series))) + samples.end(series.partition_ids) - samples.begin(series.partition_ids, np.full(len(series.partition_ids), since_ms))
     number = np.cumsum(weights) // MOMENTS_PER_VIEW
     cuts = [0, *(np.flatnonzero(number[1:] != number[:-1]) + 1).tolist(), len(weights)]
     for low, high in pairwise(cuts):
-        yield view_of(series.subset(low, high), samples, since_ms)
+        yield lag_view_of(series.subset(low, high), samples, since_ms)
 
 
 def series_and_samples(commits: pa.Table, ends: pa.Table) -> tuple[Series, Samples]:

@@ -30,7 +30,7 @@ from pipeline.columns import (
 from pipeline.grace import Clock, Interval, clock_of
 from pipeline.owners import NO_OWNER, Owners, owners_of, unknown_owners
 from pipeline.schema import schema_of
-from pipeline.series import AHEAD_MS, HOLD_MS, Moments, View, flag_at, mark_lasts, value_at
+from pipeline.series import AHEAD_MS, HOLD_MS, LagView, Moments, flag_at, mark_lasts, value_at
 from pipeline.windows import burrow_windows, sequences, thinned_windows
 
 CODES: Final = {verdict: code for code, verdict in enumerate(rules.VERDICTS)}
@@ -51,7 +51,7 @@ class Points(NamedTuple):
 class BurrowRules:
     name: Final = "burrow"
 
-    def __init__(self, view: View, sequence: Ints) -> None:
+    def __init__(self, view: LagView, sequence: Ints) -> None:
         self._view = view
         self._windows = burrow_windows(view, sequence)
 
@@ -88,7 +88,7 @@ class BurrowRules:
 class TenureRules:
     name: Final = "tenure"
 
-    def __init__(self, view: View, sequence: Ints, owners: Owners, clock: Clock) -> None:
+    def __init__(self, view: LagView, sequence: Ints, owners: Owners, clock: Clock) -> None:
         self._view = view
         self._owners = owners
         self._clock = clock
@@ -173,7 +173,7 @@ def recompute_since(previous: pa.Table, since_ms: int) -> int:
 
 
 def status_rows(
-    view: View,
+    view: LagView,
     generations: pa.Table,
     members: pa.Table,
     excused: Mapping[str, Sequence[Interval]],
@@ -229,7 +229,7 @@ def _intervals(reaching: Sequence[Ints], moments: Moments, verdict: Ints, now_ms
     return Intervals(series[has_status], at[has_status], until[has_status], verdict[has_status], is_last[has_status])
 
 
-def _points(view: View, extra: SeriesTimes, since_ms: int, now_ms: int) -> Points:
+def _points(view: LagView, extra: SeriesTimes, since_ms: int, now_ms: int) -> Points:
     """The moments of the view and the `extra`, from `since_ms` to `now_ms`."""
     series, at = extra
     in_range = (at >= since_ms) & (at <= now_ms)  # few rows
@@ -248,7 +248,7 @@ def _points(view: View, extra: SeriesTimes, since_ms: int, now_ms: int) -> Point
     return Points(Moments(*(column[has_status] for column in all_moments)), idle_ms[has_status])
 
 
-def _ends(view: View) -> SeriesTimes:
+def _ends(view: LagView) -> SeriesTimes:
     """The times at which offsets are removed and the last samples become too old."""
     series, samples = view.series, view.samples
     every = np.arange(len(series.heads))
@@ -265,7 +265,7 @@ def _concatenated(*moments: SeriesTimes) -> SeriesTimes:
 class IntervalFinder:
     """Converts rows of `status` to series, times and verdicts, for the series of the view."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: LagView) -> None:
         names = view.series.named(np.arange(len(view.series.heads)), *SERIES)
         self._places = {key: place for place, key in enumerate(zip(*(column.to_pylist() for column in names), strict=True))}
 
@@ -277,7 +277,7 @@ class IntervalFinder:
         return series[in_bucket], ints(rows["from_ms"])[in_bucket], np.array(verdicts, np.int64)[in_bucket]
 
 
-def _table(rulesets: Sequence[BurrowRules | TenureRules], view: View, owners: Owners, intervals: Sequence[Intervals]) -> pa.Table:
+def _table(rulesets: Sequence[BurrowRules | TenureRules], view: LagView, owners: Owners, intervals: Sequence[Intervals]) -> pa.Table:
     series = view.series
     by_rules = np.repeat(np.arange(len(intervals)), [len(part.series) for part in intervals])
     every = [np.concatenate(columns) for columns in zip(*intervals, strict=True)]

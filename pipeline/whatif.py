@@ -28,7 +28,7 @@ REPEATED_REQUEST_MS: Final = 10_000
 NOT_REPLAYED: Final = frozenset({"coordinator_moved", "over_max_size", "sync_failed"})  # causes within the coordinator
 
 
-class Stint(NamedTuple):
+class ProcessRun(NamedTuple):
     """One run of a process, from its join on."""
 
     joined_ms: int | None  # None: before the log begins
@@ -46,7 +46,7 @@ class Process:
     host: str
     static: bool
     session_ms: int
-    stints: list[Stint] = field(default_factory=list)
+    runs: list[ProcessRun] = field(default_factory=list)
 
 
 class ReplayOptions(NamedTuple):
@@ -157,7 +157,7 @@ class Script:
                     silent: int | None = back.back_ms - back.away[longest]
                 else:
                     silent = current.last_heartbeat_ms if current.last_heartbeat_ms is not None else gone
-                process.stints.append(Stint(joined, silent, gone, current.end_kind == "left", current.end_kind == "removed", back))
+                process.runs.append(ProcessRun(joined, silent, gone, current.end_kind == "left", current.end_kind == "removed", back))
                 joined = back.back_ms if back is not None else None
                 current = self._spells.get(back.new_id) if back is not None else None
             processes.append(process)
@@ -181,28 +181,28 @@ class Script:
                 heartbeat_ms=self._heartbeat_ms,
             )
             world.clients.setdefault(self.group, []).append(client)
-            for stint in process.stints:
-                self._plan(world, client, stint, options, stops)
+            for run in process.runs:
+                self._plan(world, client, run, options, stops)
         for rebalance in self._other_rebalances:
             world.at(rebalance.at_ms, _trigger_rebalance, world, self.group, rebalance)
         world.run_until(self._end)
         return Replayed(list(world.episodes(self.group)), [stop.back for stop in stops if stop.back is not None], stops)
 
-    def _plan(self, world: World, client: Client, stint: Stint, options: ReplayOptions, stops: list[Stop]) -> None:
-        world.at(stint.joined_ms if stint.joined_ms is not None else self._begin, _start, client)
-        back = stint.back
+    def _plan(self, world: World, client: Client, run: ProcessRun, options: ReplayOptions, stops: list[Stop]) -> None:
+        world.at(run.joined_ms if run.joined_ms is not None else self._begin, _start, client)
+        back = run.back
         if back is not None:
-            assert stint.silent_ms is not None
-            leaves = stint.left if not options.static else False
-            at = stint.gone_ms if leaves and stint.gone_ms is not None else stint.silent_ms
+            assert run.silent_ms is not None
+            leaves = run.left if not options.static else False
+            at = run.gone_ms if leaves and run.gone_ms is not None else run.silent_ms
             world.at(at, _stop, client, leaves or (options.static is False and back.static), back, stops)
-        elif stint.gone_ms is not None:
-            if stint.left:
-                world.at(stint.gone_ms, _stop, client, True, None, stops)
-            elif stint.silent_ms is not None:
-                world.at(min(stint.silent_ms, stint.gone_ms), _stop, client, False, None, stops)
-                if options.static or stint.removed:
-                    world.at(stint.gone_ms, world.remove_instance, self.group, client.name)
+        elif run.gone_ms is not None:
+            if run.left:
+                world.at(run.gone_ms, _stop, client, True, None, stops)
+            elif run.silent_ms is not None:
+                world.at(min(run.silent_ms, run.gone_ms), _stop, client, False, None, stops)
+                if options.static or run.removed:
+                    world.at(run.gone_ms, world.remove_instance, self.group, client.name)
 
 
 def _start(client: Client) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.columns import MISSING, Flags, Ints, SortedRows, last_true, mark_firsts, window_sums
 from pipeline.commits import SLOT_MS
-from pipeline.series import Series, View, value_at
+from pipeline.series import LagView, Series, value_at
 from pipeline.status_rules import BURROW_WINDOW, COMMITS_MIN, WINDOW_MS_MAX, WINDOW_MS_MIN
 
 
@@ -40,7 +40,7 @@ def sequences(series: Series) -> Ints:
     return np.cumsum(begins) - 1
 
 
-def burrow_windows(view: View, sequence: Ints) -> Windows:
+def burrow_windows(view: LagView, sequence: Ints) -> Windows:
     """Windows of ten commits, without commits for which Burrow knows no end offset, and with the lag at the time of the commit."""
     series, samples, _ = view
     end = samples.sampled(samples.index_at(series.partition_ids[series.series], series.at_ms))
@@ -50,7 +50,7 @@ def burrow_windows(view: View, sequence: Ints) -> Windows:
     return _windows(series, sequence, rows, series.column("commit_ms")[rows], lag, since)
 
 
-def thinned_windows(view: View, sequence: Ints) -> Windows:
+def thinned_windows(view: LagView, sequence: Ints) -> Windows:
     """Windows over the last commit of each 15 seconds: ten minutes or ten commits, whichever is longer, up to an hour."""
     series, samples, _ = view
     live = np.flatnonzero(series.committed != MISSING)

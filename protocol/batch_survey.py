@@ -39,7 +39,7 @@ class TooManyRecords(Exception):
 
 
 class Survey:
-    """The timestamps of some records, as differences from the first, and whether all of them have keys."""
+    """The oldest and the newest timestamp of some records, as deltas to the batch's base timestamp, and whether all records have keys."""
 
     __slots__ = ("keyed", "newest", "oldest")
 

@@ -445,9 +445,9 @@ class Run(Faults):
         self.world.after(self._write_back_ns, self._write_back)
 
     def _watch_flushes(self) -> None:
-        """Move `_flushed_at` on while every log of groups serves and no fault prevents flushes.
+        """Set `_flushed_at` to FLUSHED_NS ago if since then every log of groups was served and no fault prevented flushes.
 
-        A process flushes the data that it appended or, from an earlier process, read at its start.
+        A process flushes what it appended, and also what it read at its start from an earlier process.
         """
         now = self.world.now
         served = all(self.audits[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups)

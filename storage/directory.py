@@ -114,7 +114,10 @@ class DataDirectory:
         return int(text) if text.isascii() and text.isdigit() and len(text) < CLOCK_DIGITS else UNKNOWN
 
     def note_use(self, now: int) -> None:
-        """Save the time of a trusted clock. Raises OSError; a crash may leave any content."""
+        """Save the time of this use, for the next start to compare with its clock; call it only with a time that can be trusted.
+
+        Raises OSError. Not synced: after a crash the file may have any content.
+        """
         self._disk.replace_text(f"{self.path}/{CLOCK_FILE}", f"{now}\n", durable=False)
 
     def mark_clean(self) -> None:

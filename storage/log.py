@@ -204,8 +204,8 @@ class Log(FlushedSegments):
     def roll(self, unflushed_bytes_max: int) -> bool:
         """Close the active segment before it is full, so that it can be compacted; return whether the active segment is now empty.
 
-        False if a flush is in progress or more than `unflushed_bytes_max` bytes are unflushed, unless the log is deferred. Raises
-        AppendFailed as `append` does.
+        Does nothing and returns False if the log is not usable; unless the log is deferred (see above), also during a flush, or when more
+        than `unflushed_bytes_max` bytes are unflushed. Raises AppendFailed as `append` does.
         """
         if not self.usable or (self._flushing and not self._deferred):
             return False

@@ -48,12 +48,12 @@ NO_SLOT: Final = Slot(-1, -1, 0, UNUSED, SINGLE_BROKER)
 
 
 def writer_open(node: int) -> int:
-    """The writer while this node has the log open."""
+    """`Slot.writer` of a log that this node has open, or had open when it crashed."""
     return node + 1
 
 
 def writer_closed(node: int) -> int:
-    """The writer once this node has flushed and closed the log."""
+    """`Slot.writer` of a log that this node has flushed and closed."""
     return -(node + 1)
 
 

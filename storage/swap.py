@@ -132,7 +132,10 @@ def finish_exchanges(disk: Disk, folder: str) -> None:
 
 
 def _finish_exchange(disk: Disk, folder: str, base: int, is_valid: bool) -> None:
-    """Finish one exchange, unless the promoted segment belongs to another log. If not `is_valid`, finish it only if it had begun."""
+    """Finish one exchange, unless the promoted segment belongs to another log.
+
+    If the segment is empty or not `is_valid` (its set may be incomplete), finish it only if the exchange had begun.
+    """
     handles = Handles(disk, 4)
     segment = Segment(handles, folder, base, SWAP)
     try:

@@ -31,7 +31,7 @@ class Heartbeat:
             return self._replies[ErrorCode.GROUP_AUTHORIZATION_FAILED]
         journal = self._shards.journal_of(group_id)
         if journal.refusal:
-            return self._replies[_refusal(group_id, journal.refusal)]
+            return self._replies[_error_for(group_id, journal.refusal)]
         code = journal.call(
             journal.shard.heartbeat, group_id, request.generation_id, request.member_id, request.group_instance_id, self._clock.now
         )
@@ -46,7 +46,7 @@ class Heartbeat:
             learn(call, HeartbeatFastPath(call, request, journal, self._authorizer, self._clock, replies), self._clock.now)
 
 
-def _refusal(group_id: str, refusal: int) -> int:
+def _error_for(group_id: str, refusal: int) -> int:
     """The reply while the partition does not serve: no error while it is loading, since every session restarts after the load."""
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID

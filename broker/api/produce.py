@@ -1,6 +1,7 @@
 """Produce: append record batches to the logs of their partitions, and reply when they are written.
 
-As in Kafka, a write to the operating system is enough: no reply waits for the disk. A refused batch changes nothing.
+In a data directory a write to the operating system is enough, as in Kafka: no reply waits for the disk. With JetStream the reply waits
+until the engine has acknowledged the batch. A refused batch changes nothing.
 """
 
 from __future__ import annotations

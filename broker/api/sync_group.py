@@ -49,7 +49,7 @@ class SyncGroup:
             return SyncGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         journal = self._shards.journal_of(request.group_id)
         if journal.refusal:
-            return SyncGroupResponse(0, _refusal(request.group_id, journal.refusal))
+            return SyncGroupResponse(0, _error_for(request.group_id, journal.refusal))
         sync = SyncRequest(
             request.group_id,
             request.generation_id,
@@ -74,7 +74,7 @@ class SyncGroup:
                 learn(call, SyncFastPath(call, journal, self._authorizer, self._clock, sync, position), self._clock.now)
 
 
-def _refusal(group_id: str, refusal: int) -> int:
+def _error_for(group_id: str, refusal: int) -> int:
     """REBALANCE_IN_PROGRESS while the partition is loading: every client rejoins on it; Java's consumer fails on COORDINATOR_LOAD_IN_PROGRESS."""
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID

@@ -29,7 +29,7 @@ class SharedDeletions(Deletions):
         if deletion in self._open:
             self.report([topic.id for topic in deletion.topics], journal.partition)
 
-    def repeat(self) -> None:
+    def delete_offsets_again(self) -> None:
         """Delete the offsets of all open deletions again, and so report them again: the controller has changed."""
         idle = not self._queue
         for deletion in self._open:
@@ -98,4 +98,4 @@ class DeletionReports:
     def repeat_all(self) -> None:
         """The complete registry was read again, from the log or from another controller: repeat all reports."""
         self._remaining.clear()
-        self.deletions.repeat()
+        self.deletions.delete_offsets_again()

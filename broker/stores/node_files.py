@@ -44,7 +44,7 @@ NewLiveNodes = Callable[[str, int, NodeEnded], LiveNodes]  # the folder, this no
 
 
 def node_ids(names: Iterable[str]) -> Iterator[int]:
-    """The ids in these names of files with addresses."""
+    """The ids of the nodes whose address files (`ID.json`) are among these file names."""
     for name in names:
         text, ending = os.path.splitext(name)
         if ending == ".json" and text.isdigit():

@@ -165,9 +165,7 @@ class TopicRegistry:
         return topic
 
     def reserve_producer_ids(self) -> range:
-        """Allocate a block of unused ids. They may be used when the fact is durable (a reply held now is released), and never if the
-        append fails.
-        """
+        """Allocate a block of unused ids, and emit the fact that stores it. Use them only after this fact is durable; never if its append fails."""
         first = self.next_producer_id
         self.next_producer_id = first + PRODUCER_IDS_PER_BLOCK
         self.hold.emit([(with_version(ProducerIdsKey(0), 1), with_version(ProducerIdsValue(self.next_producer_id), 0))])

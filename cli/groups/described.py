@@ -24,7 +24,7 @@ CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 PROTOCOL = "consumer"  # the protocol type whose member metadata this client can decode; Connect and others use other formats
 TYPES_VERSION = 5  # of ListGroups
 COORDINATOR_UNAVAILABLE = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
-ABSENT = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+NOT_CONSUMER_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 GROUPS_AT_ONCE = 500
 
 
@@ -142,7 +142,7 @@ def _describe_at(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str
             if group.error_code in COORDINATOR_UNAVAILABLE:
                 cluster.forget_coordinator(group.group_id)
                 group = cluster.send_to_coordinator(group.group_id, ConsumerGroupDescribeRequest([group.group_id])).groups[0]
-            if group.error_code not in ABSENT:
+            if group.error_code not in NOT_CONSUMER_GROUP:
                 check(group.error_code, f"group {group.group_id}", group.error_message)
                 descriptions[group.group_id] = _consumer(group, broker_id)
         remaining = [name for name in names if name not in descriptions]

@@ -425,7 +425,7 @@ def moved_document(partitions: Partitions) -> list[dict[str, object]] | None:
 
 
 def missing_document(entry: RebalancesMissing, partitions: Partitions) -> dict[str, object]:
-    """The JSON of rebalances without notes. `stored`: the group record in __consumer_offsets after the last of them."""
+    """The JSON of rebalances that have no notes in __coordinator_notes. `stored`: the group record in __consumer_offsets after the last of them."""
     stored = entry.after.stored if entry.after is not None else None
     return {
         "kind": "gap",

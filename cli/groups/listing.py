@@ -21,7 +21,7 @@ NOTES = "__coordinator_notes"  # an internal topic that only Tenure has
 STATES_VERSION = 4
 LOADING = (14, 15)
 PAUSE_SECONDS = 0.2
-# Describe at most this many groups to count their members, since each may have thousands.
+# Describe the groups of longer lists only if an option needs it, since each group may have thousands of members.
 DESCRIBED_MAX = 200
 STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead", "Assigning", "Reconciling", "NotReady")
 TYPES = ("classic", "consumer", "share", "streams")
@@ -107,7 +107,7 @@ def protocol_names(requested: list[str], known: tuple[str, ...], kind: str) -> l
 def list_groups(cluster: Cluster, states: list[str], types: list[str], missing: dict[int, Failure]) -> list[ListedGroup]:
     groups: dict[str, ListedGroup] = {}
     for broker_id in sorted(cluster.brokers):
-        version = cluster_version(cluster, broker_id, missing)
+        version = list_groups_version(cluster, broker_id, missing)
         if version is None:
             continue
         request = ListGroupsRequest(states if version >= STATES_VERSION else [], types if version >= TYPES_VERSION else [])
@@ -120,7 +120,7 @@ def list_groups(cluster: Cluster, states: list[str], types: list[str], missing: 
     return list(groups.values())
 
 
-def cluster_version(cluster: Cluster, broker_id: int, missing: dict[int, Failure]) -> int | None:
+def list_groups_version(cluster: Cluster, broker_id: int, missing: dict[int, Failure]) -> int | None:
     """The version of ListGroups; None if the broker does not answer."""
     try:
         return cluster.version(ListGroupsRequest.API_KEY, broker_id)

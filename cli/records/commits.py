@@ -96,7 +96,7 @@ class Commits:
                 if entry.error_code == ErrorCode.NONE:
                     self._due.pop(tp, None)
                 elif entry.error_code in SEAT_CODES:
-                    seat_valid = seat_valid and not self._member.loses_seat(entry.error_code)
+                    seat_valid = seat_valid and not self._member.must_rejoin_after(entry.error_code)
                 elif entry.error_code not in RETRIABLE:
                     raise failure(entry.error_code, f"group {self._member.group}, {tp[0]}-{tp[1]}")
         return seat_valid

@@ -190,7 +190,7 @@ class Consumption:
                 chunks = self.fetcher.poll(POLL_SECONDS) if seat.partitions else self.wait_without_partitions(member)
             for chunk in chunks:
                 self.print(chunk, commits)
-            seat_valid = not member.seat_lost
+            seat_valid = not member.must_rejoin
             with self.interrupts.waiting():
                 if seat_valid and commits.due and (not chunks or commits.seconds_since_commit >= COMMIT_SECONDS):
                     seat_valid = commits.commit(seat)

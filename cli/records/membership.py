@@ -113,7 +113,7 @@ class Member:
         reply: JoinGroupResponse = self._cluster.send_to_coordinator(self.group, request, oldest=oldest, timeout=seconds)
         if reply.error_code == E.MEMBER_ID_REQUIRED:
             self._member_id = reply.member_id
-        elif not self._is_seat_lost(reply.error_code):
+        elif not self._means_rejoin(reply.error_code):
             check_member(reply.error_code, self.group, self._instance_id, self._assignors)
             self._member_id = reply.member_id
             return reply
@@ -130,14 +130,14 @@ class Member:
         # A follower waits for the leader's assignments.
         timeout = self._timeouts.rebalance + self._cluster.timeout
         reply: SyncGroupResponse = self._cluster.send_to_coordinator(self.group, request, timeout=timeout)
-        if self._is_seat_lost(reply.error_code):
+        if self._means_rejoin(reply.error_code):
             return None
         check_member(reply.error_code, self.group, self._instance_id, self._assignors)
         if not is_leader:
             self.partition_counts = {}
         return decode_assignment(reply.assignment)
 
-    def _is_seat_lost(self, code: int) -> bool:
+    def _means_rejoin(self, code: int) -> bool:
         """Whether the error means that the member must join again."""
         if code == E.UNKNOWN_MEMBER_ID:
             self._member_id = ""
@@ -168,7 +168,7 @@ class Member:
     # Between rebalances
 
     @property
-    def seat_lost(self) -> bool:
+    def must_rejoin(self) -> bool:
         """Whether the member must join again, by its last heartbeat. Raises Failure if it cannot."""
         heartbeats = self._heartbeats
         if heartbeats is None:
@@ -176,7 +176,7 @@ class Member:
         heartbeats.progress = time.monotonic()
         if heartbeats.failure is not None:
             raise heartbeats.failure
-        if heartbeats.code and not self._is_seat_lost(heartbeats.code):
+        if heartbeats.code and not self._means_rejoin(heartbeats.code):
             check_member(heartbeats.code, self.group, self._instance_id, self._assignors)
         return bool(heartbeats.code)
 
@@ -197,9 +197,9 @@ class Member:
             self._heartbeats.stop()
             self._heartbeats = None
 
-    def loses_seat(self, code: int) -> bool:
+    def must_rejoin_after(self, code: int) -> bool:
         """Whether a commit error means that the member must join again. Raises Failure if it cannot."""
-        if self._is_seat_lost(code):
+        if self._means_rejoin(code):
             return True
         check_member(code, self.group, self._instance_id, self._assignors)
         return False

@@ -26,7 +26,7 @@ SCHEMES = ("nats://", "tls://")
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
-    check(options)
+    check_options(options)
     logs.configure("warning", "console")
     try:
         document = asyncio.run(execute(options, screen))
@@ -64,8 +64,10 @@ def describe_failure(error: BaseException, options: argparse.Namespace) -> BaseE
     return error
 
 
-def check(options: argparse.Namespace) -> None:
-    """Raise Failure unless an export goes to a folder, and an import from a folder to JetStream."""
+def check_options(options: argparse.Namespace) -> None:
+    """Raise Failure unless an export goes to a folder, and an import from a folder to JetStream; or if an export from a folder has
+    --cluster or --set.
+    """
     source, target = options.source, options.target
     if options.action == "export" and is_store(target):
         raise Failure(Exit.USAGE, f"--to {target}: an export writes a folder; tenure store import copies a folder into JetStream")

@@ -30,7 +30,8 @@ def play(cluster: Cluster) -> None:
     cluster.topic("mails", 6, 5)
     cluster.topic("audit", 8, 40)
     for scenario in (
-        checkout, payments, search, mails, recommendations, clickstream, inventory, nightly, audit, fraud, legacy, mirror, hostile, operations,
+        checkout, payments, search, mails, recommendations, clickstream, inventory, nightly, audit, fraud, legacy, mirror_offsets, hostile,
+        operations,
     ):  # fmt: skip
         scenario(cluster)
 
@@ -148,7 +149,7 @@ def legacy(cluster: Cluster) -> None:
     cluster.remark("dead", DEAD, end, cluster.end_ms, expires_ms=end + cluster.world.config.offsets_retention_ms)
 
 
-def mirror(cluster: Cluster) -> None:
+def mirror_offsets(cluster: Cluster) -> None:
     """A group without members, for which a tool commits offsets."""
 
     def commit() -> None:
@@ -180,7 +181,7 @@ def operations(cluster: Cluster) -> None:
     cluster.at(cluster.moment(SUNDAY, 4), cluster.world.restart_coordinator, 6_000)
     cluster.remark("coordinator restarted", None, cluster.moment(SUNDAY, 4), cluster.moment(SUNDAY, 4) + 6_000)
     begin, end = cluster.moment(WEDNESDAY, 22, 2), cluster.moment(WEDNESDAY, 22, 12)
-    partition = cluster.world.partition("recommendations")
+    partition = cluster.world.coordinator_of("recommendations")
 
     def lose_notes(lost: bool) -> None:
         partition.loses_notes = lost

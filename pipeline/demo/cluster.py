@@ -206,7 +206,10 @@ class Service:
             pod.commit(offsets)
 
     def _read_until(self, topic: str, partition: int) -> int:
-        """The position: limited by the reading rate since the last call, and by the end offset."""
+        """The offset up to which the service has read the partition.
+
+        It advances at the service's reading rate, at most to the end offset, and stands still for a stuck partition.
+        """
         now = self.cluster.world.now
         log = self.cluster.topics[topic]
         position, at = self._read.get((topic, partition), (log.end(partition, now), now))

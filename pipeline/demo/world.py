@@ -67,7 +67,7 @@ def truth_of(cluster: Cluster) -> dict[str, Any]:
         avoidable = {id(episode) for episode in world.avoidable(name)}
         group = world.group(name)
         groups[name] = {
-            "partition": world.partition(name).number,
+            "partition": world.coordinator_of(name).number,
             "static": service.static,
             "members": len(group.members) if group is not None else 0,
             "generation": world.generation(name),

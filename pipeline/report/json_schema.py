@@ -114,12 +114,12 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(row: type[Any]) -> dict[str, Any]:
-    return _object({name: _hint(hint) for name, hint in get_type_hints(row).items()})
+    return _object({name: _schema_of_hint(hint) for name, hint in get_type_hints(row).items()})
 
 
-def _hint(hint: Any) -> dict[str, Any]:
+def _schema_of_hint(hint: Any) -> dict[str, Any]:
     if get_origin(hint) is list:
-        return _list(_hint(get_args(hint)[0]))
+        return _list(_schema_of_hint(get_args(hint)[0]))
     kinds = get_args(hint) or (hint,)
     return {"type": [NAMES[kind] for kind in kinds] if len(kinds) > 1 else NAMES[kinds[0]]}
 

@@ -16,7 +16,10 @@ SERIES: Final = ("cluster", "group", "topic", "topic_partition", "ruleset")
 
 
 def merged_intervals(status: pa.Table) -> pa.Table:
-    """Merge adjacent rows with the same status and rule (any rule for OK); `status` is in table order. There is a gap where an offset was removed."""
+    """Merge adjacent intervals of a partition with the same status and rule (any rule if the status is OK or UNKNOWN).
+
+    `status`: rows sorted as in the table. Intervals with a gap between them, where an offset was removed, stay separate.
+    """
     if not status.num_rows:
         return status
     begins = np.zeros(status.num_rows, bool)

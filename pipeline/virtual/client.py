@@ -132,7 +132,7 @@ class Client:
     def stop(self, leave: bool | None = None, reason: str | None = LEAVE_REASON) -> None:
         """Stop in order: by default a dynamic member leaves the group and a static one does not."""
         if self.alive and (self.leave_on_stop if leave is None else leave) and self.member_id:
-            self._catch_up()
+            self._apply_skipped_heartbeats()
             self._end(silent=False)
             self.world.leave(self, [Leaver(self.member_id, self.instance, reason)])
         else:
@@ -187,7 +187,7 @@ class Client:
         """Commit offsets by topic; return the error code, -1 without a reply."""
         topics = [(topic, [OffsetCommitRequestPartition(number, offset, -1, metadata) for number, offset in partitions]) for topic, partitions in offsets.items()]
         commit = Commit(self.group, self.generation, self.member_id, self.instance, topics, unknown_group_error=COMMIT_VERSION_9)
-        self._catch_up()
+        self._apply_skipped_heartbeats()
         code = self.world.commit(commit)
         self.keep_session()
         return code
@@ -228,7 +228,7 @@ class Client:
             knows_skip_assignment=self.knows_skip_assignment,
             reason=reason,
         )
-        self._catch_up()
+        self._apply_skipped_heartbeats()
         joined = self.world.join(self, request, request_sent)
         self.revoking = False
         if not joined:
@@ -339,7 +339,7 @@ class Client:
         if self.instance is not None:
             self.freeze(self._busy_until - self.world.now)
             return
-        self._catch_up()
+        self._apply_skipped_heartbeats()
         self.world.leave(self, [Leaver(self.member_id, None, POLL_REASON)])
         self.waits_for = None
         self._rejoin_at = -1
@@ -358,7 +358,7 @@ class Client:
         self._beat_at = -1
         if not self.healthy or self.waits_for is not None or not self.member_id:
             return
-        self._catch_up()
+        self._apply_skipped_heartbeats()
         code = self.world.heartbeat(self.group, self.generation, self.member_id, self.instance)
         if code < 0 or code in MOVED:
             self._after(self.world.retry_ms, self._beat)
@@ -377,7 +377,7 @@ class Client:
         if member is not None and self.healthy and not member.is_new:
             member.deadline = NEVER
 
-    def _catch_up(self) -> None:
+    def _apply_skipped_heartbeats(self) -> None:
         """Set the time of the member's last heartbeat as if the skipped heartbeats, which have no visible effect, had been sent."""
         member = self.world.member(self)
         if member is not None and member.deadline == NEVER and member.join_waiter is None:
@@ -387,7 +387,7 @@ class Client:
         """Let the session expire, counted from its last regular heartbeat."""
         member = self.world.member(self)
         if member is not None and member.deadline == NEVER and not member.is_new:
-            self._catch_up()
+            self._apply_skipped_heartbeats()
             self.world.set_deadline(self, member, member.seen_ms + member.session_timeout_ms)
 
     # Start and end of the process

@@ -87,28 +87,28 @@ class World:
 
     # Results
 
-    def partition(self, group: str) -> VirtualCoordinator:
+    def coordinator_of(self, group: str) -> VirtualCoordinator:
         assigned = self._partition_of_group.get(group)
         if assigned is None:
             assigned = self._partition_of_group[group] = self.partitions[partition_of(group, len(self.partitions))]
         return assigned
 
     def episodes(self, group: str) -> list[TrueRebalance]:
-        return self.partition(group).history(group).episodes
+        return self.coordinator_of(group).history(group).episodes
 
     def avoidable(self, group: str) -> list[TrueRebalance]:
         """The rebalances that instance ids and a long enough session timeout would have avoided."""
-        return self.partition(group).history(group).avoidable()
+        return self.coordinator_of(group).history(group).avoidable()
 
     def saved(self, group: str) -> list[Change]:
         """The returns of static members without a rebalance."""
-        changes = self.partition(group).history(group).changes
+        changes = self.coordinator_of(group).history(group).changes
         within = {id(change) for episode in self.episodes(group) for change in episode.changes}
         return [change for change in changes if change.what == "replaced" and id(change) not in within]
 
     def group(self, group: str) -> Group | None:
         """The coordinator's group."""
-        shard = self.partition(group).shard
+        shard = self.coordinator_of(group).shard
         return shard.groups.get(group) if shard is not None else None
 
     def generation(self, group: str) -> int:
@@ -136,17 +136,17 @@ class World:
             partition.stop(orderly)
             self.at(self.now + down_ms, partition.load, ShardChange.LOADED)
             for group, clients in self.clients.items():
-                if self.partition(group) is partition:
+                if self.coordinator_of(group) is partition:
                     for client in clients:
                         client.world.at(self.now + down_ms + 1, client.lost_connection)
 
     # Requests of clients
 
     def join(self, client: Client, request: JoinRequest, pending: PendingRequest) -> bool:
-        return self.partition(request.group_id).join(client, request, pending)
+        return self.coordinator_of(request.group_id).join(client, request, pending)
 
     def sync(self, client: Client, request: SyncRequest, pending: PendingRequest) -> bool:
-        partition = self.partition(request.group_id)
+        partition = self.coordinator_of(request.group_id)
         if partition.shard is None:
             return False
         partition.shard.sync(request, pending, self.now, self.now)
@@ -154,7 +154,7 @@ class World:
         return True
 
     def heartbeat(self, group: str, generation: int, member_id: str, instance: str | None) -> int:
-        partition = self.partition(group)
+        partition = self.coordinator_of(group)
         if partition.shard is None:
             return UNREACHABLE
         code = partition.shard.heartbeat(group, generation, member_id, instance, self.now)
@@ -164,7 +164,7 @@ class World:
     def leave(self, client: Client | None, leavers: list[Leaver], group: str = "") -> list[int]:
         """Send LeaveGroup; `client` None: by an administrator."""
         group = client.group if client is not None else group
-        partition = self.partition(group)
+        partition = self.coordinator_of(group)
         if partition.shard is None:
             return [UNREACHABLE] * len(leavers)
         codes = partition.shard.leave(group, leavers, self.now, self.now)
@@ -173,7 +173,7 @@ class World:
         return codes
 
     def commit(self, commit: Commit) -> int:
-        partition = self.partition(commit.group_id)
+        partition = self.coordinator_of(commit.group_id)
         if partition.shard is None:
             return UNREACHABLE
         code = partition.shard.commit(commit, self.now, self.now)
@@ -187,14 +187,14 @@ class World:
         return self.leave(None, [Leaver("", instance, reason)], group)[0]
 
     def delete_group(self, group: str) -> int:
-        partition = self.partition(group)
+        partition = self.coordinator_of(group)
         assert partition.shard is not None
         code = partition.shard.delete(group, self.now, self.now)
         partition.end_step(group, "deleted", None)
         return code
 
     def delete_offsets(self, group: str, wanted: list[tuple[str, int]]) -> int:
-        partition = self.partition(group)
+        partition = self.coordinator_of(group)
         assert partition.shard is not None
         error, _ = partition.shard.delete_offsets(group, wanted, self.now, self.now)
         partition.append()
@@ -203,12 +203,12 @@ class World:
     # State for clients
 
     def member(self, client: Client) -> Member | None:
-        shard = self.partition(client.group).shard
+        shard = self.coordinator_of(client.group).shard
         group = shard.groups.get(client.group) if shard is not None else None
         return group.members.get(client.member_id) if group is not None else None
 
     def set_deadline(self, client: Client, member: Member, deadline: int) -> None:
-        shard = self.partition(client.group).shard
+        shard = self.coordinator_of(client.group).shard
         assert shard is not None
         shard.deadlines.set(member, max(deadline, self.now))
 
@@ -225,7 +225,7 @@ class World:
         member = self.member(client)
         if client.restart_number is not None and member is not None:
             self.restarts[client.restart_number].last_sign_ms = member.seen_ms
-        self.partition(client.group).remember_owner(client)
+        self.coordinator_of(client.group).remember_owner(client)
 
     def client_joined(self, client: Client) -> None:
         """The client has joined its group."""

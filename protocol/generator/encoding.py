@@ -68,7 +68,7 @@ def write_fields(out: Lines, struct: Struct, path: Path, owner: str) -> None:
 
 
 def write_section(out: Lines, fields: list[Field], path: Path, owner: str, last: bool) -> bool:
-    """Return whether the last run of the section also writes the number of tagged fields, 0."""
+    """Write the code that encodes these fields. Return whether the code of the last run also writes the number of tagged fields, 0."""
     ended = False
     for run in runs(fields, single=("uuid",)):
         if run[0].kind in FIXED_SIZES:

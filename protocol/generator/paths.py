@@ -54,7 +54,7 @@ def by_path(out: Lines, paths: list[Path], struct: Struct, body: Callable[[Lines
 
 
 def sections(struct: Struct, path: Path) -> Iterator[tuple[str | None, list[Field]]]:
-    """The untagged fields of a path in wire order, grouped by the versions that have them."""
+    """The path's untagged fields in wire order: runs of fields for the same versions, each with its condition on the version (None: always)."""
     present = [item for item in struct.fields if item.tag is None and path.has(item)]
     for when, group in groupby(present, key=lambda item: condition(item.versions, path.versions)):
         yield when, list(group)

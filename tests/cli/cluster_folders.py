@@ -52,7 +52,7 @@ class ClusterFolder:
             self.append(NOTES, partition, [state_change(group)])
         self._orders(batches)
         self._state()
-        self._late()
+        self._late_start()
         self._emptied()
         self.directory.checkpoint(self.ends)
         self.directory.mark_clean()
@@ -83,7 +83,7 @@ class ClusterFolder:
         """A log with gaps as left by compaction: at its start, within a segment and between segments; the active segment is empty."""
         self.segments("state", {0: [(4, 2), (11, 1)], 20: [(23, 3), (40, 1)], 41: []}, [(0, 0), (2, 21)])
 
-    def _late(self) -> None:
+    def _late_start(self) -> None:
         """A log whose start offset is within its first segment."""
         self.segments("late", {25: [(25, 10), (35, 5)]}, [(1, 25)])
         self.directory.checkpoint_starts({("late", 0): 29})

@@ -38,7 +38,7 @@ def consume(client_command: Tenure, topic: str) -> Tenure:
 
 def await_loss(owner: Member) -> None:
     """Wait until the coordinator has told the member that another process has its seat."""
-    wait_until(lambda: owner.seat_lost)
+    wait_until(lambda: owner.must_rejoin)
 
 
 def in_background(function: Callable[[], object]) -> tuple[threading.Thread, list[Any]]:
@@ -132,7 +132,7 @@ def test_the_second_process_of_an_instance_fences_the_first(cluster: Cluster, to
         with pytest.raises(Failure, match=fenced):
             commits.commit(seat)
         first.stop_heartbeats()
-        assert not second.seat_lost
+        assert not second.must_rejoin
         second.leave()
 
 

@@ -1,4 +1,4 @@
-"""`tenure group history` on a Tenure broker: its output is derived from the notes, which Fetch reads."""
+"""`tenure group history` on a Tenure broker: it derives its output from the broker's notes, records of __coordinator_notes, read by Fetch."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tests.running import ROOT, environment, wait_until
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-Stored = Callable[[], list[dict[str, Any]]]
+ReadStored = Callable[[], list[dict[str, Any]]]
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def produce(client_command: Tenure, topic: str) -> Tenure:
 
 
 @pytest.fixture
-def stored(client_command: Tenure, topic: str) -> Stored:
-    """Read the records of the topic, in the order of their offsets."""
+def read_stored(client_command: Tenure, topic: str) -> ReadStored:
+    """A function that reads the records of the topic, sorted by partition and offset."""
 
     def read() -> list[dict[str, Any]]:
         lines = client_command("consume", topic, "--from-beginning", "--no-follow", "--json").out.splitlines()
@@ -110,7 +110,7 @@ def test_end_of_file_on_a_terminal_is_not_missed() -> None:
 # Against a broker
 
 
-def test_values_and_lines_are_written_and_reported_with_their_offsets(produce: Tenure, stored: Stored, topic: str) -> None:
+def test_values_and_lines_are_written_and_reported_with_their_offsets(produce: Tenure, read_stored: ReadStored, topic: str) -> None:
     assert produce("--key", "k", "--value", "one", "--value", "two", "--partition", "1") == (
         0,
         f"2 records written to {topic}: partition 1, offsets 0 to 1\n",
@@ -118,7 +118,7 @@ def test_values_and_lines_are_written_and_reported_with_their_offsets(produce: T
     )
     assert produce("--key-separator", ":", "--partition", "1", stdin="a:1\nb::2\n").code == 0
     assert produce("--partition", "0", "--header", "h=v", "--header", "n", stdin=b"\xff\n\nlast").out == f"3 records written to {topic}: partition 0, offsets 0 to 2\n"
-    records = stored()
+    records = read_stored()
     assert [(r["partition"], r["key"], r.get("value", r.get("value_base64"))) for r in records] == [
         (0, None, "/w=="),
         (0, None, ""),
@@ -131,21 +131,21 @@ def test_values_and_lines_are_written_and_reported_with_their_offsets(produce: T
     assert records[0]["headers"] == [{"name": "h", "value": "v"}, {"name": "n", "value": None}]
 
 
-def test_keyed_records_go_to_the_partition_other_clients_choose(produce: Tenure, stored: Stored) -> None:
+def test_keyed_records_go_to_the_partition_other_clients_choose(produce: Tenure, read_stored: ReadStored) -> None:
     keys = [f"key-{n}" for n in range(20)]
     summary = json.loads(produce("--key-separator", "=", "--plain-lines", "--json", stdin="".join(f"{key}=v\n" for key in keys)).out)
-    assert {record["key"]: record["partition"] for record in stored()} == {key: partition_of_key(key.encode(), 2) for key in keys}
+    assert {record["key"]: record["partition"] for record in read_stored()} == {key: partition_of_key(key.encode(), 2) for key in keys}
     assert summary["records"] == 20
     assert sum(entry["last_offset"] - entry["first_offset"] + 1 for entry in summary["partitions"]) == 20
 
 
-def test_tombstones_are_produced_by_option_or_per_line(produce: Tenure, stored: Stored) -> None:
+def test_tombstones_are_produced_by_option_or_per_line(produce: Tenure, read_stored: ReadStored) -> None:
     assert produce("--key", "a", "--null-value").code == 0
     assert produce("--null-value", stdin="b\nc\n").code == 0
-    assert {(record["key"], record["value"]) for record in stored()} == {("a", None), ("b", None), ("c", None)}
+    assert {(record["key"], record["value"]) for record in read_stored()} == {("a", None), ("b", None), ("c", None)}
 
 
-def test_json_lines_set_every_field(produce: Tenure, stored: Stored) -> None:
+def test_json_lines_set_every_field(produce: Tenure, read_stored: ReadStored) -> None:
     lines = [
         {"key": "k", "value": {"n": [1, 2.5, None]}, "partition": 1, "timestamp": "2026-11-21T08:30:00Z", "headers": {"a": "1"}},
         {"key_base64": "AP8=", "value": None, "partition": 1, "timestamp": 5},
@@ -153,53 +153,53 @@ def test_json_lines_set_every_field(produce: Tenure, stored: Stored) -> None:
     ]
     result = produce("--json", stdin="".join(json.dumps(line) + "\n" for line in lines))
     assert json.loads(result.out)["partitions"] == [{"partition": 1, "records": 3, "first_offset": 0, "last_offset": 2}]
-    first, second, third = stored()
+    first, second, third = read_stored()
     assert (first["value"], first["timestamp"], first["headers"]) == ('{"n":[1,2.5,null]}', "2026-11-21T08:30:00Z", [{"name": "a", "value": "1"}])
     assert (second["key_base64"], second["value"], second["timestamp"]) == ("AP8=", None, "1970-01-01T00:00:00.005Z")
     assert (third["value"], third["offset"]) == ("plain", 2)
 
 
-def test_the_json_of_consume_can_be_produced_as_a_copy(produce: Tenure, stored: Stored, client_command: Tenure, topic: str) -> None:
+def test_the_json_of_consume_can_be_produced_as_a_copy(produce: Tenure, read_stored: ReadStored, client_command: Tenure, topic: str) -> None:
     produce("--partition", "1", stdin=b"a\n\xff\x00\n")
     printed = client_command("consume", topic, "--from-beginning", "--no-follow", "--json").out
     assert produce("--json", stdin=printed).code == 0
-    before, after = stored()[:2], stored()[2:]
+    before, after = read_stored()[:2], read_stored()[2:]
     assert [{**record, "offset": record["offset"] + 2} for record in before] == after
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_records_of_every_codec_are_consumed(produce: Tenure, stored: Stored, codec: str) -> None:
+def test_records_of_every_codec_are_consumed(produce: Tenure, read_stored: ReadStored, codec: str) -> None:
     assert produce("--compression", codec, "--partition", "0", stdin="".join(f"value {n}\n" for n in range(500))).code == 0
-    assert [record["value"] for record in stored()] == [f"value {n}" for n in range(500)]
+    assert [record["value"] for record in read_stored()] == [f"value {n}" for n in range(500)]
 
 
 @pytest.mark.parametrize("acks", ["1", "0"])
-def test_weaker_acks_are_mentioned_in_the_output(produce: Tenure, stored: Stored, acks: str) -> None:
+def test_weaker_acks_are_mentioned_in_the_output(produce: Tenure, read_stored: ReadStored, acks: str) -> None:
     result = produce("--acks", acks, "--partition", "0", "--value", "x")
     assert result.code == 0
     assert ("without acknowledgement" in result.out) == (acks == "0")
-    wait_until(stored)
+    wait_until(read_stored)
 
 
-def test_a_dry_run_reads_everything_and_sends_nothing(produce: Tenure, stored: Stored, topic: str) -> None:
+def test_a_dry_run_reads_everything_and_sends_nothing(produce: Tenure, read_stored: ReadStored, topic: str) -> None:
     summary = produce("--dry-run", "--key-separator", ":", stdin="a:1\nb:22\n")
     assert summary == (0, f"would send 2 records of 5 bytes to {topic} (2 partitions): 2 with a key\n", "")
     assert json.loads(produce("--dry-run", "--key", "k", "--null-value", "--json").out)["tombstones"] == 1
     assert produce("--dry-run", "--key-separator", ":", stdin="a:1\nb\n").code == 65
-    assert stored() == []
+    assert read_stored() == []
 
 
-def test_partition_any_ignores_the_partition_of_json_lines_and_is_round_robin(produce: Tenure, stored: Stored, topic: str) -> None:
+def test_partition_any_ignores_the_partition_of_json_lines_and_is_round_robin(produce: Tenure, read_stored: ReadStored, topic: str) -> None:
     lines = "".join(f'{{"value": "v{at}", "partition": {7 if at else 1}}}\n' for at in range(6))
     assert produce("--partition", "any", "--json", stdin=lines).code == 0
-    placed = {record["value"]: record["partition"] for record in stored()}
+    placed = {record["value"]: record["partition"] for record in read_stored()}
     assert [placed[f"v{at}"] for at in range(6)] in ([0, 1] * 3, [1, 0] * 3)
 
 
-def test_without_partition_a_line_of_json_keeps_its_own(produce: Tenure, stored: Stored, topic: str) -> None:
+def test_without_partition_a_line_of_json_keeps_its_own(produce: Tenure, read_stored: ReadStored, topic: str) -> None:
     lines = "".join(f'{{"value": "v{at}", "partition": {at // 2 % 2}}}\n' for at in range(4))
     assert produce("--json", stdin=lines).code == 0
-    assert {record["value"]: record["partition"] for record in stored()} == {"v0": 0, "v1": 0, "v2": 1, "v3": 1}
+    assert {record["value"]: record["partition"] for record in read_stored()} == {"v0": 0, "v1": 0, "v2": 1, "v3": 1}
 
 
 @pytest.mark.parametrize(
@@ -221,13 +221,13 @@ def test_without_partition_a_line_of_json_keeps_its_own(produce: Tenure, stored:
     ],
 )
 def test_an_invalid_record_is_one_error_line_with_the_written_count(
-    produce: Tenure, stored: Stored, topic: str, arguments: tuple[str, ...], stdin: str, code: int, line: str, written: int
+    produce: Tenure, read_stored: ReadStored, topic: str, arguments: tuple[str, ...], stdin: str, code: int, line: str, written: int
 ) -> None:
     result = produce(*arguments, stdin=stdin)
     assert result.code == code
     assert result.err.startswith("tenure: " + line.replace("{topic}", topic))
     assert len(result.err.splitlines()) == 1
-    assert len(stored()) == written
+    assert len(read_stored()) == written
 
 
 def test_an_unknown_topic_is_named_with_the_command_to_create_it(client_command: Tenure, topic: str) -> None:
@@ -244,27 +244,27 @@ def test_an_internal_topic_cannot_be_written(client_command: Tenure) -> None:
     assert (result.code, result.err) == (1, "tenure: topic __consumer_offsets is internal: clients cannot write to it; nothing was written\n")
 
 
-def test_a_too_large_record_is_not_sent_and_others_are(produce: Tenure, stored: Stored, client_command: Tenure, topic: str) -> None:
+def test_a_too_large_record_is_not_sent_and_others_are(produce: Tenure, read_stored: ReadStored, client_command: Tenure, topic: str) -> None:
     stdin = b"small\n" + b"x" * 1_200_000 + b"\nbehind\n"
     result = produce(stdin=stdin)
     assert result.code == 1
     assert "line 2: 1200000 bytes are more than topic " in result.err
     assert "max.message.bytes of 1048588 bytes" in result.err
-    assert [record["value"] for record in stored()] == ["small"]
+    assert [record["value"] for record in read_stored()] == ["small"]
     assert produce("--compression", "zstd", stdin=stdin).code == 0
-    assert len(stored()) == 4
+    assert len(read_stored()) == 4
 
 
-def test_batches_too_large_for_the_topic_are_split(produce: Tenure, stored: Stored, client_command: Tenure, topic: str) -> None:
+def test_batches_too_large_for_the_topic_are_split(produce: Tenure, read_stored: ReadStored, client_command: Tenure, topic: str) -> None:
     client_command("topic", "alter", topic, "--set", "max.message.bytes=500")
     result = produce("--partition", "0", stdin="".join(f"{n:0100}\n" for n in range(50)))
     assert result.out == f"50 records written to {topic}: partition 0, offsets 0 to 49\n"
-    assert [int(record["value"]) for record in stored()] == list(range(50))
+    assert [int(record["value"]) for record in read_stored()] == list(range(50))
     refused = produce("--partition", "0", stdin="short\n" + "x" * 600 + "\nnever\n")
     assert refused.code == 1
     assert refused.err.startswith(f"tenure: line 2: 600 bytes are more than topic {topic} accepts in one record")
     assert refused.err.endswith("; 1 record was written before; lines 2-3 were not\n")
-    assert [record["value"] for record in stored()][50:] == ["short"]
+    assert [record["value"] for record in read_stored()][50:] == ["short"]
 
 
 def test_a_record_refused_by_a_compacted_topic_is_named(produce: Tenure, client_command: Tenure, topic: str) -> None:
@@ -291,16 +291,16 @@ class Breaking(Cluster):
         return reply
 
 
-def test_a_batch_with_a_lost_reply_is_resent_and_written_once(bootstrap: str, topic: str, stored: Stored) -> None:
+def test_a_batch_with_a_lost_reply_is_resent_and_written_once(bootstrap: str, topic: str, read_stored: ReadStored) -> None:
     with Breaking(addresses(bootstrap)) as cluster:
         sender = Sender(cluster, topic)
         sender.send([(0, Draft(1, None, b"one")), (0, Draft(2, None, b"two")), (1, Draft(3, None, b"three"))])
         sender.send([(0, Draft(4, None, b"four"))])
-    assert [(record["partition"], record["value"]) for record in stored()] == [(0, "one"), (0, "two"), (0, "four"), (1, "three")]
+    assert [(record["partition"], record["value"]) for record in read_stored()] == [(0, "one"), (0, "two"), (0, "four"), (1, "three")]
     assert (sender.sent[0].first, sender.sent[0].last) == (0, 2)
 
 
-def test_without_idempotence_nothing_is_resent_and_uncertain_records_are_named(bootstrap: str, topic: str, stored: Stored) -> None:
+def test_without_idempotence_nothing_is_resent_and_uncertain_records_are_named(bootstrap: str, topic: str, read_stored: ReadStored) -> None:
     with Breaking(addresses(bootstrap)) as cluster:
         sender = Sender(cluster, topic, acks=1, compression=Compression.NONE)
         with pytest.raises(Stopped) as stopped:
@@ -308,13 +308,13 @@ def test_without_idempotence_nothing_is_resent_and_uncertain_records_are_named(b
     assert [draft.line for draft in stopped.value.in_doubt] == [1, 2]
     assert str(stopped.value) == "the connection broke"  # separate lines name the uncertain records
     assert stopped.value.refused == []
-    assert [record["value"] for record in stored()] == ["one", "two"]
+    assert [record["value"] for record in read_stored()] == ["one", "two"]
 
 
 # As a process
 
 
-def test_typed_lines_are_sent_at_once(topic: str, bootstrap: str, stored: Stored) -> None:
+def test_typed_lines_are_sent_at_once(topic: str, bootstrap: str, read_stored: ReadStored) -> None:
     command = [sys.executable, "-P", "-m", "tenure", "produce", topic, "--bootstrap", bootstrap]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), cwd=ROOT) as process:
         assert process.stdin is not None
@@ -322,21 +322,21 @@ def test_typed_lines_are_sent_at_once(topic: str, bootstrap: str, stored: Stored
         watchdog.start()
         process.stdin.write(b"first\n")
         process.stdin.flush()
-        wait_until(stored)
+        wait_until(read_stored)
         out, _ = process.communicate(b"last\n", timeout=10)
         watchdog.cancel()
     assert process.returncode == 0
     assert b"2 records written to" in out
 
 
-def test_sigterm_ends_producing_with_the_number_of_written_records(topic: str, bootstrap: str, stored: Stored) -> None:
+def test_sigterm_ends_producing_with_the_number_of_written_records(topic: str, bootstrap: str, read_stored: ReadStored) -> None:
     command = [sys.executable, "-P", "-m", "tenure", "produce", topic, "--bootstrap", bootstrap]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), cwd=ROOT) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"first\n")
         process.stdin.flush()
-        wait_until(stored)
+        wait_until(read_stored)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 143
         assert b"1 record written to" in process.stdout.read()

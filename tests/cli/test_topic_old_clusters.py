@@ -87,7 +87,7 @@ class BrokerPair:
         partitions = [MetadataResponsePartition(5 if leader < 0 else 0, partition, leader, 0, [0, 1], [0, 1]) for partition, leader in self.leaders.items()]
         return MetadataResponseTopic(0, "t", bytes(15) + b"\1", False, partitions)
 
-    def moves(self, partition: int, number: int) -> bool:
+    def must_refuse(self, partition: int, number: int) -> bool:
         """Whether this broker must refuse the request because broker 1 leads now; from then on Metadata names that leader."""
         if partition == 0 and number == 0:
             self.leaders[0] = 1
@@ -98,7 +98,7 @@ class BrokerPair:
         topic = request.topics[0]
         partitions = []
         for partition in topic.partitions:
-            if self.moves(partition.partition, number):
+            if self.must_refuse(partition.partition, number):
                 partitions.append(PartitionData(partition.partition, 6))
             else:
                 records = [Record(at, 0, None, b"%d-%d" % (partition.partition, at)) for at in range(partition.fetch_offset, 3)]
@@ -114,7 +114,7 @@ class BrokerPair:
         for data in topic.partition_data:
             header = read_header(data.records or b"", 0)
             self.sequences.append((number, data.index, header.base_sequence))
-            answers.append(PartitionProduceResponse(data.index, 6) if self.moves(data.index, number) else PartitionProduceResponse(data.index, 0, header.base_sequence))
+            answers.append(PartitionProduceResponse(data.index, 6) if self.must_refuse(data.index, number) else PartitionProduceResponse(data.index, 0, header.base_sequence))
         return ProduceResponse([TopicProduceResponse(topic.name, answers)]) if request.acks else None
 
     def close(self) -> None:

@@ -124,7 +124,7 @@ class Member:
         host.add(self)
 
     @property
-    def seat(self) -> str:
+    def name_in_replies(self) -> str:
         """The name by which tests find this member in the coordinator's replies: the instance id, or the client id of the first process."""
         return self.instance or self.name
 

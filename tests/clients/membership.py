@@ -182,10 +182,10 @@ class Group:
             member.steady_from = len(member.events)
 
     def _in_their_seats(self, state: str, seats: Seats, members: tuple[Member, ...]) -> bool:
-        if state != "Stable" or seats.keys() != {member.seat for member in members}:
+        if state != "Stable" or seats.keys() != {member.name_in_replies for member in members}:
             return False
         owners = Counter(partition for _, partitions in seats.values() for partition in partitions)
-        return owners == Counter(self.partitions) and all(member.partitions == seats[member.seat][1] for member in members)
+        return owners == Counter(self.partitions) and all(member.partitions == seats[member.name_in_replies][1] for member in members)
 
     def check_alive(self) -> None:
         for member in self.members:

@@ -154,9 +154,9 @@ def test_a_removed_running_member_rejoins_by_itself(kind: ClientKind, group: Gro
     before = group.rebalances()
     group.feed.begin()
     members[1].await_progress()
-    old_id = group.describe()[1][members[1].seat][0]
+    old_id = group.describe()[1][members[1].name_in_replies][0]
     remove(group, kind, "seat-1")
-    wait_until(lambda: group.describe()[1].get(members[1].seat, (old_id,))[0] != old_id, 20)
+    wait_until(lambda: group.describe()[1].get(members[1].name_in_replies, (old_id,))[0] != old_id, 20)
     group.await_settled(*members)
     members[1].await_progress()
     group.feed.end()

@@ -29,7 +29,7 @@ object to check the reply with: `.expect(error, ...)` (the reply; `at=`: its mom
 (`expect_records()`: nothing), and returns the records; `as_record` in simulator/truths.py has all kinds. Notes:
 `expect_note(Kind.MEMBER_GONE, ...)`.
 
-**State**: `group_is(...)`, `no_group()`, `session_left("a")`, `phase_left()`, `play.group()` (the core's own object).
+**State**: `group_is(...)`, `group_is_absent()`, `session_left("a")`, `phase_left()`, `play.group()` (the core's own object).
 
 **The log** confirms at once. `hold_appends()` leaves facts in flight until `confirm()`; `fail_log(16)` suspends: held replies get the
 code, parked replies 16, facts that are not durable are void, and the shard is replayed. `failover()` (`written=True`: appends in
@@ -76,7 +76,7 @@ class Play(Requests):
         assert group_state is not None, f"no group {group}"
         return group_state
 
-    def no_group(self, group: str = "g") -> None:
+    def group_is_absent(self, group: str = "g") -> None:
         assert self._of(group) is None
 
     def group_is(

@@ -1,7 +1,7 @@
 """The log refuses an append: section 13 of the conformance catalogue.
 
-Unlike Kafka, no state is rolled back by hand: replies that wait for the log get the error code, parked requests get 16, and the shard
-is replayed from the durable facts. Only facts too large for a batch are refused before they are applied, so they change nothing.
+Unlike Kafka, no state is rolled back by hand: replies that wait for the log get the error code, parked requests get NOT_COORDINATOR, and
+the shard is replayed from the durable facts. Only facts too large for a batch are refused before they are applied, so they change nothing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_a_group_that_the_log_refuses_is_created_again_by_the_next_join(play: Pl
     parked.expect_parked()
     play.fail_log()
     parked.expect(ErrorCode.NOT_COORDINATOR, id="a")
-    play.no_group()
+    play.group_is_absent()
     play.join("a", id="").expect_parked()
     play.expect_records("new group")
     play.after(3_000).expect("a", generation=1, members=["a"])
@@ -92,7 +92,7 @@ def test_a_member_id_is_sent_after_its_group_is_durable(play: Play) -> None:
     held.expect_parked()
     play.fail_log()
     held.expect(ErrorCode.NOT_COORDINATOR, id="")
-    play.no_group()
+    play.group_is_absent()
     play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="p")
 
 
@@ -176,7 +176,7 @@ def test_a_commit_that_is_too_large_for_a_batch_is_refused_whole(play: Play) -> 
 def test_a_commit_that_is_too_large_makes_no_group(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
     play.commit(None, {("t0", partition): 6 for partition in range(100)}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
-    play.no_group()
+    play.group_is_absent()
     play.expect_records()
 
 
@@ -190,7 +190,7 @@ def test_a_group_deletion_that_the_log_refuses_keeps_its_offsets(play: Play, fai
     held.expect(failure)
     assert play.fetch_all() == {("t0", 0): 5}
     play.delete().expect(ErrorCode.NONE)
-    play.no_group()
+    play.group_is_absent()
 
 
 @scenario("AF-10")

@@ -35,7 +35,7 @@ def test_a_commit_without_a_generation_makes_a_simple_group(play: Play) -> None:
 @pytest.mark.parametrize(("version", "code"), [row("OC-02", 9, ErrorCode.GROUP_ID_NOT_FOUND), row("OC-02", 8, ErrorCode.ILLEGAL_GENERATION)])
 def test_a_commit_with_a_generation_does_not_make_a_group(play: Play, version: int, code: int) -> None:
     assert commit_error(play, 5, "m", None, version) == code
-    play.no_group()
+    play.group_is_absent()
     play.expect_records()
 
 
@@ -176,7 +176,7 @@ def test_any_retention_can_be_stored(play: Play, retention: int) -> None:
     play.commit(None, {T00: 5}, retention=retention).expect(ErrorCode.NONE)
     play.expect_records("offset")
     play.after(play.config.offsets_retention_check_interval_ms)
-    play.no_group()
+    play.group_is_absent()
 
 
 @pytest.mark.parametrize("retention", [1, 1_000])

@@ -61,7 +61,7 @@ def test_offsets_of_a_group_are_kept_until_it_has_been_empty_for_the_retention(p
     play.fetch().expect(5)
     play.after(SWEEP)
     play.expect_records("offset tombstone", "group tombstone")
-    play.no_group()
+    play.group_is_absent()
 
 
 @scenario("EX-01")
@@ -83,7 +83,7 @@ def test_a_new_offset_of_a_group_empty_past_its_retention_expires_with_the_next_
     play.at(RETENTION - SWEEP)
     play.commit(None, {("t0", 1): 6}).expect(ErrorCode.NONE)
     age(play, SWEEP)
-    play.no_group()
+    play.group_is_absent()
 
 
 @scenario("EX-03")
@@ -95,7 +95,7 @@ def test_a_simple_group_lives_as_long_as_its_newest_commit(play: Play) -> None:
     assert play.fetch_all() == {("t0", 1): 6}
     play.at(RETENTION + 50_000)
     play.expect_records("offset tombstone", "group tombstone")
-    play.no_group()
+    play.group_is_absent()
 
 
 def old_offsets(play: Play, **options: object) -> Play:
@@ -147,7 +147,7 @@ def test_an_offsets_own_retention_may_exceed_the_default(play: Play) -> None:
     play.at(RETENTION + SWEEP)
     assert play.fetch_all() == {("t0", 0): 5}
     play.at(2 * RETENTION)
-    play.no_group()
+    play.group_is_absent()
 
 
 @scenario("EX-09")
@@ -157,7 +157,7 @@ def test_an_empty_group_without_offsets_ends_with_the_first_sweep(play: Play) ->
     play.expect_records("empty group")
     play.after(SWEEP)
     play.expect_records("group tombstone")
-    play.no_group()
+    play.group_is_absent()
 
 
 @scenario("EX-10", "JR-10")
@@ -166,7 +166,7 @@ def test_a_pending_member_id_does_not_keep_a_group_from_expiring(play: Play) -> 
     play.expect_records("new group")
     play.after(SWEEP)
     play.expect_records("group tombstone")
-    play.no_group()
+    play.group_is_absent()
     play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.after(60_000)  # past the deadline of the pending id, which went with the group
 
@@ -229,7 +229,7 @@ TOMBSTONE_BYTES = facts_bytes([(offset_key(offset_key_prefix("g", "t0"), 0), Non
 
 
 def batches_of(shard: Shard) -> list[int]:
-    """The number of facts in each batch that the log gets now."""
+    """Take all batches that wait to be appended; return the number of facts in each."""
     batches = []
     while shard.hold.has_untaken:
         batches.append(len(list(facts_of(bytes(shard.hold.take_batch(0))))))
@@ -341,14 +341,14 @@ def test_an_expiry_that_the_log_refuses_happens_with_the_next_sweep(play: Play) 
     play.commit(None, {("t0", 0): 5}, retention=1_000)
     play.hold_appends()
     play.after(SWEEP)
-    play.no_group()
+    play.group_is_absent()
     held = play.delete()
     held.expect_parked()
     play.fail_log(ErrorCode.NOT_COORDINATOR)
     held.expect(ErrorCode.NOT_COORDINATOR)
     play.fetch().expect(5, expire_ms=play.now - SWEEP + 1_000)
     play.after(SWEEP)
-    play.no_group()
+    play.group_is_absent()
 
 
 def test_a_sweep_over_many_groups_runs_in_parts_and_visits_each_group_once(play: Play) -> None:
@@ -375,7 +375,7 @@ def test_nothing_expires_while_the_wall_clock_is_unsteady(play: Play) -> None:
     play.skew_ms = 0
     play.steady_since_ms = play.now
     age(play, SWEEP)
-    play.no_group()
+    play.group_is_absent()
 
 
 def test_a_briefly_wrong_clock_expires_no_offset(play: Play) -> None:
@@ -390,7 +390,7 @@ def test_a_briefly_wrong_clock_expires_no_offset(play: Play) -> None:
     play.after(SWEEP)
     play.fetch().expect(5)
     age(play, RETENTION)
-    play.no_group()
+    play.group_is_absent()
 
 
 @pytest.mark.parametrize("retention", [-1, RETENTION])
@@ -404,7 +404,7 @@ def test_an_offset_from_the_future_ages_from_the_correction_of_the_clock(play: P
     sweep_until(play, play.now + RETENTION)
     assert play.fetch_all()
     play.after(2 * SWEEP)
-    play.no_group()
+    play.group_is_absent()
 
 
 def test_a_group_emptied_in_the_future_ages_from_the_correction_of_the_clock(play: Play) -> None:
@@ -418,7 +418,7 @@ def test_a_group_emptied_in_the_future_ages_from_the_correction_of_the_clock(pla
     sweep_until(play, play.now + RETENTION)
     play.fetch().expect(5)
     play.after(2 * SWEEP)
-    play.no_group()
+    play.group_is_absent()
 
 
 def test_an_offset_from_the_future_ages_after_a_restart_too(play: Play) -> None:
@@ -430,7 +430,7 @@ def test_an_offset_from_the_future_ages_after_a_restart_too(play: Play) -> None:
     age(play, RETENTION - 2 * SWEEP)
     play.fetch().expect(5)
     age(play, SWEEP)
-    play.no_group()
+    play.group_is_absent()
 
 
 def test_a_commit_slightly_ahead_of_the_clock_keeps_its_timestamp(play: Play) -> None:
@@ -442,7 +442,7 @@ def test_a_commit_slightly_ahead_of_the_clock_keeps_its_timestamp(play: Play) ->
     age(play, SWEEP)
     play.fetch().expect(5)
     age(play, RETENTION + 120_000)
-    play.no_group()
+    play.group_is_absent()
 
 
 def test_commits_and_notes_have_the_wall_time_and_durations_do_not(play: Play) -> None:

@@ -65,7 +65,7 @@ def test_a_heartbeat_to_a_missing_group_is_refused(play: Play) -> None:
     play.heartbeat("x", 0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.heartbeat("x", 0, group="").expect(ErrorCode.INVALID_GROUP_ID)
     play.sync("x", generation=0, group="").expect(ErrorCode.INVALID_GROUP_ID)
-    play.no_group()
+    play.group_is_absent()
 
 
 @scenario("HB-09")

@@ -103,7 +103,7 @@ def test_an_administrator_removes_an_instance_without_knowing_its_member_id(play
 @scenario("LV-09")
 def test_a_leave_of_an_unknown_group_is_refused(play: Play) -> None:
     play.leave(("x", None), ("y", "iy")).expect(ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)
-    play.no_group()
+    play.group_is_absent()
     play.expect_records()
 
 

@@ -44,7 +44,7 @@ def test_an_old_client_is_added_at_once(play: Play) -> None:
 @scenario("DJ-04")
 def test_an_unknown_id_makes_no_group(play: Play) -> None:
     play.join("x", id="x").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="x")
-    play.no_group()
+    play.group_is_absent()
     play.expect_records()
 
 
@@ -351,7 +351,7 @@ def test_a_second_sync_replaces_the_first_which_gets_rebalance_in_progress_z2(pl
 @pytest.mark.parametrize("session", [row("DJ-38", 5_999), row("DJ-38", 1_800_001)])
 def test_session_timeouts_have_bounds(play: Play, session: int) -> None:
     play.join("p", session=session).expect(ErrorCode.INVALID_SESSION_TIMEOUT, id="")
-    play.no_group()
+    play.group_is_absent()
     play.one_dynamic()
     play.join("x", id="x", session=session).expect(ErrorCode.INVALID_SESSION_TIMEOUT, id="x")
     play.join("q", session=session).expect(ErrorCode.INVALID_SESSION_TIMEOUT, id="")

@@ -60,7 +60,7 @@ def test_a_join_with_a_name_too_long_for_a_record_is_refused_without_a_group(pla
     play.join("a", **how).expect(ErrorCode.UNKNOWN_SERVER_ERROR, id="")
     group = how.get("group", "g")
     if group == LONG:
-        play.no_group(group)
+        play.group_is_absent(group)
         play.expect_records()
     else:
         play.group_is(State.EMPTY, members=[], pending=[])
@@ -73,20 +73,20 @@ def test_the_longest_storable_names_are_accepted(play: Play) -> None:
 
 def test_a_commit_to_a_group_name_too_long_for_a_record_is_refused(play: Play) -> None:
     play.commit(None, group=LONG).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
-    play.no_group(LONG)
+    play.group_is_absent(LONG)
     play.commit(None, group=LONGEST).expect(ErrorCode.NONE)
     play.group_is(State.EMPTY, group=LONGEST)
 
 
 def test_a_commit_with_a_topic_name_too_long_for_a_record_is_refused_whole(play: Play) -> None:
     play.commit(None, {("t0", 0): 1, (LONG, 0): 2}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
-    play.no_group()
+    play.group_is_absent()
     play.expect_records()
 
 
 def test_generation_0_is_a_generation_and_makes_no_group(play: Play) -> None:
     play.commit("a", generation=0).expect(69)
-    play.no_group()
+    play.group_is_absent()
     play.commit("a", generation=-1).expect(ErrorCode.NONE)
     play.group_is(State.EMPTY)
 
@@ -204,7 +204,7 @@ def test_offsets_that_outlive_a_group_belong_to_its_successor(play: Play) -> Non
         play.log.clear()
         play.ids.clear()
         play.load(offset, (group_key("g"), None))
-        play.no_group()
+        play.group_is_absent()
         make()
         assert play.fetch_all()[("t0", 0)] == 7
 

@@ -123,7 +123,7 @@ def test_in_a_stable_group_generation_and_protocol_are_checked_first(play: Play)
 @scenario("SY-11")
 def test_a_sync_to_a_group_without_members_is_refused(play: Play) -> None:
     play.sync("x", generation=0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
-    play.no_group()
+    play.group_is_absent()
     play.one_dynamic()
     play.leave("a")
     play.group_is(State.EMPTY, generation=2)

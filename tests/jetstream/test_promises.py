@@ -98,10 +98,10 @@ class FaultyCluster:
         self.nodes.start_node(id)
         self.progress()
 
-    def cut_off(self, *ways: str) -> None:
+    def cut_off(self, *faults: str) -> None:
         """Cut node 1 off from NATS, but not from its clients."""
-        for way in ways:
-            setattr(self.proxy, way, True)
+        for fault in faults:
+            setattr(self.proxy, fault, True)
         time.sleep(1.7 * LEASE_SECONDS)
         self.proxy.heal()
         self.progress()

@@ -213,7 +213,9 @@ class Campaign:
 
     def _all_seated(self) -> bool:
         seats = self.seated()
-        return seats.keys() == {member.instance for member in self.members} and all(seats[member.seat][1] == member.partitions for member in self.members)
+        return seats.keys() == {member.instance for member in self.members} and all(
+            seats[member.name_in_replies][1] == member.partitions for member in self.members
+        )
 
     def _await_stable(self, begin: float) -> float:
         """Wait until the coordinators describe each group with the same members and partitions as before; returns the seconds since `begin`."""

@@ -94,7 +94,7 @@ class RandomHistory:
     def play(self, steps: int) -> None:
         actions: list[Callable[[Client], None]] = [
             *[self.restart] * 5, self.stop, self.crash, self.freeze, self.busy, self.scale_out, self.subscribe, self.surge, self.deploy,
-            self.duplicate, self.remove, self.stop_all, self.restart_or_kill_coordinator, self.change_assignors, self.restart_or_rejoin_leader, lambda _: None,
+            self.duplicate, self.remove, self.restart_all, self.restart_or_kill_coordinator, self.change_assignors, self.restart_or_rejoin_leader, lambda _: None,
         ]  # fmt: skip
         for _ in range(steps):
             client = self.random.choice(self.running) if self.running else self.add()
@@ -155,10 +155,10 @@ class RandomHistory:
             self.running.append(self.new(instance=client.instance))
 
     def remove(self, client: Client) -> None:
-        if client.instance is not None and self.world.partition(GROUP).shard is not None:
+        if client.instance is not None and self.world.coordinator_of(GROUP).shard is not None:
             self.world.remove_instance(GROUP, client.instance, "not needed")
 
-    def stop_all(self, _: Client) -> None:
+    def restart_all(self, _: Client) -> None:
         stopped = [consumer for consumer in self.running if consumer.alive]
         for consumer in stopped:
             consumer.stop()
@@ -174,7 +174,7 @@ class RandomHistory:
                 self.wait(0, 1_000)
 
     def restart_or_kill_coordinator(self, _: Client) -> None:
-        partition = self.world.partition(GROUP)
+        partition = self.world.coordinator_of(GROUP)
         if partition.shard is not None:
             partition.write_notes()
             self.random.choice([self.world.restart_coordinator, self.world.kill_coordinator])(self.random.choice([500, 5_000]))

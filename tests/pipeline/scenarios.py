@@ -428,7 +428,7 @@ def killed_before_its_notes_were_written(world: World) -> None:
 @scenario("notes are lost over a restart", formed(3), left(1, 3), came(1, 2), left(2, 3), came(2, 2), avoidable=4)
 def notes_lost(world: World) -> None:
     running = pods(world, 3)
-    partition = world.partition(GROUP)
+    partition = world.coordinator_of(GROUP)
     partition.loses_notes = True
     running[1].restart(20_000)
     world.run(5 * MINUTE_MS)
@@ -439,7 +439,7 @@ def notes_lost(world: World) -> None:
 @scenario("nothing at all while notes are lost", formed(3), left(1, 3), came(1, 2), avoidable=2)
 def notes_lost_at_the_end(world: World) -> None:
     running = pods(world, 3)
-    world.partition(GROUP).loses_notes = True
+    world.coordinator_of(GROUP).loses_notes = True
     running[1].restart(20_000)
 
 
@@ -526,12 +526,12 @@ def _random_action(world: World, random: Random, client: Client, running: list[C
         case 8:
             running.append(pod(world, 100 + number, static=client.instance is not None, assignors=client.assignors))
         case 9:
-            if world.partition(GROUP).shard is not None:
+            if world.coordinator_of(GROUP).shard is not None:
                 random.choice([world.restart_coordinator, world.kill_coordinator])(random.choice([500, 5_000]))
         case 10:
             client.change_topics({"t": 12, "u": random.randrange(1, 5)})
         case _:
-            world.partition(GROUP).loses_notes = random.random() < 0.3
+            world.coordinator_of(GROUP).loses_notes = random.random() < 0.3
 
 
 # Records that our coordinator does not write and Apache Kafka does: offsets that are part of transactions.

@@ -10,7 +10,7 @@ import pyarrow.compute
 from pipeline.commits import BEGINNING
 from pipeline.rows import EndOffset, Generation, Member, Status
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
-from pipeline.series import series_and_samples, views_of
+from pipeline.series import lag_views_of, series_and_samples
 from pipeline.status import QUIET_BACK_MS, recompute_since, status_rows
 from tests.pipeline.logs import DecodedRecord, commits_of, ends_table
 
@@ -40,7 +40,7 @@ def updated(
     since_ms = recompute_since(previous, since_ms)
     until = previous["to_ms"].to_numpy()
     reaching = previous.filter(pa.array((until >= since_ms) & (previous["from_ms"].to_numpy() < since_ms)))
-    views = views_of(*series_and_samples(commits, ends), since_ms - QUIET_BACK_MS)
+    views = lag_views_of(*series_and_samples(commits, ends), since_ms - QUIET_BACK_MS)
     new = pa.concat_tables(status_rows(view, generations, members, graces, reaching, since_ms, now_ms) for view in views)
     assert in_order("status", new).equals(new.cast(schema_of("status")))
     return in_order("status", joined("status", [previous.filter(pa.array(until < since_ms)), new.cast(schema_of("status"))]))

@@ -14,7 +14,7 @@ PARTITIONS = TOPICS["t"]
 
 def note_ends(world: World, end: int, topic: str = "t") -> None:
     ends = [PartitionEnds(number, 0, end) for number in range(PARTITIONS)]
-    world.partition(GROUP).add_note(NoteKind.END_OFFSETS, EndOffsets(topic, ends, -1))
+    world.coordinator_of(GROUP).add_note(NoteKind.END_OFFSETS, EndOffsets(topic, ends, -1))
 
 
 def stopped_group(world: World) -> None:

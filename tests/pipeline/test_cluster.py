@@ -88,7 +88,7 @@ def test_a_killed_worker_and_a_killed_executor_change_nothing(cluster: str, data
     python = standalone.bare_python(tmp_path / "python", *standalone.WORKER_PACKAGES)
     marks = tmp_path / "marks"
     marks.mkdir()
-    command = [sys.executable, "-P", "-m", "tests.pipeline.losing", cluster, *map(str, (python, data, tmp_path / "out", marks))]
+    command = [sys.executable, "-P", "-m", "tests.pipeline.build_with_lost_workers", cluster, *map(str, (python, data, tmp_path / "out", marks))]
     environment = standalone.environment(PYTHONPATH=str(ROOT))
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The vectorised decoder of end-offset notes gives the results of the decoder of single messages."""
+"""The decoder of many notes of end offsets at once (records of __coordinator_notes) gives the rows of the decoder of single notes."""
 
 from __future__ import annotations
 

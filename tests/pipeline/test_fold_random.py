@@ -63,7 +63,7 @@ def test_kept_seats_are_right_with_and_without_notes(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_arrivals_and_departures_lie_within_the_spell_intervals(seed: int) -> None:
     history = history_of(seed)
-    changes = history.world.partition(GROUP).history(GROUP).changes
+    changes = history.world.coordinator_of(GROUP).history(GROUP).changes
     joins = {change.member_id: change.at_ms for change in reversed(changes) if change.what in ("joined", "replaced")}
     # A member may leave twice: if the coordinator dies before it stores the first departure, the next coordinator still has the member.
     departures = [(change.member_id, change.at_ms) for change in changes if change.what not in ("joined", "replaced")]

@@ -16,7 +16,7 @@ WITH_ALL_NOTES = [name for name in SCENARIOS if "notes are lost" not in name]
 
 def key_of(played: Played, client: str) -> set[str]:
     """The keys (instance id or member ids) under which a client was a member."""
-    changes = played.world.partition("g").history("g").changes
+    changes = played.world.coordinator_of("g").history("g").changes
     return {change.instance_id or change.member_id for change in changes if change.client == client}
 
 

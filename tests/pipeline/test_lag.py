@@ -11,7 +11,7 @@ from pipeline.commits import BEGINNING, CommitState, digest_commits
 from pipeline.lag import current_time_lag, lag_by_minute
 from pipeline.rows import EndOffset, Group, LagMinute
 from pipeline.schema import in_order, joined, rows_of, table_of
-from pipeline.series import LOOKBACK_MS, ORIGINS, affected_since, series_and_samples, view_of
+from pipeline.series import LOOKBACK_MS, ORIGINS, affected_since, lag_view_of, series_and_samples
 from pipeline.virtual import World
 from tests.pipeline.building import analyzed
 from tests.pipeline.ends import PartitionSamples, ends_of
@@ -30,7 +30,7 @@ def sample(at: int, end: int, origin: str = "live", unchanged: int | None = None
 
 
 def by_minute(commits: pa.Table, ends: pa.Table, since_ms: int) -> pa.Table:
-    rows = lag_by_minute(view_of(*series_and_samples(commits, ends), since_ms - LOOKBACK_MS - MINUTE), since_ms)
+    rows = lag_by_minute(lag_view_of(*series_and_samples(commits, ends), since_ms - LOOKBACK_MS - MINUTE), since_ms)
     return in_order("lag_1m", rows)
 
 
@@ -102,7 +102,7 @@ def test_a_removed_offset_has_no_lag() -> None:
 
 def time_lag_at(now_ms: int, log: list[DecodedRecord], ends: list[EndOffset]) -> list[int | None]:
     """The time lag of each partition at `now_ms`."""
-    lags: list[int | None] = current_time_lag(view_of(*series_and_samples(commits_of(log), ends_table(ends)), BEGINNING), now_ms)["time_lag_ms"].to_pylist()
+    lags: list[int | None] = current_time_lag(lag_view_of(*series_and_samples(commits_of(log), ends_table(ends)), BEGINNING), now_ms)["time_lag_ms"].to_pylist()
     return lags
 
 

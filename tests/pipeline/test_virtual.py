@@ -83,7 +83,7 @@ def test_a_restart_of_a_static_member_makes_no_rebalance() -> None:
     world.run(HOUR_MS)
     assert len(world.episodes(GROUP)) == 1
     assert pod.owned == before
-    assert [change.what for change in world.partition(GROUP).history(GROUP).changes[-1:]] == ["replaced"]
+    assert [change.what for change in world.coordinator_of(GROUP).history(GROUP).changes[-1:]] == ["replaced"]
 
 
 def test_a_session_ends_its_timeout_after_the_last_heartbeat() -> None:

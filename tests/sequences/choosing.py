@@ -128,7 +128,7 @@ class SequenceBuilder:
     def _sensible(self, player: Player) -> Step | None:
         chance = self.chance
         if chance.random() < 0.14:
-            return chance.choice((self._fetch, self._commit_without_membership, self._admin, self._admin, self._drop))(player)
+            return chance.choice((self._fetch, self._commit_without_membership, self._admin, self._admin, self._drop_connections))(player)
         state = player.state()
         inside = {actor.name: actor for actor in self.actors if player.known(actor.name).id() in player.members()}
         moves: list[Callable[[], Step]] = []
@@ -263,7 +263,7 @@ class SequenceBuilder:
         entries = [["", instance] for instance in chance.sample(statics, chance.randint(1, len(statics)))]
         return step | {"v": self._version("leave", at_least=3), "members": entries}
 
-    def _drop(self, player: Player) -> Step:
+    def _drop_connections(self, player: Player) -> Step:
         return {"do": "drop", "by": self._any_actor().name}
 
     def _any_actor(self) -> Actor:

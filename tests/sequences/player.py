@@ -98,7 +98,7 @@ class Player:
 
     @property
     def spent(self) -> float:
-        """The time since the tick began, in seconds of an unscaled play."""
+        """The seconds since the tick began, divided by the scale of the play."""
         return (time.monotonic() - self._begin) / self._scale - self._tick * TICK_S
 
     def known(self, actor: str, group: str = "g") -> ActorState:

@@ -34,7 +34,7 @@ def commit(ledger: Ledger, acknowledged: bool = True) -> int:
     return number
 
 
-# The simulator's promises, each of which its own tests break. Here: that the ledger applies them to the clients of the soak.
+# The simulator's promises. Its own tests break each of them; the tests below check that the ledger applies them to the clients of the soak.
 
 
 def test_the_newest_acknowledged_commit_and_any_later_one_may_be_read(ledger: Ledger) -> None:

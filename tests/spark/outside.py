@@ -18,16 +18,16 @@ class KafkaClient:
 
     def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
         config = {name.replace("_", "."): value for name, value in settings.items()}
-        done(self._admin.create_topics([NewTopic(topic, partitions, 1, config=config)]))
+        await_all(self._admin.create_topics([NewTopic(topic, partitions, 1, config=config)]))
 
     def delete(self, topic: str) -> None:
-        done(self._admin.delete_topics([topic]))
+        await_all(self._admin.delete_topics([topic]))
 
     def grow(self, topic: str, partitions: int) -> None:
-        done(self._admin.create_partitions([NewPartitions(topic, partitions)]))
+        await_all(self._admin.create_partitions([NewPartitions(topic, partitions)]))
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        done(self._admin.delete_records([TopicPartition(topic, partition, offset)]))
+        await_all(self._admin.delete_records([TopicPartition(topic, partition, offset)]))
 
     def send(self, topic: str, numbers: Iterable[int], partitions: int = 1, timestamp: int | None = None, keys: int = 0) -> None:
         """Send numbers as values, to the partitions in turn. `keys`: how many different keys. `timestamp`: of the first; the n-th is n ms later."""
@@ -56,6 +56,6 @@ class KafkaClient:
         return set(self._admin.list_topics(timeout=SECONDS).topics)
 
 
-def done(futures: dict[Any, Any]) -> None:
+def await_all(futures: dict[Any, Any]) -> None:
     for future in futures.values():
         future.result(SECONDS)

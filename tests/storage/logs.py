@@ -40,7 +40,10 @@ def bases(log: Log) -> list[int]:
 
 
 def append_all(log: Log, names: str | int, records: int = 1, **fields: int) -> None:
-    """Append a batch for each letter, or this many named b0, b1, ...; `fields` are those of `batch`."""
+    """Append a batch named after each letter of `names`; if `names` is a number, append that many batches, named b0, b1, ...
+
+    `fields` are those of `batch`.
+    """
     for name in names if isinstance(names, str) else [f"b{number}" for number in range(names)]:
         log.append(batch(name, records, **fields), log.epoch)
 

@@ -42,7 +42,7 @@ def test_a_read_past_the_last_batch_returns_nothing(disk: SimDisk) -> None:
 
 
 def test_damage_found_by_a_lookup_is_reported_with_its_position(disk: SimDisk) -> None:
-    """The fourth batch is damaged, and the fifth is looked up."""
+    """The fifth batch is looked up, and it or the fourth is damaged."""
     sizes = [len(batch.data) for batch in BATCHES]
     before, fourth, last = b"".join(batch.data for batch in BATCHES[:3]), BATCHES[3].data, BATCHES[4].data
     for data, reason in (

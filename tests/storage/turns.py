@@ -1,4 +1,4 @@
-"""Builders of turn files, in the current and in the first format."""
+"""Builders of turn-log files (`storage/turn_log.py`), in the current format and in the first one."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.suites.results import Tests, go_json
-from tests.suites.suite import ALLOW_EVERYONE, Run, Suite, SuiteError, call, watch
+from tests.suites.suite import ALLOW_EVERYONE, Run, Suite, SuiteError, call, run_suite
 
 SECONDS = 2400
 APART_SECONDS = 60
@@ -33,7 +33,7 @@ def fetcher(module: str, version: str, *packages: str) -> Callable[[Path], None]
 def go_test(run: Run, log: str, seconds: int, arguments: list[str], environment: Mapping[str, str]) -> Tests:
     """Run `go test`; its output goes to the file `log` of the report."""
     command = ["go", "test", "-json", "-count=1", f"-timeout={seconds}s", *arguments]
-    watch(command, run.folder / "source", run.report / log, seconds=seconds + 60, GOFLAGS=FLAGS, **environment)
+    run_suite(command, run.folder / "source", run.report / log, seconds=seconds + 60, GOFLAGS=FLAGS, **environment)
     with (run.report / log).open(errors="replace") as lines:
         return go_json(lines)
 

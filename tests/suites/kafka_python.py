@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.suites.results import Tests, junit
-from tests.suites.suite import ALLOW_EVERYONE, ROOT, Run, Suite, SuiteError, call, unpack, watch
+from tests.suites.suite import ALLOW_EVERYONE, ROOT, Run, Suite, SuiteError, call, run_suite, unpack
 
 VERSION = re.search(r"^kafka-python==(\S+)", (ROOT / "requirements" / "development.txt").read_text(), re.MULTILINE)
 PACKAGES = ("pytest==9.2.0", "pytest-mock==3.17.0", "pytest-timeout==2.4.0", "py==1.11.0")
@@ -38,7 +38,7 @@ def run(run: Run) -> Tests:
     report = run.report / "junit.xml"
     command: list[str | Path] = [run.folder / "environment/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
     command += ["-o", "log_level=INFO", f"--junitxml={report}", "test/integration", *(["-k", run.only] if run.only else [])]
-    watch(
+    run_suite(
         command,
         run.folder / "source",
         run.report / "log",

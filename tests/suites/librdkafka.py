@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.oracle import JAVA, find_jars
-from tests.suites.results import Case, Result, Tests, first_line
-from tests.suites.suite import ALLOW_EVERYONE, Run, Suite, SuiteError, call, unpack, watch
+from tests.suites.results import Case, Result, Tests, one_line
+from tests.suites.suite import ALLOW_EVERYONE, Run, Suite, SuiteError, call, run_suite, unpack
 
 PACKAGE, VERSION = "@confluentinc/kafka-javascript", "1.10.1"
 LIBRDKAFKA = "2.15.1"
@@ -77,7 +77,7 @@ def run_number(run: Run, number: str, home: Path) -> Tests:
     Quick mode (`-Q`) is not used: it omits the bodies of many tests and counts them as passed.
     """
     report, log = run.report / f"report.{number}.json", run.report / f"log.{number}"
-    watch(
+    run_suite(
         ["./test-runner", "-p1", "-L", "-K"],
         run.folder / "source" / "tests",
         log,
@@ -91,7 +91,7 @@ def run_number(run: Run, number: str, home: Path) -> Tests:
         TEST_KAFKA_VERSION=READS_AS[run.broker],
         CI="",
     )
-    reasons = {name: first_line(text) for name, text in WHY.findall(log.read_text(errors="replace"))}
+    reasons = {name: one_line(text) for name, text in WHY.findall(log.read_text(errors="replace"))}
     if not report.exists():
         return {number: Case(Result.FAILED, f"it crashed, or did not end within {SECONDS} s", SECONDS)}
     return {

@@ -27,7 +27,7 @@ Tests = dict[str, Case]
 
 
 def junit(file: Path) -> Tests:
-    """pytest's and other XML. An error during set-up or tear-down counts as a failure."""
+    """The tests in a JUnit XML file, which pytest and other runners write. An error during set-up or tear-down counts as a failure."""
     tests: Tests = {}
     for case in ElementTree.parse(file).iter("testcase"):
         name = f"{case.get('classname', '').removeprefix('test.')}::{case.get('name', '')}"
@@ -35,7 +35,7 @@ def junit(file: Path) -> Tests:
         seconds = float(time) if (time := case.get("time")) else None
         for tag, result in (("failure", Result.FAILED), ("error", Result.FAILED), ("skipped", Result.SKIPPED)):
             if tag in outcomes:
-                test = Case(result, first_line(outcomes[tag]), seconds)
+                test = Case(result, one_line(outcomes[tag]), seconds)
                 break
         else:
             test = Case(Result.PASSED, "", seconds)
@@ -66,7 +66,7 @@ def go_json(lines: Iterable[str]) -> Tests:
         elif event["Action"] in GO_RESULTS:
             result = GO_RESULTS[event["Action"]]
             words = [words for words in outputs.get(name, []) if words.strip() and not words.strip().startswith(GO_NOISE)]
-            text = "" if result is Result.PASSED else first_line(" ".join(word.strip() for word in words[-6:]))
+            text = "" if result is Result.PASSED else one_line(" ".join(word.strip() for word in words[-6:]))
             tests[name] = Case(result, text, event.get("Elapsed"))
     return tests
 
@@ -78,10 +78,10 @@ RUST_RESULTS = {"ok": Result.PASSED, "FAILED": Result.FAILED, "ignored": Result.
 def libtest(output: str, target: str) -> Tests:
     """The output of `cargo test` for one target."""
     panics = dict(re.findall(r"^---- (\S+) stdout ----\n(?:.*\n)*?.*panicked at (?:.*\n)(.*)$", output, re.MULTILINE))
-    return {f"{target}::{name}": Case(RUST_RESULTS[result], first_line(panics.get(name, ""))) for name, result in RUST_LINE.findall(output)}
+    return {f"{target}::{name}": Case(RUST_RESULTS[result], one_line(panics.get(name, ""))) for name, result in RUST_LINE.findall(output)}
 
 
-def first_line(text: str, most: int = 300) -> str:
+def one_line(text: str, most: int = 300) -> str:
     return " ".join(text.split())[:most]
 
 

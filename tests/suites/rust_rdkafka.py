@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from tests.suites.results import Tests, libtest
-from tests.suites.suite import Run, Suite, SuiteError, call, watch
+from tests.suites.suite import Run, Suite, SuiteError, call, run_suite
 
 VERSION = "0.39.0"
 BUILD_SECONDS = 3600
@@ -45,7 +45,8 @@ def run(run: Run) -> Tests:
         for target in targets:
             log = run.report / f"log.{target}"
             command = ["cargo", "test", "--test", target, "--", *([run.only] if run.only else [])]
-            watch(command, run.folder / "source", log, seconds=SECONDS, KAFKA_HOST=f"127.0.0.1:{run.port}", KAFKA_VERSION="4.3.1", RUST_BACKTRACE="0")
+            environment = {"KAFKA_HOST": f"127.0.0.1:{run.port}", "KAFKA_VERSION": "4.3.1", "RUST_BACKTRACE": "0"}
+            run_suite(command, run.folder / "source", log, seconds=SECONDS, **environment)
             text = log.read_text(errors="replace")
             log_file.write(text)
             tests |= libtest(text, target)

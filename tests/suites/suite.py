@@ -86,7 +86,7 @@ def call(command: Sequence[str | Path], cwd: Path, *, seconds: float = FETCH_SEC
     return done.stdout
 
 
-def watch(command: Sequence[str | Path], cwd: Path, log: Path, *, seconds: float, **more: str) -> None:
+def run_suite(command: Sequence[str | Path], cwd: Path, log: Path, *, seconds: float, **more: str) -> None:
     """Run a suite, which may fail; its output goes to `log`. After the time limit it is killed with its child processes."""
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -12,7 +12,7 @@ from tests.suites.__main__ import SUITES
 from tests.suites.known import FOLDER, Expectations, judge, known
 from tests.suites.page import PAGE, written
 from tests.suites.results import Case, Result, Tests, count, go_json, junit, libtest
-from tests.suites.suite import Suite, SuiteError, call, watch
+from tests.suites.suite import Suite, SuiteError, call, run_suite
 
 PASSED, FAILED, SKIPPED = Case(Result.PASSED, ""), Case(Result.FAILED, "why"), Case(Result.SKIPPED, "")
 
@@ -205,7 +205,7 @@ def test_a_failing_step_is_reported_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.once
 def test_a_suite_that_does_not_end_is_killed_with_its_children(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["sh", "-c", "echo begun; (sleep 60; touch late) & wait"]
-    watch(command, tmp_path, tmp_path / "log", seconds=0.3)
+    run_suite(command, tmp_path, tmp_path / "log", seconds=0.3)
     assert (tmp_path / "log").read_text() == "begun\n"
     assert "did not end" in capsys.readouterr().out
 

@@ -52,7 +52,7 @@ class Owner(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """A heartbeat of this node. `clock`: when it was sent, on the clock that counts only time with acknowledged heartbeats."""
+    """A heartbeat of this node. `clock`: when it was sent, on `MetaStreamClient._clock`, which stands still while acknowledgements are late."""
 
     seq: int
     clock: float

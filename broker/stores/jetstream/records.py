@@ -227,7 +227,7 @@ class Records:
                     return
 
     def _parts(self) -> Iterator[CachedBatch | None]:
-        """All batches from the log's start; None after each run, and while records are requested."""
+        """All batches from the log's start; yields None after each run of batches, and as long as the next batches are still being read."""
         offset = self.start_offset
         while offset < self._high_watermark:
             run = self._run_of(offset)

@@ -147,7 +147,9 @@ def test_an_append_above_a_limit_counts_as_slow_and_extends_a_session(world: Gro
 
 
 def test_an_append_that_ends_at_once_extends_no_session(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here the loop was stalled, not the log; `turn.py` handles that by reading requests before members expire."""
+    """The append itself blocks the event loop, and is done when it returns. So no append is in flight when the deadline is handled; for a
+    blocked loop `turn.py` reads requests before members expire.
+    """
     member = make_stable_group(world)
     group = world.journal.shard.groups["g"]
     world.loop.pass_ms(group.members[member].deadline - world.clock.tick() - 10)

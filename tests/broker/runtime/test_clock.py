@@ -22,7 +22,7 @@ class Machine:
         self.clock = self.start()
 
     def start(self, last_use: int | None = None) -> Clock:
-        """Start the broker. `last_use`: the time at which its data directory was last used; None: a new directory."""
+        """Start a broker's clock. `last_use`: the time at which its data directory was last used; None: a new directory."""
         self.clock = Clock(
             lambda: self.wall * 1_000_000,
             lambda: self.monotonic * 1_000_000,

@@ -56,7 +56,7 @@ def run_one(scenario: Scenario, kind: ClientKind, with_policies: bool, jvm: Call
         try:
             group = Group(Path(folder), jvm, **BROKER_SETTINGS)
             ends.callback(group.close)
-            result: Result | str = Run(scenario, kind, group, with_policies).measured()
+            result: Result | str = Run(scenario, kind, group, with_policies).measure()
         except (AssertionError, OSError) as error:
             result = f"failed: {str(error)[:2000]}"
     say(f"{kind}, {scenario.name} {column} policies: {result if isinstance(result, str) else cells(result)} ({time.monotonic() - begin:.0f} s)")

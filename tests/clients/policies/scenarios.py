@@ -72,7 +72,7 @@ class Run:
     def alter(self, operation: int, **policies: str) -> None:
         set_policies(self._group.port, self._group.name, {name.replace("_", "."): value for name, value in policies.items()}, operation)
 
-    def measured(self) -> Result:
+    def measure(self) -> Result:
         scenario, group = self._scenario, self._group
         if self.with_policies and scenario.policies:
             names = {"names": ",".join(self.instance(number) for number in range(scenario.started))}
@@ -113,7 +113,7 @@ def status_since(port: int, group: str, entry: str) -> dict[str, float]:
 
 
 def await_status(port: int, group: str, entry: str, instance: str) -> float:
-    """Wait until this instance is in the entry; returns since when."""
+    """Wait until the group's entry `entry` (`status.*`) names this instance; return since when, in seconds since 1970."""
     until = time.monotonic() + AWAIT_SECONDS
     while (since := status_since(port, group, entry).get(instance)) is None:
         assert time.monotonic() < until, f"{instance} is not in {entry}"

@@ -18,7 +18,7 @@ PLACE, OTHER = ("orders", 0), ("orders", 1)
 @pytest.mark.parametrize(("kind", "name"), [(KAFKA_PYTHON, "scale-up"), (CONFLUENT, "full-stop")], ids=str)
 def test_with_policies_a_scenario_needs_no_more_generations_than_allowed(kind: ClientKind, name: str, make_group: Callable[..., Group]) -> None:
     scenario = of_name(name)
-    result = Run(scenario, kind, make_group(**BROKER_SETTINGS), with_policies=True).measured()
+    result = Run(scenario, kind, make_group(**BROKER_SETTINGS), with_policies=True).measure()
     assert result.generations <= scenario.generations_max
 
 

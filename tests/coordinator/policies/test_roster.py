@@ -178,7 +178,7 @@ def test_a_strict_list_refuses_others_and_dynamic_members(play: Play) -> None:
 def test_a_refused_instance_creates_no_group(play: Play) -> None:
     play.set_policies(roster("ia", strict=True))
     play.join("x", instance="ix").expect(REFUSED, id="")
-    play.no_group()
+    play.group_is_absent()
 
 
 @scenario("PL-14")

@@ -29,7 +29,7 @@ def test_policies_are_replayed_with_and_without_their_group(play: Play) -> None:
         assert shard_of(play).policy_texts(group) == CHANGE
         assert shard_of(play).policies_of(group) == GroupPolicies(subscription_change=True)
     assert play.group().policy_state is not None
-    play.no_group("later")
+    play.group_is_absent("later")
 
 
 def test_the_same_policies_again_write_nothing(play: Play) -> None:
@@ -63,7 +63,7 @@ def test_policies_survive_the_deletion_of_their_group(play: Play) -> None:
     play.leave("a").expect()
     play.delete().expect()
     play.failover()
-    play.no_group()
+    play.group_is_absent()
     assert shard_of(play).policies_of("g").subscription_change
 
 

@@ -713,7 +713,7 @@ def test_an_emptied_group_deletes_its_standby_record(play: Play) -> None:
     play.expect_records("empty group", "no seats")
     play.delete().expect()
     play.failover()
-    play.no_group()
+    play.group_is_absent()
 
 
 # With other policies.

@@ -1,4 +1,7 @@
-"""A driver whose cluster loses a Python worker and an executor: `python -P -m tests.pipeline.losing MASTER PYTHON DATA OUT MARKS`."""
+"""A driver whose cluster loses a Python worker and an executor.
+
+Run it with `python -P -m tests.pipeline.build_with_lost_workers MASTER PYTHON DATA OUT MARKS`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def main() -> None:
     data, out, marks = map(Path, folders)
     write_rows = ingesting.write_rows
 
-    def losing(task: Any) -> Any:
+    def write_rows_then_kill(task: Any) -> Any:
         """Write the rows; then kill the Python worker of the first task that gets here, and the whole executor of the second."""
         wrote = write_rows(task)
         process = os.getpid()
@@ -37,7 +40,7 @@ def main() -> None:
             os.kill(process, signal.SIGKILL)
         return wrote
 
-    ingesting.write_rows = losing
+    ingesting.write_rows = write_rows_then_kill
     quiet = Progress()
     settings = {"spark.pyspark.python": python, "spark.executor.memory": "500m"}
     with Warehouse.open(out, create=True).locked(), session(master, settings) as spark:
