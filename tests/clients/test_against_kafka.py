@@ -33,7 +33,7 @@ class Deviation(NamedTuple):
 
 API_VERSIONS_ASKED = "versions|client id|bytes after the body"
 DEVIATIONS = [
-    Deviation(API_VERSIONS_ASKED, r"api_keys\[\d+\]", "an API is offered once it is served", "absent"),
+    Deviation(API_VERSIONS_ASKED, r"api_keys\[\d+\]", "ApiVersions lists only the APIs that Tenure serves", "absent"),
     Deviation(API_VERSIONS_ASKED, r"api_keys\[[89]\].max_version", "offsets are committed and fetched by the names of topics, up to version 9", "9"),
     Deviation(
         API_VERSIONS_ASKED,
@@ -52,7 +52,7 @@ DEVIATIONS = [
     Deviation("client id of length -2", "", "a client id of a length below -1 closes the connection, where Kafka reads null", "closed"),
     Deviation("create", r"topics.*\.topic_id", "a topic that was only validated has no id, where Kafka generates one", "no id"),
     Deviation("create", r".*\[min.insync.replicas\].config_source", "min.insync.replicas is shown as a default, not as set for the cluster", "5"),
-    Deviation("create, 1 partitions, 2 replicas", r".*\.error_message", "there is one broker, and the message about replicas states that"),
+    Deviation("create, 1 partitions, 2 replicas", r".*\.error_message", "the message about too many replicas gives the number of brokers"),
     Deviation("create, 10000 partitions", r"topics\[counts\].*", "10,000 partitions in one request are possible, where Kafka ends at 9,999"),
     Deviation("create, min.cleanable.dirty.ratio", r".*\.error_message", "a number with a fraction is written as Python writes it"),
     Deviation("create, .* of (the greatest|great) length", "topics.*", "a message too long for a reply is cut, where Kafka fails with error -1"),
