@@ -31,7 +31,7 @@ Sample = dict[str, Any]
 
 
 class LoadError(Exception):
-    """The broker closed a connection, or a reply was wrong or missing."""
+    """A server closed a connection, a reply was wrong or missing, or the generator failed."""
 
 
 def generate(program: Path, core: int | None, server: Server, arguments: tuple[str, ...], seconds: float) -> Sample:
@@ -81,7 +81,7 @@ class Comparison:
         self._witness = witness
 
     def measure_row(self, row: LoadRow, others: dict[str, Server]) -> dict[str, Any]:
-        """Measure one row on the floor and each server that supports it, alternately. A row that our broker does not support has no figures.
+        """Measure one row on the floor and each server that supports it, alternately. A row that our broker does not support has no figures of it.
 
         If the requests are stored, a second broker, which flushes before it replies, is measured as well.
         """
@@ -161,9 +161,9 @@ def is_warm(laps: list[float], seconds: float) -> bool:
 
 
 def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
-    """The ratios to the floor within each round, since a slow moment of the machine affects both sides, and their medians.
+    """The ratios to the floor within each round (a slow moment of the machine affects both sides), and the medians of these ratios.
 
-    For processor time also the ratio of the minima over all rounds: other load on the machine can only increase both.
+    For processor time also the ratio of the minima over all rounds: other load on the machine can only increase a cost.
     """
     floors = samples["floor"]
     result: dict[str, Any] = {name: summary(taken) for name, taken in samples.items()}

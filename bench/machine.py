@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# The figures are noisy above these, and below BUSY_NOISY.
+# Limits of noise: the figures are noisy if a value is above its limit, or below BUSY_NOISY.
 STEAL_NOISY = 0.02  # share of the time in which the host ran other virtual machines on our cores
 LOAD_NOISY = 1.0  # runnable tasks before the measurement
 BUSY_NOISY = 0.7  # share of its core that the broker uses; below, the generator did not keep the broker busy

@@ -81,7 +81,7 @@ def cpu(plain: float, compiled: float, good: float, kafka: str) -> tuple[Metric,
 
 
 UNTARGETED = (Metric("CPU", CPU_FIELD, None),)
-# Each request on a connection has another client id: no fast path, which answers repeated requests, applies.
+# Each request on a connection has another client id, so no fast path (for repeated requests) applies.
 CLIENTS_IN_TURN = ("--vary-client-id",)
 
 LOAD_ROWS = (

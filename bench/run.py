@@ -35,7 +35,7 @@ class Run:
         self.results: dict[str, Result] = {}
 
     def add_kafka(self, jars: Path, server: Server) -> None:
-        """Warm up a Kafka, and then measure it in every row that it supports."""
+        """Warm up this Kafka; `measure` then measures it in every row that it supports."""
         self._jars = jars
         self._others["kafka"] = server
         if self._comparison is not None and self._has_load:

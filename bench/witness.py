@@ -44,7 +44,7 @@ class Witness:
             sleep(LOOK_INTERVAL_SECONDS)
 
     def measure(self) -> float:
-        """The present duration, as a multiple of the shortest."""
+        """The witness's present duration, as a multiple of its shortest so far."""
         now = self._time()
         self.best = min(self.best, now)
         self.worst = max(self.worst, now)

@@ -72,7 +72,7 @@ class Machine(Protocol):
         ...
 
     def live_nodes(self, folder: str, node_id: int, gone: NodeEnded) -> LiveNodes:
-        """The nodes of the data directory; `gone` is called when one ends, in any thread."""
+        """The nodes of the data directory; when a node ends, `gone` is called, in any thread."""
         ...
 
 

@@ -155,7 +155,7 @@ class Server:
             log.info("frames are traced: repeated requests take the usual path too")
 
     async def _end(self, store: BrokerStore) -> int:
-        """Send the replies whose facts are durable, flush and close the logs, and mark the directory clean."""
+        """Send the replies whose facts are durable, flush and close the logs, and mark the directory clean if everything was written."""
         until = self._loop.time() + SETTLE_SECONDS + DRAIN_SECONDS + NOTES_SECONDS + FLUSH_SECONDS
         broker = self.broker
         broker.stop()

@@ -154,7 +154,7 @@ class ConfigChanges:
         self._partitions.altered(self._topics.alter(name, settings))
 
     def _alter_group(self, resource: ConfigResource, validate_only: bool, edit: Edit) -> GroupJournal | None:
-        """Change the policies of a group; returns the journal that stores the change, or None if nothing changed."""
+        """Change the policies of a group; returns the journal that stores the change, or None if `validate_only`."""
         name = resource.resource_name
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")

@@ -1,6 +1,7 @@
 """DeleteRecords: delete the records of a partition before an offset, by moving the log start offset.
 
-The reply waits until that log start offset is in the checkpoint on disk, so that no deleted record can be read after a crash.
+The reply waits until the new log start offset is durable (in a data directory: in the checkpoint on disk), so that no deleted record can be
+read after a crash.
 Retention removes the segments later.
 """
 

@@ -47,7 +47,7 @@ class DescribeLogDirs:
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(0, self._directory, topics, total, usable)])
 
     def _sizes(self, name: str, indexes: dict[int, None]) -> list[DescribeLogDirsPartition]:
-        """The sizes of the partitions' logs, without logs that are not open yet."""
+        """The sizes of the partitions' logs, 0 for a log that was never written; without other logs that are not open."""
         topic = self._topics.by_name.get(name)
         if topic is None:
             return []

@@ -20,9 +20,9 @@ def described_partitions(partitions: Partitions, topic: Topic) -> list[Partition
 
 
 def described_epoch(partitions: Partitions, leaders: Leaders | None, partition: Partition) -> int:
-    """The leader epoch; -1 while it is unknown, 0 for a partition that was never written.
+    """The leader epoch; -1 while it is unknown. On a single broker 0 for a partition that was never written.
 
-    Clients ignore metadata with an older epoch than they know, so all nodes return the epoch at which the owner acquired the log.
+    Clients ignore metadata with an older epoch than they know. So all nodes of a cluster return the epoch at which the owner acquired the log.
     """
     if leaders is not None:
         return leaders.leader_epoch(partition.id)

@@ -88,7 +88,7 @@ class GroupSettings:
     def replace(self, group_id: str, settings: Mapping[str, str], request: str | None, validate_only: bool) -> GroupJournal | None:
         """Replace the policies of a group, and request a rebalance if `request` is given; returns the journal that stores them.
 
-        Raises Refused with all problems.
+        If `validate_only`, only check them, and return None. Raises Refused with all problems.
         """
         journal = self.journal_of(group_id)
         settings = {name: without_repeated_names(text) if name == INSTANCE_IDS else text for name, text in settings.items()}

@@ -1,4 +1,7 @@
-"""ListOffsets: the start or end offset of a log, or the first record at or after a timestamp. A search by timestamp reads the log in steps."""
+"""ListOffsets: the start or end offset of a log, the first record at or after a timestamp, or the record with the largest timestamp.
+
+Searches for a record read the log in steps.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Produce:
         return None
 
     def _produce(self, call: Call, request: ProduceRequest) -> ProduceResponse | None:
-        """None: some batches wait; the reply is sent later."""
+        """Return the reply; None if some batches wait, and the reply is sent later."""
         try:
             sizes = _sizes(request)
         except InvalidBatch as invalid:
@@ -98,7 +98,7 @@ class Produce:
             self._transactions.refused(request.transactional_id or "")
             return error_response(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         size_of_next = iter(sizes)
-        # Of several batches for one partition, the last counts.
+        # Of several valid batches for one partition only the last is appended.
         batches: dict[TopicPartition, tuple[Partition, bytes, int]] = {}
         answers: dict[TopicPartition, PartitionProduceResponse] = {}
         for topic in request.topic_data:
@@ -180,7 +180,10 @@ def name_leaders(reply: ProduceResponse, leaders: Leaders, listener: str) -> Non
 
 
 def _sizes(request: ProduceRequest) -> list[int] | None:
-    """The size of the first batch for each partition; None if a batch is transactional. Raises InvalidBatch if an invalid batch precedes it."""
+    """The size of the first batch in each entry of the request; None if a batch is transactional.
+
+    Raises InvalidBatch if an invalid batch comes first.
+    """
     sizes: list[int] = []
     for topic in request.topic_data:
         for data in topic.partition_data:

@@ -136,7 +136,7 @@ class Cluster:
                 raise StartError("the registry of topics cannot be read", ExitCode.DATA)
 
     def start(self) -> None:
-        """Begin to acquire logs; all other parts of the broker exist now."""
+        """Take part in the cluster, at first only for the registry (see `_begin_acquiring`); all other parts of the broker exist now."""
         self._started = True
         self.started_ms = self._now
         self._turn.add_deadline_handler(self.ownership)

@@ -30,7 +30,7 @@ class SharedDeletions(Deletions):
             self.report([topic.id for topic in deletion.topics], journal.partition)
 
     def delete_offsets_again(self) -> None:
-        """Delete the offsets of all open deletions again, and so report them again: the controller has changed."""
+        """Delete the offsets of all open deletions again, and so report them again: the registry was read again."""
         idle = not self._queue
         for deletion in self._open:
             self._queue.append((deletion, list(self._shards.journals)))
@@ -96,6 +96,6 @@ class DeletionReports:
                 self._turn.call_first_at_turn_end(journal)
 
     def repeat_all(self) -> None:
-        """The complete registry was read again, from the log or from another controller: repeat all reports."""
+        """The complete registry was read again, from the log or from another controller: repeat all open deletions and their reports."""
         self._remaining.clear()
         self.deletions.delete_offsets_again()

@@ -1,7 +1,7 @@
 """Forward requests that only one node can answer, so that a tool may connect to any node.
 
-Only the controller changes topics, and only the coordinator of a group changes its policies. The node that receives such a request
-forwards it unchanged, and sends the reply to the client.
+Only the controller changes topics, and only the coordinator of a group reads and changes its policies. The node that receives such a
+request forwards it unchanged, and sends the reply to the client.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Forwarding:
         route.handle = forward_or_handle
 
     def _forward(self, call: Call, request: Any, node: Callable[[], int], handle: Handler, deadline: float) -> None:
-        """Send the request to the node; try again while there is no such node, or the node refuses."""
+        """Send the request to the node; until the deadline, try again while there is no such node, it refuses, or its reply is lost."""
         if call.connection.closed:
             return
         id = node()

@@ -33,7 +33,7 @@ class OwnershipState(Enum):
 
 
 class Actions(Protocol):
-    """The effects of ownership; each call is answered by a call of `Ownership`, at once or later."""
+    """The effects of ownership. `acquire` and `hand_over` are answered by a call of `Ownership`, at once or later."""
 
     def acquire(self, log: LogId) -> None:
         """Answered by `acquired`, `held_elsewhere` or `failed`."""
@@ -121,7 +121,7 @@ class Ownership:
         return (self.live - self.draining) or self.live
 
     def planned(self, logs: Collection[LogId]) -> dict[LogId, int]:
-        """The best-placed node of each log, if these were all logs of a kind."""
+        """The best-placed node of each of these logs, as if no other logs of their kind existed."""
         return {log: order[0] for log, order in self._placement.place(logs, self._eligible_nodes).items() if order}
 
     def _place(self, now: int) -> None:

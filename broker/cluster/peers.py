@@ -165,7 +165,7 @@ class Peers:
             del self._links[node]
 
     def node_ended(self, node: int) -> None:
-        """The node is dead: waiting requests get None."""
+        """The node is dead: requests of `send` get None. A forwarded request gets it when its own connection ends."""
         links = [*self._forwarding.pop(node, [])]
         link = self._links.pop(node, None)
         if link is not None:

@@ -1,7 +1,7 @@
 """Place logs on nodes by rendezvous hashing with a bound on each node's share. Pure.
 
-Every node computes the same placement from the same logs and live nodes, so the nodes need no agreement. When a node arrives or ends,
-the logs of other nodes do not move, except for the few that the bound moves.
+Every node computes the same placement from the same logs and live nodes, so the nodes need no agreement. When a node
+arrives, logs move only to it; when a node ends, only its logs move. The bound moves a few more.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Propagation:
             self._loop.call_soon(Contained(self._announce_to_all))
 
     def when_propagated(self, done: Callable[[], None]) -> None:
-        """Call `done` when all nodes have confirmed the changes stored by now."""
+        """Call `done` when all nodes, except late ones, have confirmed the changes stored by now."""
         number = self._number + 1
         self._waiting.append((number, done))
         self._loop.call_later(LATE_SECONDS, Contained(self._stop_waiting), number)

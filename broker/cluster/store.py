@@ -25,11 +25,11 @@ class ClusterStore(Protocol):
     def view(self) -> SharedView: ...
 
     def acquire(self, log: LogId, done: Acquired) -> None:
-        """Own the log from now on; `done` gets HeldBy if another node owns it."""
+        """Own the log from now on; `done` gets the log, HeldBy if another node owns it, or Unreadable."""
         ...
 
     def lock_log(self, log: LogId) -> HeldBy | Unreadable | int:
-        """Lock the log for this node and return its epoch; `acquire` opens it."""
+        """Lock the log for this node and return its epoch, or why it cannot be locked; `acquire` opens it."""
         ...
 
     def release(self, log: LogId, done: Callable[[], None]) -> None:

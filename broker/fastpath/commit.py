@@ -31,7 +31,7 @@ COMMIT_BYTES_MAX: Final = 4_096
 
 _READ_CORRELATION_ID: Final = Struct(">i").unpack_from
 _ANY_OFFSET: Final = b"\xff" * OFFSET_BYTES
-# The approximate memory of the objects: in total, and for each partition besides its key.
+# The approximate memory of the objects: of one fast path, and in addition of each partition (without its key).
 _COST: Final = 1_800
 _COST_OF_PARTITION: Final = 200
 
@@ -165,7 +165,7 @@ class CommitFastPath(LearnedFastPath):
         self._commit.close()
 
     def _topics_are_unchanged(self) -> bool:
-        """Whether none of the topics was deleted, or recreated with the same name."""
+        """Whether none of the commit's topics was changed, deleted, or recreated with the same name."""
         by_name = self._registry.by_name
         for name, topic in self._topics:
             if by_name.get(name) is not topic:

@@ -22,7 +22,7 @@ from protocol.errors import ErrorCode
 FETCH_BYTES_MAX: Final = 4_096
 
 _SIZE: Final = Struct(">i").pack
-# The approximate memory of the objects: in total, and for each partition.
+# The approximate memory of the objects: of one fast path, and in addition of each partition.
 _COST: Final = 1_000
 _COST_OF_PARTITION: Final = 80
 

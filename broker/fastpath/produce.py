@@ -55,7 +55,10 @@ class PartitionTable(Protocol):
 
 
 class ProduceTemplate:
-    """The constant parts of the requests and replies, learned from the second consecutive request with the same key."""
+    """The constant parts of the requests and replies with one `key`: version, transactional id, acks, timeout and topic.
+
+    Learned from the second consecutive request that has this key and one batch.
+    """
 
     __slots__ = ("_authorizer", "_check_budget", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
                  "_topic", "_version", "_wants_reply", "key", "learned")  # fmt: skip

@@ -32,7 +32,7 @@ SYNC_BYTES_MAX: Final = 4_096
 ELEMENTS_MAX: Final = 32
 # Longer ends of replies are not cached.
 END_BYTES_MAX: Final = 4_096
-# The approximate memory of the objects: in total, and for each protocol or assignment.
+# The approximate memory of the objects: of one fast path, and in addition of each protocol or assignment.
 _COST: Final = 1_200
 _COST_OF_ELEMENT: Final = 200
 
@@ -118,7 +118,7 @@ class MemberFastPath(LearnedFastPath):
 
 
 class JoinFastPath(MemberFastPath):
-    """A JoinGroup of a known member. Replies to followers differ only in the member id."""
+    """A JoinGroup of a known member. The replies to the followers of one generation differ only in the member id."""
 
     __slots__ = ("_follower_end", "_last_members", "_leader_end", "_repeated_bytes", "_request", "member_id", "reply")
     api = "JoinGroup"

@@ -1,7 +1,7 @@
 """Append the facts of one partition of __consumer_offsets to its log, and decide whether its groups are served.
 
 `refusal` is the error code for every request to the partition's groups, 0 while the partition serves. Every failure, from a full disk to a defect, is
-handled alike: held and parked replies get an error, memory is dropped, and the log is replayed.
+handled alike: held and parked replies get an error, memory is dropped, and the log is replayed. A log that another node has claimed is released.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class GroupJournal(Journal):
         self.schedule_after_step()
 
     def topics_changed(self, names: set[str]) -> None:
-        """Notify the groups that these topics changed. A partition that is loading does so after the load."""
+        """Notify the groups that these topics changed. A partition that is loading or suspended does so when it serves."""
         if not self.refusal:
             self.call(self.shard.topics_changed, names, self.now, self.wall)
         elif self.refusal != NOT_OURS:

@@ -11,7 +11,7 @@ from coordinator import ReplyParts
 
 
 def answer_when_durable(journal: GroupJournal, call: Call, reply: Response) -> Response | None:
-    """Send the reply when all facts of the shard are durable; return it if they already are."""
+    """Return the reply if it may leave at once; otherwise return None, and send it when all facts of the shard are durable."""
     if journal.answers_at_once:
         return reply
     call.reply = reply

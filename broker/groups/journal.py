@@ -37,7 +37,7 @@ def owned_or_fail(name: str, acquired: OwnedLog | HeldBy | Unreadable) -> OwnedL
 
 
 def close_failed_reply(held: Held, error: Exception) -> None:
-    """Close the connection of a held reply that could not be released or failed, because that raised an exception."""
+    """Close the connection of a held reply whose `release` or `fail` has raised an exception."""
     report_defect("a reply failed inside the broker", error, reply=type(held).__name__)
     parts = getattr(held, "parts", None)
     connection = getattr(parts.reply if parts is not None else held, "connection", None)

@@ -34,7 +34,7 @@ RELEASE_RETRY_MS = 20  # before another attempt to release a log that is still b
 # Notes written in one pass, within some milliseconds; the next pass follows NEXT_PASS_MS later.
 NOTES_PER_PASS = 500
 NEXT_PASS_MS = 10
-# The queued notes of all logs together; further notes are lost and counted.
+# The most queued notes of all logs together; further notes are lost and counted.
 NOTES_QUEUED_MAX = 20_000
 BATCH_BYTES_MAX = 1 << 20
 
@@ -278,7 +278,7 @@ class NotesLogs:
 
     def _write_last(self) -> None:
         for notes in self._logs.values():
-            # `_ready` may have written the notes already: acquiring a new log ends at once, and then writes them.
+            # `_ready` may have written the notes already: if it acquires the log at once, `_acquired` writes them.
             while notes.queue and self._ready(notes, self._clock.now) and notes.queue:
                 self._write(notes, NOTES_PER_PASS)
         if self._done is not None and not any(notes.opening for notes in self._logs.values()):

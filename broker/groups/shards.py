@@ -85,8 +85,8 @@ class Shards:
         load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None,
         acquire_concurrency: int = 1,
     ) -> None:
-        """`load_ended`: given if other nodes may own partitions; called after each load: with "", the reason why it failed, or the
-        node that owns the log.
+        """`load_ended`: given if other nodes may own partitions; called after each load: with "" (loaded), the reason why it
+        failed, or the node that owns the log.
 
         `acquire_concurrency`: the number of logs that are acquired at the same time; they are replayed one after another.
         """
@@ -135,7 +135,7 @@ class Shards:
 
     @property
     def progress(self) -> str:
-        """The progress of loading and the reasons of partitions that do not serve, in a line for people; "" when all serve."""
+        """The progress of loading, and why partitions do not serve, in a line for people; "" when all partitions of this node serve."""
         refusing = [journal for journal in self.journals if journal.refusal]
         if not refusing:
             return ""

@@ -447,7 +447,7 @@ class Connection:
             self._transport.resume_reading()
 
     def close_when_sent(self) -> None:
-        """Write what remains, and close if the kernel has accepted every reply."""
+        """Write what remains, and close if the kernel has accepted every reply; does nothing while a long reply is being written."""
         if self._long_reply is not None:
             return
         if self._out:

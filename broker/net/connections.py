@@ -10,7 +10,7 @@ from broker.net.connection import Connection
 from broker.runtime.clock import Clock
 from broker.runtime.turn import NEVER
 
-# Idle connections are searched ten times per idle limit, which is exact enough. A search costs about 0.1 us per connection.
+# Idle connections are searched at least ten times per idle limit, which is exact enough. A search costs about 0.1 us per connection.
 SWEEPS_PER_LIMIT = 10
 SWEEP_MS_MAX = 30_000
 # When new connections need room, connections idle for this long are closed; the shorter time applies to those that never sent a byte.

@@ -4,8 +4,8 @@ Deadlines and durations follow `now`: a step of the wall clock does not move the
 
 `wall` stamps commits, records and notes. A wall clock can be wrong for seconds, and data that is deleted by a wrong time is lost
 for good. So deletion by time (`wall_for_deletion`) is suspended after a step of more than a minute (smaller steps add up), and after a start
-more than a minute away from the data directory's last use. It resumes when the wall clock has run as fast as the boot clock for
-`clock.settle.ms`.
+more than a minute away from the data directory's last use (or if that is unknown). It resumes when the wall clock has run as fast as
+the boot clock for `clock.settle.ms`.
 
 While deletion is suspended, `wall` follows a step forward at once but ignores a step back, so that no record is stamped too old.
 Afterwards the new time is accepted.
@@ -73,7 +73,7 @@ class Clock:
         self.now = monotonic_ns() // NS_PER_MS
         self.wall = wall_ns() // NS_PER_MS
         self._slept_ms = self._boot_ns() // NS_PER_MS - self.now  # since the machine booted
-        # Wall time minus `now`, corrected for sleep: of a clock that runs steadily, and of the clock before its last step.
+        # Both are wall time minus `now`, corrected for sleep. Expected: since the last step; trusted: when the clock was last trusted.
         self._expected_offset = self.wall - self.now
         self._trusted_offset = self._expected_offset
         self._trusted_from = 0  # monotonic time at which the clock is trusted again, 0 while it is trusted

@@ -66,7 +66,7 @@ class Turn:
         self.armed_at = NEVER  # the timer's time; NEVER: not set
 
     def call_first_at_turn_end(self, target: TurnEnd) -> None:
-        """Call `target.end_turn` at the end of this turn, before those of `call_at_turn_end`: a journal has facts to append."""
+        """Call `target.end_turn` at the end of this turn, before the targets of `call_at_turn_end`; mostly for a journal with facts to append."""
         self._first[target] = None
         if not self._scheduled:
             self._schedule()
@@ -136,7 +136,7 @@ class Turn:
             self._restart_timer(error)
 
     def _restart_timer(self, error: Exception) -> None:
-        """Set the timer again after an exception outside any handler, for example of the clock."""
+        """Set the timer again after an exception outside any handler, for example in the clock."""
         report_defect("the timer of all deadlines failed inside the broker", error)
         self._set_timer(PAUSE_MS_MIN / 1000)
 

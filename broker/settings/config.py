@@ -351,7 +351,7 @@ def apply_coarser_units(collected: CollectedSettings, values: dict[str, Any]) ->
 
 
 def cross_check(collected: CollectedSettings, values: Mapping[str, Any]) -> None:
-    """Report settings that contradict each other, and a malformed cluster.id."""
+    """Report settings that contradict each other, and wrong values of policies, store settings and cluster.id."""
     low, high = values["group.min.session.timeout.ms"], values["group.max.session.timeout.ms"]
     if low > high:
         least, most = collected.given_or_default("group.min.session.timeout.ms"), collected.given_or_default("group.max.session.timeout.ms")

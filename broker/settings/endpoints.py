@@ -84,7 +84,7 @@ def parse_port(text: str, lowest: int) -> int:
 def check_host(host: str) -> None:
     if not host or packed_address(host) is not None:
         return
-    # A name whose last label is a number is a malformed address (127.1, 0x7f.1), which resolvers read differently.
+    # A name whose last label is a number is a malformed address (127.1, 0x7f.1), which resolvers read in different ways.
     if NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
         raise ValueError(f"{host!r} is neither an IPv4 address nor a name")
     if not HOST_CHARACTERS.fullmatch(host) or len(host) > 253:

@@ -89,7 +89,7 @@ def parse_protocols(entries: Sequence[str]) -> tuple[dict[str, str], list[Proble
 
 
 def check_protocols(endpoints: Sequence[Endpoint], protocols: dict[str, str]) -> list[Problem]:
-    """Allow only PLAINTEXT. Without a map, the listener's name is its protocol; a map must be complete, as in Kafka."""
+    """Allow only PLAINTEXT. Without a map, a listener named like a protocol has that protocol, any other PLAINTEXT; a map must be complete."""
     problems = []
     for endpoint in endpoints:
         protocol = protocols.get(endpoint.name) if protocols else endpoint.name

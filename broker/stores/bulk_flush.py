@@ -63,7 +63,7 @@ class BulkFlusher:
     def close_logs(self, logs: list[Log], done: Callable[[str], None]) -> None:
         """Close logs that the loop no longer uses; `done` gets the first problem, or "".
 
-        Indexes are saved within SAVE_INDEXES_SECONDS, largest log first.
+        The largest logs are closed first; after SAVE_INDEXES_SECONDS logs are closed without saving their indexes.
         """
         logs = sorted(logs, key=lambda log: log.size, reverse=True)
         parts = [logs[number::THREADS] for number in range(min(THREADS, len(logs)))]
