@@ -62,7 +62,10 @@ def discard(out: StepOutput, groups: dict[str, Group], group: Group) -> None:
 
 
 def delete_offsets(out: StepOutput, group: Group, partitions: list[tuple[str, int]]) -> tuple[int, list[int]]:
-    """Offsets of subscribed topics are refused; deleting an offset that does not exist succeeds."""
+    """Delete offsets, except those of subscribed topics; deleting an offset that does not exist succeeds.
+
+    A group with members that is not a group of consumers is refused as a whole.
+    """
     if group.state != State.EMPTY and group.protocol_type != CONSUMER:
         return ErrorCode.NON_EMPTY_GROUP, []
     codes: list[int] = []

@@ -156,7 +156,7 @@ class SyncWaiter(Held, Protocol):
 
 
 class Leaver(NamedTuple):
-    """One member in a LeaveGroup. An administrator's request has only the instance id."""
+    """One member in a LeaveGroup. An administrator's request for a static member has only the instance id."""
 
     member_id: str
     instance_id: str | None

@@ -57,7 +57,7 @@ def park_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: J
 
 
 def admit_waiting(out: StepOutput, group: Group) -> None:
-    """Called when a rebalance begins: all newcomers become members, except those whose protocols no longer fit."""
+    """Called when a rebalance begins: all newcomers become members; those whose protocols no longer fit are refused."""
     policy = group.policy_state
     if policy is None or not policy.newcomers:
         return
@@ -96,7 +96,10 @@ def drop_newcomer(out: StepOutput, group: Group, id: str, instance: str | None) 
 
 
 def check_newcomers(out: StepOutput, group: Group) -> bool:
-    """Called at the deadline of the newcomers' timer: True if the rebalance is due; otherwise drop newcomers with closed connections."""
+    """Called at the deadline of the newcomers' timer: return True if the rebalance is due.
+
+    Otherwise drop newcomers whose connection was closed a session timeout ago.
+    """
     policy = group.policy_state
     assert policy is not None
     if policy.newcomers and expansion_deadline_ms(group) <= out.now:

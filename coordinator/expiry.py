@@ -100,5 +100,5 @@ def _is_expired(out: StepOutput, group: Group, topic: str, value: bytes, steady_
 
 
 def _age(out: StepOutput, stored_ms: int, steady_since_ms: int) -> int:
-    """The time since `stored_ms`. If that is in the future, it is from a wrong clock: then the time since `steady_since_ms`."""
+    """The time since `stored_ms`. A time more than CLOCK_AHEAD_MAX_MS ahead is from a wrong clock: then the time since `steady_since_ms`."""
     return out.wall - (stored_ms if stored_ms <= out.wall + CLOCK_AHEAD_MAX_MS else steady_since_ms)

@@ -103,7 +103,7 @@ class Group(Timed):
         self.new_member_added = False
         self.delay_ms = 0
         self.delay_remaining_ms = 0
-        # Metadata of all members when the last join phase ended; None: unknown.
+        # Metadata of all members, since the last join phase or change of standbys; None: unknown, or not a group of consumers.
         self.subscriptions: tuple[bytes, ...] | None = None
         self._subscribed: frozenset[str] | None = None
         self.sync_reply: SyncReply | None = None  # shared by all members of the generation
@@ -199,7 +199,10 @@ class Group(Timed):
     # Protocols.
 
     def accepts(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether the type is the group's and all members support one of these protocols. A rejoining member's previous protocols count too."""
+        """Whether the type is the group's and all members support one of these protocols. An empty group accepts any type.
+
+        A rejoining member's previous protocols count too.
+        """
         if not protocols:
             return False
         if self.state is EMPTY:
@@ -213,7 +216,7 @@ class Group(Timed):
     def select_protocol(self, instead: Member | None = None, protocols: Protocols = (), extra: Protocols = ()) -> str:
         """The protocol that most members prefer among those that all members support.
 
-        `protocols` replaces the offer of the member `instead`; `extra` is the offer of a newcomer.
+        `protocols` counts instead of the protocols of the member `instead`; `extra` has the protocols of a newcomer.
         """
         offers = [protocols if member is instead else member.protocols for member in self.members.values()]
         return vote([*offers, extra] if extra else offers)

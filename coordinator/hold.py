@@ -90,7 +90,7 @@ class Hold:
     def emit_repeat(self, form: RecordForm, frame: bytes, size: int, wall: int, reply: Held) -> bool:
         """Emit the facts of a repeated commit and hold its reply. Return whether the batch was empty before.
 
-        `form`: the commit's records without offsets and time; `frame`: the request, which has the offsets; `size`: of the records in a batch.
+        `form`: the commit's records without offsets and time; `frame`: the request, which has the offsets; `size`: that of the records in a batch.
         """
         if wall is not self._wall:  # all requests of a turn get the same int object
             self._wall = wall

@@ -7,7 +7,7 @@ from protocol.errors import ErrorCode
 
 
 def check_ids(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """Return NONE if the member exists. An instance id in the request must belong to that member; otherwise the request is fenced."""
+    """Return NONE if the member exists, else UNKNOWN_MEMBER_ID. An instance id of another member is fenced, an unknown one is UNKNOWN_MEMBER_ID."""
     if instance_id is not None:
         owner = group.static_members.get(instance_id)
         if owner is None:

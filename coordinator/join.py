@@ -32,9 +32,9 @@ from protocol.messages.coordinator_notes import StaticReplaced
 
 
 def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
-    """Whether group.max.size allows this JoinGroup. Members have a place; in PREPARING only those that have rejoined have one.
+    """Whether group.max.size allows this JoinGroup; in EMPTY always.
 
-    A static member that returns without its member id counts as new.
+    Members have a place; in PREPARING only those that have rejoined have one. A static member that returns without its member id counts as new.
     """
     if group.state is EMPTY:
         return True
@@ -134,7 +134,10 @@ def rejoin_if_leader_or_changed(out: StepOutput, group: Group, member: Member, r
 
 
 def rejoin_in_generation(out: StepOutput, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-    """STABLE: a standby, or a member that takes a seat over, rejoins without a rebalance. Its protocols and timeouts are stored."""
+    """STABLE: a standby, or a member that takes a seat over, rejoins without a rebalance. Changed protocols and timeouts are stored.
+
+    If they do not fit into a batch, a rebalance begins.
+    """
     policy = group.policy_state
     assert policy is not None
     previous = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
@@ -161,7 +164,7 @@ def rejoin(out: StepOutput, group: Group, member: Member, request: JoinRequest, 
 
 
 def update_member(out: StepOutput, group: Group, member: Member, request: JoinRequest) -> Cause:
-    """Set the timeouts and protocols of the request; return the cause of the rebalance."""
+    """Set the timeouts and protocols of the request; return the cause of a rebalance that follows."""
     member.repeatable_join = None
     if member.rebalance_timeout_ms != request.rebalance_timeout_ms or member.session_timeout_ms != request.session_timeout_ms:
         member.rebalance_timeout_ms = out.intern_number(request.rebalance_timeout_ms)
@@ -186,7 +189,7 @@ def park(out: StepOutput, group: Group, member: Member, waiter: JoinWaiter) -> N
 
 
 def replace(out: StepOutput, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """A restarted static member takes its seat under a new member id, and a rebalance begins; the old id is fenced (KIP-345)."""
+    """A restarted static member takes its seat under a new member id, and a rebalance begins unless one runs; the old id is fenced (KIP-345)."""
     new = _successor(out, old, request, id)
     cause = Cause.STATIC_DURING_COMPLETING if group.state is COMPLETING else Cause.STATIC_PROTOCOL_CHANGED
     outcome = Replacement.PROTOCOL_CHANGED

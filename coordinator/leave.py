@@ -14,7 +14,7 @@ from protocol.messages.coordinator_notes import MemberGone
 
 
 def remove_leavers(out: StepOutput, group: Group, leavers: list[Leaver]) -> tuple[list[int], Cause | None, str]:
-    """Return an error code for each leaver, in order; then the cause and detail of the rebalance, None if no member left."""
+    """Remove the leavers. Return an error code for each, in order, and the cause (None: no member or pending id left) and detail of the rebalance."""
     codes: list[int] = []
     cause: Cause | None = None
     detail = ""

@@ -51,7 +51,7 @@ class Cause(IntEnum):
     PENDING_LEFT = 13
     OVER_MAX_SIZE = 14
     JOIN_TIMEOUT = 15
-    # These two are the steps of a rebalance, not causes of one.
+    # These two are the steps of a rebalance, not its causes.
     EVERYONE_JOINED = 16
     ASSIGNED = 17
     # Causes that policies add.

@@ -23,7 +23,7 @@ def check(group: Group, commit: Commit) -> int:
 
 
 def store(out: StepOutput, group: Group, commit: Commit) -> int:
-    """Store the offsets of an allowed commit; if they exceed one batch, store none."""
+    """Store the offsets of an allowed commit, except those with too long metadata. If the rest does not fit into one batch, store none."""
     now = out.wall
     retention_ms = commit.retention_ms
     expire_ms = -1

@@ -33,7 +33,7 @@ def ids_of_connection(group: Group, request: JoinRequest) -> list[str]:
 
 
 def keeps_pending(out: StepOutput, pending: PendingMember) -> bool:
-    """Called at the pending id's deadline: whether its connection is open and its session has not ended."""
+    """Called at the pending id's deadline: if its connection is open and its time is not over, set the next check and return True."""
     connection = pending.connection
     if connection is None or connection.closed or out.now >= pending.expires_ms:
         return False

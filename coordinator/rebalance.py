@@ -51,7 +51,7 @@ def note_round_end(out: StepOutput, group: Group, result: RoundResult, join_ms: 
 def begin_rebalance(out: StepOutput, group: Group, cause: Cause, detail: str | None = None) -> None:
     """Begin a rebalance. Members learn of it from their heartbeats and have the rebalance timeout to rejoin.
 
-    With target.group.size, none begins if standbys get the seats of all members that were removed in this step.
+    With target.group.size, no rebalance begins if standbys get the seats of all members that were removed in this step.
     """
     if group.policy_state is not None:
         if move_seats(out, group):
@@ -105,7 +105,7 @@ def no_effect(out: StepOutput, group: Group, cause: Cause, detail: str) -> None:
 
 
 def forget_assignments(out: StepOutput, group: Group, error: ErrorCode) -> None:
-    """End COMPLETING without assignments: parked SyncGroups get the error, and the sessions of their members restart."""
+    """End COMPLETING without assignments: parked SyncGroups get `error`, and the sessions of their members restart."""
     for member in group.members.values():
         member.assignment = b""
         if member.sync_waiter is not None:
@@ -129,7 +129,10 @@ def end_join_phase(out: StepOutput, group: Group) -> None:
 
 
 def complete_join(out: StepOutput, group: Group, cause: Cause) -> None:
-    """End the join phase: the new generation has the members that rejoined, and all static members."""
+    """End the join phase: the new generation has the members that rejoined, and static ones that did not.
+
+    If members remain but none has rejoined, the phase goes on.
+    """
     group.deadline = NEVER
     members = group.members
     group.laggards = [] if group.parked_joins == len(members) else [member.id for member in members.values() if member.join_waiter is None]
@@ -140,7 +143,7 @@ def complete_join(out: StepOutput, group: Group, cause: Cause) -> None:
         if member.instance_id is None:
             remove_member(out, group, member, Removal.REBALANCE_TIMEOUT)
     if members and not group.parked_joins:
-        # The remaining members are static, and none has rejoined: wait until one does or its session ends.
+        # The remaining members are static, and none has rejoined: wait until one rejoins, or the sessions of all have ended.
         out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
         return
     group.generation += 1

@@ -26,7 +26,7 @@ VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
 
 
 class Replay:
-    """Folds facts into `groups` and `policy_texts`.
+    """Folds facts into `groups`, `policy_texts`, `away` and `seats`.
 
     Offsets that outlive their group's tombstone are moved to `orphaned_offsets`, and back if the group is created again.
     """
@@ -50,7 +50,7 @@ class Replay:
         self._splits: dict[int, Callable[[bytes], tuple[bytes, int]]] = {}
 
     def fold(self, facts: Iterable[Fact]) -> None:
-        """Fold facts in log order. Most records are offsets of a topic seen before: the loop folds them itself. Other records take a call."""
+        """Fold facts in log order. Most records are offsets of a topic seen before: the loop folds them itself. Each other record takes a call."""
         topics = self._topics
         count = 0
         size = -1

@@ -20,7 +20,7 @@ from protocol.messages.coordinator_notes import JoinRefused
 
 
 def waits_for_roster(group: Group, instance: str | None) -> bool:
-    """Whether this instance is listed, and the group waits for listed instances."""
+    """Whether this instance is listed, and roster.timeout.ms is set."""
     policy = group.policy_state
     return policy is not None and policy.policies.roster_timeout_ms is not None and instance in policy.listed
 
@@ -46,7 +46,7 @@ def missing_instances(group: Group, policy: PolicyState) -> list[str]:
 
 
 def excludes(policies: GroupPolicies, listed: Collection[str], request: JoinRequest, member: Member | None) -> bool:
-    """Whether roster.strict excludes the sender: its instance is not listed. The request of a known member may lack the instance id."""
+    """Whether roster.strict excludes the sender: its instance is not listed, or it has none. A request of a known member may lack the id."""
     if not policies.roster_strict:
         return False
     instance = request.instance_id if member is None else member.instance_id

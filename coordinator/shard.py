@@ -228,7 +228,7 @@ class Shard:
     def remember_repeatable_join(self, request: JoinRequest) -> bool:
         """Remember this JoinGroup, so that it skips the checks when the same object is passed again.
 
-        False: the request differs from the one that was checked when the member joined, and is not remembered.
+        False: it is not remembered, because the member is unknown or new, or the request differs from its last checked JoinGroup.
         """
         group = self.groups.get(request.group_id)
         member = group.members.get(request.member_id) if group is not None else None
@@ -386,7 +386,7 @@ class Shard:
         self._out.deadlines.set(member, now + member.session_timeout_ms)
 
     def leave(self, group_id: str, leavers: list[Leaver], now: int, wall: int) -> list[int]:
-        """Handle a LeaveGroup; return an error code for each leaver. One rebalance follows for all of them."""
+        """Handle a LeaveGroup; return an error code for each leaver. At most one rebalance follows for all of them."""
         group = self.groups.get(group_id)
         if group is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leavers)
@@ -558,7 +558,7 @@ class Shard:
         return self.set_policies(group_id, {**self.policy_texts(group_id), REBALANCE_REQUEST: text}, now, wall, text)
 
     def topics_changed(self, topics: Collection[str], now: int, wall: int) -> None:
-        """Called when these topics were created or deleted, or their number of partitions has changed."""
+        """Called when these topics were created or deleted, or have another number of partitions: rebalance the groups with topics.watch."""
         out = self._out
         out.now = now
         out.wall = wall

@@ -99,8 +99,9 @@ def misses_target_size(group: Group) -> bool:
 def choose_active(out: StepOutput, group: Group) -> list[Member]:
     """Called at the end of the join phase: choose active members and standbys. Return the away members that lose their seats.
 
-    Active members stay active; free seats go to standbys, then to new members in the order in which they joined. In a forming
-    group the natural order of names decides. Members that have rejoined come before members that have not. A standby cannot lead.
+    Active members stay active as far as the target allows; free seats go to standbys, then to new members in the order in which they
+    joined. In a forming group the natural order of names decides. Members that have rejoined come before members that have not.
+    A standby cannot lead.
     """
     policy = group.policy_state
     if policy is None:
@@ -148,7 +149,7 @@ def assignments_of_standbys(group: Group) -> dict[str, bytes]:
 
 
 def add_standby(out: StepOutput, group: Group, member: Member) -> bool:
-    """Add a newcomer as a standby; the caller stores the group, or in COMPLETING the leader's SyncGroup. False: it does not fit into a batch."""
+    """Add a newcomer as a standby. The caller stores the group; in COMPLETING the leader's SyncGroup does. False: it does not fit into a batch."""
     policy = group.policy_state
     assert policy is not None
     member.assignment = EMPTY_ASSIGNMENT
@@ -184,7 +185,7 @@ def remember_seat(out: StepOutput, group: Group, member: Member) -> None:
 
 
 def seat_of(group: Group, member: Member, take_over: TakeOver | None) -> VacatedSeat:
-    """The member's seat. `take_over`: the member's unfinished take-over; then `from_id` still names the previous member."""
+    """The member's seat. `take_over`: the member's unfinished take-over; `from_id` is then the previous owner of the seat."""
     from_id, from_instance = (member.id, member.instance_id) if take_over is None else (take_over.from_id, take_over.from_instance)
     metadata = member.metadata(group.protocol_name)
     return VacatedSeat(member.id, member.instance_id, from_id, from_instance, member.assignment, metadata, group.leader == member.id)
@@ -275,6 +276,7 @@ def keeps_generation(group: Group, member: Member, request: JoinRequest) -> bool
     """Whether this JoinGroup of a standby, or of a member that takes a seat over, needs no rebalance.
 
     Its metadata may differ, for example in the owned partitions. The protocols that it offers must not change the selected one.
+    A member that takes a seat over must subscribe to the same topics.
     """
     policy = group.policy_state
     if policy is None or (member.id not in policy.standbys and member.id not in policy.take_overs):

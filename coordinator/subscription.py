@@ -33,7 +33,7 @@ def topics_differ(old: bytes, new: bytes) -> bool:
 
 
 def topics_match(first: bytes, second: bytes) -> bool:
-    """Whether two subscriptions name the same set of topics. False if they differ and one cannot be read."""
+    """Whether two subscriptions name the same set of topics. False if the bytes differ and one subscription cannot be read."""
     if first == second:
         return True
     topics, other = subscribed_topics(first), subscribed_topics(second)
@@ -41,7 +41,7 @@ def topics_match(first: bytes, second: bytes) -> bool:
 
 
 def subscribed_topics(metadata: bytes) -> list[str] | None:
-    """Read version, topics and user data, which must be complete; later fields are ignored."""
+    """The topics; None if version, topics or user data are incomplete. Later fields are ignored."""
     size = len(metadata)
     if size < 6:
         return None

@@ -36,7 +36,7 @@ def sync_when_completing(out: StepOutput, group: Group, member: Member, request:
 
 
 def mark_synced(group: Group, member: Member) -> None:
-    """The member has sent its SyncGroup; when all have, the sync deadline is cleared."""
+    """Remember that the member has sent its SyncGroup; after the last member, clear the sync deadline."""
     pending = group.pending_sync
     if pending:
         pending.pop(member.id, None)
@@ -46,7 +46,10 @@ def mark_synced(group: Group, member: Member) -> None:
 
 
 def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) -> None:
-    """Store and send the leader's assignments. Members without an assignment get empty bytes; unknown members are ignored."""
+    """Store and send the leader's assignments. Members without an assignment get empty bytes; unknown members are ignored.
+
+    Standbys get an assignment without partitions. If the assignments do not fit into a batch, a rebalance begins.
+    """
     members = group.members
     assignments = {id: leader_assignments.get(id, b"") for id in members}
     if group.policy_state is not None:

@@ -1,8 +1,8 @@
 """`tenure store export`: copy a cluster into a new data directory.
 
 The cluster may be in use, so the order matters: copy the logs of groups; read the end offset of each topic's partitions; copy the registry
-of topics; copy the records up to those ends. Consumers commit offsets of records that they have read, so no copied commit is after an end
-offset, which is read later. And a registry that is copied after the ends are read has every producer id in the records before them.
+of topics; copy the records up to those ends. Consumers commit offsets of records that they have read, and the ends are read later, so
+no copied commit is beyond an end. The registry is copied after that, so it has every producer id in the records before the ends.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Export:
         return done(log, reading.state, copied)
 
     def _copy_empty(self, log: LogToCopy, end: LogEnd) -> FinishedLog:
-        """Write an empty log whose next offset is that of `end`, so that no offset is used twice."""
+        """Write an empty log that continues at `end`, so that no offset is used twice."""
         copy = LogCopy(self._target.disk, self._target.folder(log))
         state = LogState(end.next_offset, end.next_offset, end.epoch)
         copy.finish(state, log.topic_id_text)

@@ -64,7 +64,7 @@ class Import:
             store_client.close()
 
     async def prepare(self) -> tuple[TopicRegistry, StoreClient]:
-        """The topics of the directory, and access to the cluster. Raises Failure if a broker uses the directory."""
+        """Return the topics of the directory, and a client of the cluster, not yet connected. Raises Failure if a broker uses the directory."""
         if self._source.used_by is not None:
             raise Failure(
                 Exit.REFUSED,
@@ -141,7 +141,7 @@ class Import:
         self._progress.end()
 
     async def write_log(self, store_client: StoreClient, log: LogToCopy, import_id: str) -> None:
-        """Write one log into its stream, and then let nodes see it."""
+        """Write one log into its stream, then publish its end to the nodes."""
         stream = store_client.stream_of(log.id, None if log.internal else log.topic_id)
         reading = await self._source.read(log, self._ends[str(log)])
         try:

@@ -52,7 +52,7 @@ def first_of(error: BaseException) -> BaseException:
 
 
 def describe_failure(error: BaseException, options: argparse.Namespace) -> BaseException:
-    """Convert an error into a Failure with a text for users of `tenure store`, if it is of a known kind."""
+    """Convert an error of a known kind into a Failure with a text for users of `tenure store`; return others unchanged."""
     if isinstance(error, DamagedLog):
         hint = "docs/cluster.md, How do I restore a partition that no node serves?"
         return Failure(Exit.DAMAGED, f"{error.path} is damaged at {error.UNIT} {error.position}: {error.reason}; no damaged record is skipped, so the command ends here", hint=hint)
@@ -65,8 +65,9 @@ def describe_failure(error: BaseException, options: argparse.Namespace) -> BaseE
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise Failure unless an export goes to a folder, and an import from a folder to JetStream; or if an export from a folder has
-    --cluster or --set.
+    """Raise Failure unless an export goes to a folder, and an import goes from a folder to JetStream.
+
+    An export from a folder may not have --cluster or --set.
     """
     source, target = options.source, options.target
     if options.action == "export" and is_store(target):

@@ -76,7 +76,7 @@ def create_if_missing(cluster: Cluster, name: str) -> bool:
 
 
 def planned_topic(cluster: Cluster, name: str) -> TopicInfo:
-    """The topic that `create_if_missing` would create; the cluster checks whether it can."""
+    """The topic that `create_if_missing` would create. The cluster checks the request; raises Failure if it refuses."""
     result = send_defaults(cluster, name, dry_run=True)
     if result is None or result.error_code:
         raise refusal(name, result, [])
@@ -112,7 +112,7 @@ def entry(name: str, result: CreatableTopicResult | None, options: argparse.Name
 
 
 def reported_or_requested(reported: int, requested: int | None) -> int | None:
-    """The value in the reply, or the requested one, as older clusters report none."""
+    """The value in the reply; if there is none, as from older clusters, the requested value."""
     return reported if reported > 0 else requested
 
 

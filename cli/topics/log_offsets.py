@@ -1,4 +1,4 @@
-"""The start and end of logs, and the first record at a time, from the leader of each partition."""
+"""The start and end of logs, and the first record at or after a time, from the leader of each partition."""
 
 from __future__ import annotations
 

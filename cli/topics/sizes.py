@@ -24,7 +24,7 @@ class Contents(NamedTuple):
 
 
 def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, int]:
-    """The size of each partition whose leader reports it. Without the permission for DescribeLogDirs the result is empty."""
+    """The size of each partition whose leader reports it. If the cluster refuses DescribeLogDirs or lacks it, the result is empty."""
     sizes: dict[TopicPartition, int] = {}
     for leader, partitions in partitions_by_leader(topics).items():
         if leader not in cluster.brokers:
