@@ -1,4 +1,4 @@
-"""Writing a generated page or, with --check, comparing it with the file."""
+"""Write a generated page or, with --check, compare it with the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_or_check(page: Path, text: str, source: str) -> int:
-    """Write or check the page; return the exit code. `source`: the end of the sentence "the page is not what ..."."""
+    """Write or check the page; return the exit code. `source`: what the page is made from, with a verb, for the error "PAGE is not what SOURCE"."""
     if "--check" not in sys.argv[1:]:
         page.write_text(text)
     elif not page.exists() or page.read_text() != text:

@@ -19,7 +19,7 @@ GENERATED = re.compile(r"(<!-- GENERATED (\w+) [^>]*-->\n).*?(<!-- END \2 -->)",
 
 
 class CauseText(NamedTuple):
-    """The transitions with this cause, and what the reader can do about it. tests/coordinator compares all transitions with it."""
+    """The transitions with this cause, and what the reader can do about it. `render` checks that all causes together have exactly the TRANSITIONS."""
 
     moves: tuple[tuple[State, State], ...]
     do: str = ""
@@ -79,7 +79,7 @@ CAUSES: dict[Cause, CauseText] = {
     Cause.ASSIGNED: CauseText(((COMPLETING, STABLE),)),
     Cause.GROUP_EMPTIED: CauseText(((PREPARING, EMPTY),)),
 }
-# Of notes that other versions wrote; this version starts no rebalance with these causes.
+# Causes in notes that other versions wrote; this version starts no rebalance with them.
 UNUSED = {Cause.REBALANCE_TIMEOUT, Cause.COORDINATOR_MOVED}
 
 HEARTBEAT = {

@@ -1,4 +1,4 @@
-"""Offset commits around group records. Without notes, a commit is the only sign of life of a member: of the owner of the committed partition."""
+"""Offset commits around group records. Without notes, a commit is the only sign that a member is alive: the owner of the committed partition."""
 
 from __future__ import annotations
 

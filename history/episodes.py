@@ -94,7 +94,7 @@ class InstanceRefused(NamedTuple):
 
 
 class HeartbeatsLate(NamedTuple):
-    """Members whose heartbeats came close to their session timeout: key, longest gap, number of gaps of more than a third of the timeout."""
+    """Members whose heartbeats came close to their session timeout. `gaps`: key, longest gap, and number of gaps above a third of the timeout."""
 
     at_ms: int
     gaps: tuple[tuple[str, int, int], ...]
@@ -225,7 +225,7 @@ class Rebalance:
         named = [id for id in ids if self.cause_detail == id or self.cause_detail.startswith(f"{id}: ")]
         if named:
             return max(named, key=len)
-        # The reason of the client follows after a colon, which an id may contain too. But ids from a coordinator end with a UUID.
+        # The client's reason may follow the member id, after a colon. An id may contain a colon too, but ids from a coordinator end with a UUID.
         generated = _GENERATED_ID.match(self.cause_detail)
         return generated[1] if generated else None
 

@@ -1,7 +1,7 @@
 """Infer a rebalance without notes from two records of the group and the commits around them.
 
 The records have the members before and after. The begin of the rebalance is known only as an interval. Its cause is a conclusion: `strong` if
-hardly any other cause is possible. It has the name of a `coordinator.notes.Cause`, or a name that stands for several of them: POSSIBLE_CAUSES.
+hardly any other cause is possible. The cause has the name of a `coordinator.notes.Cause`, or a name that stands for several of them (POSSIBLE_CAUSES).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GONE: Final = "member_gone"  # the records do not tell whether the member left, 
 _REMOVALS = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
 _ALL = frozenset(Cause)
 _REJOINS = frozenset({Cause.LEADER_REJOINED, Cause.MEMBER_METADATA_CHANGED})
-# For each inferred name: the causes that a note could have.
+# For each inferred name of a cause: the causes that a note of the same rebalance could have.
 POSSIBLE_CAUSES: Final[dict[str, frozenset[Cause]]] = {
     **{cause.name.lower(): frozenset({cause}) for cause in Cause},
     FORMATION: frozenset({Cause.NEW_MEMBER}),
@@ -62,7 +62,7 @@ class Inferred(NamedTuple):
 
 
 class Silences(NamedTuple):
-    """What their commits tell about removed members."""
+    """What the commits of removed members tell about them."""
 
     expired: list[MemberIdentity]  # the session seems to have expired
     polled_late: list[MemberIdentity]  # the client seems to have left because the application did not poll for max.poll.interval.ms
@@ -130,7 +130,7 @@ def last_stable_record(same: Sequence[GroupRecord], number: int, after: GroupRec
 
 
 def stored_while_stable(before: GroupRecord, record: GroupRecord, after: GroupRecord, doubtful: int) -> bool:
-    """Whether the record was stored while the group was stable, not at the end of a join phase, which would repeat the previous record's state time.
+    """Whether the record was stored while the group was stable, not at the end of a join phase. The latter repeats the previous record's state time.
 
     `doubtful`: the number of records up to this one that may have been stored at the end of an aborted round's join phase.
     """
@@ -200,7 +200,10 @@ def timeout_ms(member: MemberMetadata) -> int:
 
 
 def _silences(before: GroupRecord, difference: Difference, around: NearbyCommits, end_hi: int) -> Silences:
-    """The session of a removed member seems to have expired if it committed nothing for a session timeout before the others' last commits."""
+    """Which removed members seem to have fallen silent: those without a commit for a session timeout before the others' last commits.
+
+    If the others do not commit either, the end of the join phase counts instead.
+    """
     stored = before.stored
     assert stored is not None
     gone = {member.member_id for member in difference.left}

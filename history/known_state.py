@@ -17,8 +17,8 @@ UNKNOWN = -1
 
 
 class KnownState:
-    """The known state of one group. `from_start`: reading begins with the oldest note and record; otherwise later, by choice, and earlier events
-    do not count as missing. `records_complete`: __consumer_offsets is read from its start, and compaction has removed nothing.
+    """The known state of one group. `from_start`: reading begins with the oldest note and record; otherwise it begins later by choice, and
+    earlier events do not count as missing. `records_complete`: __consumer_offsets is read from its start, and compaction has removed nothing.
     """
 
     def __init__(self, group: str, *, from_start: bool = False, records_complete: bool = False) -> None:
@@ -137,7 +137,7 @@ class KnownState:
 
     @property
     def _at_last_record(self) -> bool:
-        """Whether the group is stable as in the last record."""
+        """Whether the last known stable state is that of the last record."""
         return self._last_record is not None and self._last_record.generation == self._stable_generation and not self._may_be_newer
 
     def _size_of(self, generation: int) -> int:
@@ -217,7 +217,7 @@ class KnownState:
         elif first >= 0 and generation > first:
             missing_max = generation - first
             if after is not None and not self._may_be_newer:
-                # If no record is missing in between, this record is one rebalance; otherwise any number of rebalances may precede it.
+                # If no record is missing in between, only one rebalance is missing, that of this record. Otherwise any number may be.
                 missing_max = 1 if self._records_complete else UNKNOWN
             done.append(
                 RebalancesMissing(
@@ -254,8 +254,8 @@ class KnownState:
     # Records.
 
     def _fold_record(self, record: GroupRecord) -> list[Entry]:
-        # Whether the record is certainly of this group, not of a deleted group of that name: no record is missing, or the last note, which
-        # precedes the record of its operation, contains this offset or a later one (policy records may follow in the same operation).
+        # Whether the record is certainly of this group, not of a deleted group of that name: no record is missing, or the last note contains the
+        # record's offset or a later one. A note precedes the record of its operation, and policy records may follow the record.
         belongs = self._records_complete or record.offset <= self._note_offset
         if record.epoch > self._newest_epoch:
             self._newest_epoch = record.epoch
@@ -280,7 +280,7 @@ class KnownState:
                     opened.before = record
                 return done
             if later or (record.epoch != self._epoch and UNKNOWN not in (record.epoch, self._epoch)):
-                # Another coordinator wrote this: if the open rebalance had settled, there would be an earlier record.
+                # Another coordinator wrote this record: if the open rebalance had settled, there would be an earlier one.
                 done += self._close(End.INTERRUPTED if self._records_complete else End.UNKNOWN)
             elif belongs and not before:
                 self._set_end(opened, End.STABLE if members else End.EMPTY, record.at_ms, generation)

@@ -84,7 +84,7 @@ class Order:
         return len(self._records) == 1 or self._records[1].offset > offset
 
     def _next_offsets(self, note_records: list[NoteRecord]) -> list[int]:
-        """For each note the first offset in it or a later note."""
+        """For each note its offset in __consumer_offsets, or that of the first later note that has one."""
         offsets = []
         offset = NO_OFFSET
         for note in reversed(note_records):

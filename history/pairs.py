@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-# A longer absence is no restart. It is Kafka's group.max.session.timeout.ms, the longest time for which a static member stays in the group.
+# A longer absence is no restart. The limit is Kafka's default of group.max.session.timeout.ms, the longest time for which Kafka keeps
+# an absent static member.
 AWAY_MAX_MS = 1_800_000
 
 # Suffixes that make names of pods and clients unique: a UUID, a hash, a ReplicaSet's hash and a pod's five characters.
@@ -148,7 +149,7 @@ class _Search:
             self.pairs.append(Pair(candidates.popleft(), new, True, unambiguous))
 
     def _is_over(self, old: int, later: int) -> bool:
-        """Whether `old` needs no successor: `later` joined after it and was removed too, or `later` was removed much later."""
+        """Whether `old` needs no successor: `later` joined after `old` had gone and has gone too, or `later` went much later."""
         old_from_ms, joined = self.stays[old].successor_from_ms, self.stays[later].joined
         return (joined is not None and old_from_ms <= joined[1]) or self.stays[later].successor_from_ms - old_from_ms > SURGE_APART_MS
 
@@ -192,7 +193,7 @@ class _Search:
         self.pairs = [pair._replace(alone=pair in alone) for pair in self.pairs if pair not in surges]
 
     def _chains(self) -> Iterable[list[Pair]]:
-        """Weak pairs with the same stem that follow each other closely, over half an hour at most."""
+        """Weak pairs with the same `stem` (client id without its random part) that follow each other closely, over half an hour at most."""
         by_name: dict[str, list[Pair]] = {}
         for pair in sorted(self.pairs, key=lambda pair: (self.stays[pair.old].successor_from_ms, pair.old)):
             if not pair.strong:
@@ -252,12 +253,12 @@ class _MemberCounts:
             times.sort()
 
     def alone_before(self, stay: Stay) -> bool:
-        """Whether no other member had its client id when it left."""
+        """Whether no other member had this member's client id when this member left."""
         at = stay.successor_from_ms
         return bisect_left(self._joined[stay.client_id], at) - bisect_left(self._removed_at[stay.client_id], at) == 1
 
     def alone_after(self, old: Stay, new: Stay) -> bool:
-        """Whether no other member has its client id after its return. The departed member does not count, although it may not be removed yet."""
+        """Whether no other member had the client id of `new` when `new` joined. `old` does not count, although it may not have been removed yet."""
         assert new.joined is not None
         assert old.ended is not None
         at = new.joined[1]

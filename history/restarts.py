@@ -42,7 +42,7 @@ class Restart(NamedTuple):
 
 
 class AvoidableRebalances(NamedTuple):
-    """`rebalances`: the number of rebalances caused only by these restarts. `longest_ms`: the longest time that a member was away."""
+    """`rebalances`: the number of rebalances caused only by `restarts`. `longest_ms`: the longest time that a member was away."""
 
     restarts: list[Restart]
     rebalances: int

@@ -13,7 +13,7 @@ WINDOW_MS: Final = 600_000
 
 
 class SharedId(NamedTuple):
-    """`places`: the hosts, or else the client ids, between which the id alternates; none: all its returns look alike."""
+    """`places`: the hosts, or else the client ids, between which the id alternates; empty if it alternates between neither."""
 
     instance_id: str
     returns: int
@@ -36,6 +36,6 @@ def shared_ids(entries: Iterable[Entry]) -> list[SharedId]:
 
 
 def _alternating(places: list[str]) -> list[str]:
-    """The places, sorted, if one of them follows after another place once more: a process that only moves is at each place once."""
+    """The places, sorted, if the id came back to one that it had left; else none: a process that only moves is at each place once."""
     changes = [place for number, place in enumerate(places) if not number or place != places[number - 1]]
     return sorted(set(changes)) if len(changes) > len(set(changes)) else []

@@ -345,7 +345,7 @@ def _update_last_commit(spell: MemberSpell, around: NearbyCommits) -> None:
 
 
 def _outcome(spell: MemberSpell, inferred: Inferred | None) -> Replacement | None:
-    """The outcome for a static member that returned in another generation."""
+    """What the return of a static member met, if it returned in another generation; None: unknown."""
     if inferred is None:
         return None
     if inferred.difference.protocol_changed or spell.key in inferred.difference.subscribed:

@@ -9,7 +9,7 @@ from history.commits import NEVER, NearbyCommits
 from history.consumer import is_cooperative
 from history.moves import Move, Owners
 
-# After a rebalance, a partition without a commit for this time is idle.
+# A partition is idle, and ignored, if its last commit before the record of the rebalance and its first one after it are further apart.
 IDLE_MS: Final = 600_000
 # Partitions whose usual gap between commits is more than this many times the shortest usual gap are ignored.
 RARE: Final = 4
@@ -36,8 +36,8 @@ def exact_stall(partitions: Sequence[str], took_ms: int) -> Stall:
 
 
 def stall_bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None, since_stable_ms: int | None, around: NearbyCommits) -> Stall:
-    """Bounds of the stall. The lower bound is the sync phase, in which no member consumes these partitions. The upper bound: a consumer commits, so
-    the longest time of a partition without a commit, plus its usual gap, contains the join phase.
+    """Bounds of the stall. The lower bound is the sync phase, in which no member consumes these partitions. The upper bound is the longest time of
+    a partition without a commit, plus its usual gap: as consumers commit, this time contains the join phase.
 
     `longest_ms`: the longest possible duration of the rebalance, if its members' timeouts limit it. `since_stable_ms`: the time from the previous
     rebalance to the end of this one. It limits a silence, which may contain several rebalances, but is no bound without one: it may be days.

@@ -81,7 +81,7 @@ class Story(KnownState):
         if self._closing and not (isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY)):
             done += self._close()
         deleted = self._deleted and self._recreated_in_epoch in (UNKNOWN, header.coordinator_epoch)
-        # A partition without records has notes of an unload, but none of the load that follows.
+        # A coordinator whose partition has no records notes its unload, but not the load that follows.
         unknown_before = not known_before and self._last_record is None and self._records_complete
         is_first = not header.number and (unknown_before or (self._unloaded_without_groups and not generation))
         explained = deleted or is_first or self._reloaded_in_epoch == header.coordinator_epoch
@@ -96,7 +96,7 @@ class Story(KnownState):
             self._open.missing_notes = max(self._open.missing_notes, 0) + lost
         may_lack_rebalances = generation > 0 or (self._stable_generation <= 0 and (lost or known_before))
         if counter_restarted and not self._records_complete and (lost or not explained or not self._orderly) and may_lack_rebalances:
-            # It may be a new group with the same name, after a long time.
+            # These may be notes of a new group with the same name, long after the last known event.
             done.append(RebalancesMissing(self._known_at_ms, header.ts, self._first_missing_generation, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._any_note))
             self._stable_generation, self._may_be_newer = (generation if state in (STABLE, EMPTY) else UNKNOWN), False
             self._last = self._last_record = None
@@ -308,5 +308,5 @@ def story_of(
 
 
 def is_late(gap: HeartbeatGap) -> bool:
-    """Whether the session timeout was close. Notes also have shorter gaps; those of older versions do not have the session timeout."""
+    """Whether the gap came close to the session timeout. Notes also have shorter gaps. Notes of older versions do not contain the session timeout."""
     return gap.session_ms < 0 or gap.max_gap_ms * 3 > gap.session_ms * 2

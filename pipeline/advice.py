@@ -165,7 +165,7 @@ class Sentence(NamedTuple):
 
     @property
     def _limit(self) -> str:
-        """How the limit for noticing a dead member changes the advice, and whether it can be kept."""
+        """How the limit for noticing a dead member changes the advice, and whether the limit can be kept."""
         chosen, limit = self.chosen, self.options.detect_max_ms
         if limit is None or chosen.timeout_ms is None:
             return ""

@@ -22,7 +22,8 @@ MEMBER_CAUSES: Final = frozenset({cause.name.lower() for cause in MEMBERSHIP_CAU
 COOPERATIVE_CAUSES: Final = frozenset({"member_metadata_changed", "leader_rejoined", "leader_or_member_rejoin"})
 COOPERATION_WITHIN_MS: Final = 10_000
 
-# Pairs of removed and returned members are final when each removed member has had AWAY_MAX_MS to return. They depend on earlier pairs: three times that.
+# Pairs of removed and returned members are final when each removed member has had AWAY_MAX_MS to return. They depend on earlier pairs, so three
+# times that has to pass.
 SETTLED_AFTER_MS: Final = 3 * AWAY_MAX_MS
 
 YES, NO, UNKNOWN = "yes", "no", "unknown"
@@ -68,7 +69,9 @@ def _surely_follows(before: Episode, episode: Episode) -> bool:
 
 
 def _verdict(episode: Episode, changes: MemberChanges, restarts: Restarts, second: bool, maybe_second: bool) -> Verdict:
-    """`second`: the rebalance is the second step of an avoidable one, but members also joined or left in it. `maybe_second`: perhaps of one that is not avoidable."""
+    """`second`: the rebalance is the second step of an avoidable one, but members also joined or left in it.
+    `maybe_second`: it may be the second step of one that is not, or not surely, avoidable.
+    """
     if episode.missing or episode.end in ("unknown", "open"):
         return Verdict(UNKNOWN, None)
     causes = {episode.cause, *episode.contributing}

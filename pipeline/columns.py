@@ -112,7 +112,7 @@ class SortedRows:
         self._codes = keys * self._span + self._place(at, "left")
 
     def _place(self, at: Ints, side: Literal["left", "right"]) -> Ints:
-        """The number that stands for each time in a code: codes sort by key and time."""
+        """The part of a code that stands for the time. A code is one number that sorts by key and time."""
         if self._times is not None:
             return np.asarray(np.searchsorted(self._times, at, side), dtype=np.int64)
         return np.clip(at, self._low, self._low + self._span - 1) - self._low + (side == "right")

@@ -68,8 +68,8 @@ class CommitState:
         at = running_max(np.cumsum(mark_firsts(keys)) - 1, ints(self.tails["append_ms"]))  # the newest time so far, as clocks may be set back
         from_end = _from_end(keys)
         recent = at >= since
-        # Older commits that stay, of each partition of a group: the last ten, for windows of ten commits, and the last of each time slot of an
-        # hour, for windows of time.
+        # Of older commits of each partition of a group, two kinds stay: the last ten, for windows of ten commits, and the last one of each time
+        # slot of an hour, for windows of time.
         ten = from_end < _rows_to_keep(keys, from_end, recent)
         hour = _last_of_each_slot(keys, at, recent)
         kept = recent | ((ten | hour) & ~_removed_later(keys, flags(self.tails["tombstone"]) & ~recent))

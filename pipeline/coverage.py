@@ -41,7 +41,7 @@ class CoverageState(NamedTuple):
 
 
 def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], last: CoverageState) -> tuple[list[Coverage], CoverageState]:
-    """The coverage of these batches from offset `start` on; `holes` are in order, and no batch with all its records is in one."""
+    """The coverage of these batches from offset `start` on; `holes` are in order, and contain no complete batch."""
     rows: list[Coverage] = []
     clocks = np.maximum.accumulate(np.concatenate([[last.ms], batches["max_ms"]]))
     bases = batches["base"]

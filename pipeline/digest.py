@@ -101,7 +101,7 @@ def slices(warehouse: Warehouse, files: Sequence[File]) -> Iterator[tuple[str, p
 
 
 def _in_order(warehouse: Warehouse, files: Sequence[File], log: str) -> list[pq.ParquetFile]:
-    """Readers of the log's files by lowest offset, which is in the Parquet footer."""
+    """Readers of the log's files, sorted by lowest offset, which is in the Parquet footer."""
     readers = []
     for file in files:
         reader = pq.ParquetFile(warehouse.folder / file.path)

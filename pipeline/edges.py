@@ -158,7 +158,7 @@ def _usual_gaps(rows: SortedCommits, at: Ints) -> Ints:
     """The median of the last ten gaps up to each of these rows."""
     distinct, back = np.unique(at, return_inverse=True)
     gaps = ints(rows.commits["gap_ms"])
-    # A row without a gap begins the sequence: the first of a key, or one after a tombstone.
+    # A commit without a gap begins a sequence: it is the first of its key, or the first after a tombstone.
     began = last_true(gaps == MISSING)
     index = distinct[:, None] - np.arange(GAPS)[None, :]
     known = index > began[distinct][:, None]

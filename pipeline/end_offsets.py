@@ -1,4 +1,4 @@
-"""End offset samples from the broker's notes (kind 8), of which there is one for every topic every few seconds.
+"""End offset samples from the broker's notes of kind 8: every few seconds one for each topic whose end offsets changed.
 
 Thousands of notes are decoded at once. Unusual ones ("irregular": long lengths, unknown fields) are decoded one by one with the message's own
 code, which is the reference.

@@ -1,7 +1,7 @@
 """End offsets without notes: from data directories of Tenure or Kafka, and from ListOffsets replies.
 
-In a topic's log only the time indexes are read, and the batch headers after their last entry: the timestamp of an offset is the time at
-which the log ended there. The high watermark checkpoint is a sample at its modification time.
+In a topic's log only the time indexes are read, and in the last segment the batch headers after the last entry of its offset index: the timestamp
+of an offset is the time at which the log ended there. The high watermark checkpoint is a sample at its modification time.
 """
 
 from __future__ import annotations

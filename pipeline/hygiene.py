@@ -56,7 +56,7 @@ def hygiene(
     now_ms: int,
     policy: Thresholds | None = None,
 ) -> list[Hygiene]:
-    """The findings of one bucket. `series`: at least the last commit of each partition, as in `State.tails`."""
+    """The findings of one bucket. `series`: at least the last commit of each partition, as in `CommitState.tails`."""
     rules = policy or Thresholds()
     records_by_group: dict[str, list[Generation]] = _by_group(rows_of(Generation, generations))
     members_by_group: dict[str, list[Member]] = _by_group(rows_of(Member, members))

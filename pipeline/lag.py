@@ -108,7 +108,7 @@ class Slope:
         self._totals = [np.concatenate((np.zeros(1, np.int64), np.cumsum(part, dtype=np.int64))) for part in (self._known, t, y, t * t, t * y)]
 
     def since(self, row: Ints) -> tuple[Floats, Flags]:
-        """For each row the slope over the rows from `row` up to that row, and whether the slope is defined."""
+        """For each row the slope over the rows from its entry in `row` up to itself, and whether the slope is defined."""
         n, sum_t, sum_y, sum_tt, sum_ty = (total[1:] - total[row] for total in self._totals)
         shift = self._at
         sum_tt += shift * (n * shift - 2 * sum_t)

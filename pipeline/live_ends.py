@@ -60,7 +60,7 @@ def client_topics(client: Client, inputs: Inputs, topics: Mapping[str, set[str]]
 
 
 def committed_topics(warehouse: Warehouse, current: PublishedState) -> dict[str, set[str]]:
-    """The committed topics of each cluster, with records ingested since the last build."""
+    """The topics with committed offsets, by cluster, also those in records ingested since the last build."""
     topics_by_cluster: dict[str, set[str]] = defaultdict(set)
     for cluster, names in current.build.get(TOPICS, {}).items():
         topics_by_cluster[cluster].update(names)

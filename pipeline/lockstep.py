@@ -157,7 +157,7 @@ def _remaining_records(data: bytes, at: int, end: int, count: int, before: int, 
 
 
 def _varint(data: bytes, at: int, bytes_max: int) -> tuple[int, int]:
-    """One varint as in `_varints`; a longer one returns a value that is invalid everywhere."""
+    """The zigzag varint at one position, and the position after it; both are too large for any batch if it has more than `bytes_max` bytes."""
     byte = data[at]
     at += 1
     if byte < 128:

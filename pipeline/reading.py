@@ -126,7 +126,7 @@ def _read(
     places: NDArray[np.int64],
     read: ReadResult,
 ) -> Iterator[pa.RecordBatch]:
-    """`begins`: header positions in `body`; `positions`: in the file; `places`: in `data`."""
+    """Positions of the batch headers: `begins` in `body`, `positions` in the file, `places` in `data`."""
     body += bytes(PADDING)
     chunk = Chunk(id, segment, body, headers, positions)
     batches = Batches(

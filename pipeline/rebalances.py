@@ -385,7 +385,7 @@ def _join_done(rebalance: Rebalance, after: GroupRecord | None) -> int:
 
 
 def _last_expiry_ms(rebalance: Rebalance) -> int | None:
-    """When the session of a member ended that had not rejoined, if the rebalance waited a second or more for it after the last member had joined."""
+    """When the last session ended in the rebalance, if that was a second or more after its begin and no member joined later; else None."""
     if not rebalance.begin_known or rebalance.from_state is State.EMPTY or rebalance.end is not End.STABLE:
         return None
     expired_ms = max((removal.at_ms for removal in rebalance.removals if removal.cause is Removal.EXPIRED), default=None)

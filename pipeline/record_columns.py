@@ -142,7 +142,7 @@ class _DecodedColumns:
         return index
 
     def _check(self, index: Ints, is_readable: Any) -> None:
-        """Mark unreadable ones among rare records, one by one."""
+        """Decode these rare records one by one, and mark the unreadable ones."""
         raw, walked = self._chunk.raw, self._walked
         for record in index[walked.value_size[index] >= 0].tolist():
             at = int(walked.value_at[record])

@@ -87,7 +87,7 @@ class Restarts:
         return away(self.stays[pair.old], self.stays[pair.new])
 
     def lost(self) -> Iterator[tuple[MemberSpell, Span, int | None]]:
-        """Members that left and did not return within the longest absence; since when they were silent, and in which rebalance they left."""
+        """Members that left and did not return within AWAY_MAX_MS: each with the time of its last heartbeat, and the rebalance in which it left."""
         for at, stay in enumerate(self.stays):
             if stay.last_heartbeat is not None and at not in self._by_old and stay.last_heartbeat[1] + AWAY_MAX_MS <= self.now_ms:
                 yield self.spells[at], stay.last_heartbeat, self._left_in_rebalance.get(at)
@@ -287,7 +287,7 @@ def stay_of(spell: MemberSpell, alive_ms: int = 0) -> Stay:
         if known and spell.last_heartbeat_ms is not None:
             silent = spell.last_heartbeat_ms, spell.last_heartbeat_ms
         elif spell.end_kind == "expired" and ended[0] == ended[1] and spell.last_heartbeat_ms is not None:
-            # A restart of the coordinator may have restarted its session when it was silent already.
+            # A restart of the coordinator may have begun a new session for the member when the member was silent already.
             alive_at = max(spell.last_heartbeat_ms, spell.last_commit_ms or 0, (spell.joined_hi_ms or 0) + 1)
             silent = alive_at, max(alive_at, ended[1] - (spell.session_timeout_ms or 0))
             end_known = False

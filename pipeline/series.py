@@ -95,7 +95,7 @@ class Samples:
         return np.where(known, np.maximum(end - committed, 0), MISSING), np.where(known, end, MISSING)
 
     def passed_at(self, partition_ids: Ints, committed: Ints) -> tuple[Ints, Flags]:
-        """The time at which the end offset passed `committed`; or, with the flag, the time of the first sample if its end offset is higher already."""
+        """The time at which the end offset passed `committed`, or MISSING; and whether the first sample is higher already: then its time counts."""
         highest = self._highest
         index = self._by_highest.find(partition_ids, committed, "right")
         exists = (index < len(self.partition_ids)) & (value_at(self.partition_ids, index) == partition_ids)
@@ -304,7 +304,7 @@ def affected_since(new_commits: pa.Table, new_ends: pa.Table, old_ends: pa.Table
         (new, old), _ = ranks(new_ends["origin"], old_ends["origin"])
         at = np.concatenate((ints(new_ends["at_ms"]), ints(old_ends["at_ms"])))
         is_old = np.arange(len(at)) >= len(new_ends)
-        # A new sample may also exclude samples of other origins since the previous one of its origin.
+        # A new sample of a preferred origin also drops samples of other origins since the previous sample of its origin.
         partition_and_origin = pair(np.unique(partition_ids, return_inverse=True)[1], np.concatenate((new, old)))
         since += [_earliest_before(keys, at, is_old) for keys in (partition_ids, partition_and_origin)]
     return min(since) if since else None

@@ -136,7 +136,7 @@ def _unread(surveyed: Survey, cursor: Cursor | None) -> Survey:
 
 
 def _later_copy(surveyed: Survey, after: SegmentFile | None) -> NDArray[np.bool_]:
-    """Mark batches that the next segment repeats. An interrupted repair leaves such a copy, which takes precedence."""
+    """Mark batches that the next segment repeats, as after an interrupted repair: the copy in the next segment takes precedence."""
     if after is None:
         return np.zeros(len(surveyed.batches), bool)
     return np.asarray(surveyed.batches["last"] >= after.base)

@@ -80,7 +80,7 @@ class BurrowRules:
         )
 
     def filled(self, commit: Ints) -> Floats:
-        """The filled share of the window that ends with that commit."""
+        """How full the window that ends with that commit is: its commits as a share of the number that the rules need."""
         window = self._windows.last(commit)
         return np.where(window >= 0, value_at(self._windows.size, window), 0) / rules.BURROW_WINDOW
 
@@ -105,7 +105,7 @@ class TenureRules:
         of_series, at = _concatenated((series.series, series.at_ms), (moments.series[idle], moments.at_ms[idle]))
         order = by_key_and_time(of_series, at)
         of_series, at = of_series[order], at[order]
-        # Excludes most commits, whose next one follows before any limit.
+        # Most commits are no candidates: their next commit follows before any limit.
         is_candidate = mark_lasts(of_series) | (np.roll(at, -1) - at > rules.WINDOW_MS_MIN)
         following = np.where(mark_lasts(of_series), MISSING, np.roll(at, -1))[is_candidate]
         of_series, at = of_series[is_candidate], at[is_candidate]
@@ -183,7 +183,7 @@ def status_rows(
 ) -> pa.Table:
     """Rows of `status` of a bucket that end at `since_ms` or later, in table order.
 
-    The view has at least the commits of `State.tails`, and moments since QUIET_BACK_MS earlier. `generations`, `members`: all silver rows;
+    The view has at least the commits of `CommitState.tails`, and moments since QUIET_BACK_MS earlier. `generations`, `members`: all silver rows;
     `excused`: `grace.excused_intervals`; `reaching`: intervals of the previous build that extend to `since_ms`.
     """
     series = view.series
@@ -230,7 +230,7 @@ def _intervals(reaching: Sequence[Ints], moments: Moments, verdict: Ints, now_ms
 
 
 def _points(view: LagView, extra: SeriesTimes, since_ms: int, now_ms: int) -> Points:
-    """The moments of the view and the `extra`, from `since_ms` to `now_ms`."""
+    """The moments of the view, and those in `extra`, from `since_ms` to `now_ms`."""
     series, at = extra
     in_range = (at >= since_ms) & (at <= now_ms)  # few rows
     other_moments = view.at(series[in_range], at[in_range])

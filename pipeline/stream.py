@@ -1,7 +1,7 @@
 """Coordinator logs as a stream. Spark's checkpoint has the position in each log, where a restarted query continues.
 
-An offset of the stream has a cursor for each log. The rows between two offsets are always the same, also after a crash: the end is a bound
-of log offsets, before the records of transactions that were open.
+An offset of the stream has a cursor for each log. The rows between two offsets are always the same, also after a crash: the end of each
+log is a log offset before the records of transactions that were open.
 """
 
 from __future__ import annotations

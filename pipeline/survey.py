@@ -1,6 +1,6 @@
 """Surveys a segment: its batches with verified checksums, as columns, and the damaged ranges between them.
 
-Planning needs no more, and a survey is much cheaper than reading the records. After damage the next sound batch is searched. The checksum does
+Planning needs no more, and a survey is much cheaper than reading the records. After damage the next sound batch is searched for. The checksum does
 not cover a batch's offset: if offsets are not ascending, the smallest possible number of batches counts as damaged.
 """
 
@@ -167,7 +167,7 @@ def _in_order(batches: NDArray[Any], base: int) -> tuple[NDArray[Any], list[Dama
 
 
 def _longest_ascending(batches: NDArray[Any], candidates: NDArray[np.int64]) -> list[int]:
-    """The longest sequence of batches that do not overlap."""
+    """The longest sequence of batches with ascending offsets that do not overlap."""
     ends: list[int] = []  # for each length the lowest last offset of such a sequence
     last_index: list[int] = []
     predecessor: dict[int, int] = {}

@@ -34,7 +34,10 @@ class _OpenTransaction:
 
 
 def verdicts(batches: NDArray[Any], clock: int, marker: Callable[[int], int]) -> TransactionVerdicts:
-    """`clock`: the newest time before these batches; `marker`: the type of the control batch at that index."""
+    """Which of these batches were aborted, and where the first open transaction begins.
+
+    `clock`: the newest time before these batches; `marker`: returns the type of the control batch at an index.
+    """
     aborted = np.zeros(len(batches), bool)
     transactional = np.flatnonzero(batches["attributes"] & (TRANSACTIONAL | CONTROL))
     if not len(transactional):

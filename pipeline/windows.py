@@ -69,7 +69,7 @@ def _first_row_of_sequence(sequence: Ints) -> Ints:
 
 
 def _windows(series: Series, sequences: Ints, rows: Ints, ms: Ints, lag: Ints, since: Ints) -> Windows:
-    """`rows`: the commits with a window; `ms`, `lag`, `since` (the first row of the window): of each of them."""
+    """`rows`: the commits with a window; `ms`, `lag` and `since` (the first row of its window): for each of these commits."""
     sequence, at, committed = sequences[rows], series.at_ms[rows], series.committed[rows]
     own = np.arange(len(at))
     later = np.minimum(since + 1, own + 1)  # the first commit is not compared with its predecessor

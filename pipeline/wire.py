@@ -103,7 +103,8 @@ class Connection:
 
 class Client:
     def __init__(self, source: str, timeout_s: float = TIMEOUT_S, *, reached_before: bool = False) -> None:
-        """`source`: kafka://host:port, several separated by commas. `reached_before`: another client has reached the cluster. Raises BadInput."""
+        """`source`: kafka://host:port, several separated by commas. `reached_before`: another client has reached
+        the cluster, so the first requests are retried for the whole `timeout_s`. Raises BadInput."""
         self.source = source
         self._timeout_s = timeout_s
         self._reached_before = reached_before
@@ -128,7 +129,7 @@ class Client:
         return sorted(self._partitions)
 
     def offset(self, topic: str, partition: int, at: int) -> int:
-        """The log start offset, or the last stable offset."""
+        """The log start offset (`at` EARLIEST), or the last stable offset (`at` LATEST)."""
         request = ListOffsetsRequest(-1, COMMITTED, [ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=at)])])
 
         def attempt() -> int:
@@ -221,7 +222,7 @@ class Client:
         return self._connections[known.leader]
 
     def _any_broker(self) -> Connection:
-        """A new connection to any broker, since metadata is requested after errors."""
+        """A new connection to any broker: metadata is requested after errors, so the old connection may be broken."""
         self._close_connection(NO_BROKER)
         failure: Exception = Retriable("no address")
         for address in [*self._bootstrap, *self._brokers.values()]:

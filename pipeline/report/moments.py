@@ -17,7 +17,7 @@ SHOWN_MAX: Final = 10
 
 
 def worst_moments(tables: Tables) -> list[dict[str, Any]]:
-    """The worst moments, most expensive first. A rebalance without cost, such as the formation of a group, does not count alone."""
+    """The worst moments, most expensive first. A short series without cost, such as the formation of a group, does not count."""
     moments = [
         _moment(chain, tables.deploys.get(key, []))
         for key, episodes in tables.episodes.items()

@@ -13,7 +13,7 @@ def plain(text: object) -> str:
 
 
 def lines(text: str) -> str:
-    """Like `plain`, but with line feeds, for our own settings."""
+    """Like `plain`, but line feeds stay: for settings that Tenure itself writes."""
     return "\n".join(map(plain, text.split("\n")))
 
 

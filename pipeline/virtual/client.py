@@ -56,7 +56,7 @@ class PendingRequest:
 
 
 class Client:
-    """One process. `instance` makes it a static member; its timeouts have the names and defaults of Java's settings."""
+    """One process. `instance` makes it a static member; its session, rebalance and heartbeat times have Java's defaults."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Client:
         self._after(ms, self._beat)
 
     def busy(self, ms: int) -> None:
-        """Process records for `ms`: the client sends heartbeats, but joins no rebalance, and leaves after its poll interval."""
+        """Process records for `ms`: the client sends heartbeats, but joins no rebalance. If `ms` exceeds `rebalance_ms`, see `_poll_too_late`."""
         self._busy_until = self.world.now + ms
         if ms > self.rebalance_ms:
             self._after(self.rebalance_ms, self._poll_too_late)
@@ -333,7 +333,7 @@ class Client:
         return self.world.random.randrange(self.poll_ms + 1)
 
     def _poll_too_late(self) -> None:
-        """The poll interval is over: as Java's consumer, a dynamic member leaves and a static one falls silent."""
+        """max.poll.interval.ms is over: as in Java's consumer, a dynamic member leaves and a static one falls silent."""
         if self.world.now >= self._busy_until or not self.member_id:
             return
         if self.instance is not None:

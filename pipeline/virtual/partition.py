@@ -96,7 +96,9 @@ class VirtualCoordinator:
         self._update_history(group, cause, client, removal)
 
     def append(self, commit: Hashable = None) -> None:
-        """Write the facts of the step to the log. `commit`: if all are offset commits, a name for their partitions; later commits of that name replace them."""
+        """Write the facts of the step to the log. `commit`: if all facts are offset commits, a name for their partitions;
+        for a restarted coordinator later commits with that name replace them.
+        """
         shard = self.shard
         assert shard is not None
         hold = shard.hold

@@ -213,7 +213,7 @@ class World:
         shard.deadlines.set(member, max(deadline, self.now))
 
     def partitions_of(self, leader: Client) -> Mapping[str, int]:
-        """The number of partitions of all topics of the leader's group."""
+        """The topics of the leader's group, each with its number of partitions."""
         counts: dict[str, int] = {}
         for client in self.clients[leader.group]:
             counts.update(client.topics)
