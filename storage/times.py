@@ -31,7 +31,7 @@ class FoundRecord(NamedTuple):
 
 
 class _BatchCursor:
-    """Walks over the batches of a segment: `at` is the position of a batch, or the end, which is fixed when the search starts."""
+    """Walks over the batches of a segment up to `end`, which is fixed when the search starts. `at`: the position of the current batch, or the end."""
 
     __slots__ = ("_chunk", "_chunk_at", "_end", "_segment", "at", "max_timestamp", "size")
 
@@ -49,7 +49,7 @@ class _BatchCursor:
         return self.at >= self._end
 
     def advance(self, offset: int, timestamp: int) -> bool:
-        """Move to the first batch, from the current one on, that ends at or after `offset` and has a record at or after `timestamp`.
+        """Move to the first batch, from the current one on, that ends at or after `offset` and, by its header, has a time at or after `timestamp`.
 
         False: there is no such batch, or the step is over and the search continues with the next call.
         """
@@ -98,7 +98,7 @@ class _BatchCursor:
 
 
 def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> Iterator[FoundRecord | None]:
-    """Search for the first record at or after `timestamp`, from `from_offset` on; yields None after each step, and the record last."""
+    """Search for the first record at or after `timestamp`, from `from_offset` on; yields None after each step, and the record last, if any."""
     for segment in segments:
         if segment.max_timestamp >= timestamp:
             for found in _find_in(segment, timestamp, from_offset):
@@ -108,7 +108,7 @@ def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> 
 
 
 def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[FoundRecord | None]:
-    """Search for the first record with the newest timestamp, from `from_offset` on; yields None after each step, and the record last."""
+    """Search for the first record with the newest timestamp, from `from_offset` on; yields None after each step, and the record last, if any."""
     best: FoundRecord | None = None
     for segment in segments:
         newest = segment.max_timestamp

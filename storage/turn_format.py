@@ -56,7 +56,7 @@ class StoredBatch(NamedTuple):
 
 
 class LostTurns(NamedTuple):
-    """Unreadable turns; `ends`: end offsets of the logs in them, if known."""
+    """Unreadable turns. `ends`: end offsets of the logs that may have batches in them; None: unknown."""
 
     position: int
     size: int
@@ -117,9 +117,9 @@ def header_of(data: bytes) -> tuple[int, int] | None:
 
 
 def read_turns(data: bytes, acknowledged: int = -1) -> TurnFile:
-    """`acknowledged`: the file's acknowledged bytes, if a later file records them; -1: unknown, so an interrupted write may end the file."""
+    """Read a file. `acknowledged`: its acknowledged bytes, as a later file records them; -1: unknown, so the last write may be incomplete."""
     reader = _Reader(data, acknowledged)
-    # Even with a damaged header the file is not of the first version, if a later file records its size or `find` detects a turn in it.
+    # A file whose header is damaged is not of the first version if a later file records its size, or if `find` finds a turn in it.
     if acknowledged >= 0 or data.startswith(MAGIC) or reader.find(0) >= 0:
         return reader.read(FILE_BYTES)
     return _FirstVersion(data).read()
@@ -227,7 +227,7 @@ class _Reader:
 
 
 def _read_batches(data: bytes, directory: bytes, at: int) -> tuple[list[StoredBatch], Ends]:
-    """The batches from `at` on, according to the directory, and the end offsets of logs in earlier turns."""
+    """The batches of a turn, which begin at `at`, and the end offsets of the logs in earlier turns, both according to the turn's directory."""
     count, before_count = _COUNTS.unpack_from(directory)
     where = _COUNTS.size
     batches: list[StoredBatch] = []
@@ -300,5 +300,5 @@ class _FirstVersion:
         if len(data) < begin or has_unwritten(data, at):
             return True
         checksum, size = _FIRST_VERSION_TURN.unpack_from(data)
-        # With the right checksum the turn is complete, and only its size is damaged.
+        # If the checksum of the remaining bytes is right, the turn is complete, and only its size is damaged.
         return bool(begin + size > len(data) and _crc32c(data[begin:]) != checksum)

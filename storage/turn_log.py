@@ -50,7 +50,7 @@ class TurnLog:
         self._header = file_header(0, 0) if before is None or not before.size else file_header(before.number, before.size)
 
     def write(self, appended: Sequence[AppendedBatch]) -> None:
-        """Append the batches of one turn and sync. After OSError the batches are not in the file, and nothing may be appended to it again."""
+        """Append the batches of one turn and sync. After OSError the file is cut back, if the disk allows it; append nothing to it again."""
         if self._file is None:
             self._file = self._disk.open(self._path, create=True)
             self._disk.sync_folder(self._folder)
@@ -123,7 +123,7 @@ class TurnLogContents:
                     self._logs.setdefault(_lost_key(checksum), []).append(_Entry(location, -1, end, None))
 
     def _add(self, name: str, entry: _Entry) -> None:
-        """Add a batch. It replaces batches at the same or later offsets: a repair cut those off the log before they were acknowledged."""
+        """Add a batch. It replaces batches at the same or later offsets: a repair of the log cut off such batches before they were acknowledged."""
         known = self._logs.setdefault(name, [])
         while known and known[-1].base >= entry.base:
             known.pop()
@@ -136,7 +136,7 @@ class TurnLogContents:
     def missing_batches(self, name: str, next_offset: int) -> list[bytes]:
         """The batches that a log with this `next_offset` lacks at its end.
 
-        Raises DamagedTurns if the log lacks an unreadable batch, or may lack one.
+        Raises DamagedTurns if the log lacks an unreadable batch, or may lack one, or if the next batch does not begin at the log's end.
         """
         batches: list[bytes] = []
         end, replaced_end, proven_order = next_offset, -1, 0
@@ -219,11 +219,11 @@ class LeftoverTurns(TurnLogContents):
 
     @property
     def names(self) -> list[str]:
-        """The logs that have batches in the files and were not restored from them."""
+        """The logs that have batches in the files, without those that were discarded."""
         return [name for name in self._logs if not name.startswith("/")]
 
     def discard(self, name: str) -> None:
-        """Drop the batches of this log, which has all of them."""
+        """Drop the batches of this log, which has all of them; if a file is damaged, keep everything."""
         if not self.damage:
             self._logs.pop(name, None)
 

@@ -52,7 +52,7 @@ def verify_all(segment: Segment, length: int) -> str:
 
 
 def _verify_chunk(segment: Segment, chunk: bytes) -> str:
-    """Verify the whole batches in a chunk that follows the sound part."""
+    """Verify the complete batches of a chunk, which follows the verified part; return the problem, or ""."""
     unpack = _HEADER.unpack_from
     index = segment.index
     begin = segment.size
@@ -118,8 +118,8 @@ def _verify_chunk(segment: Segment, chunk: bytes) -> str:
 
 
 def _verify_run(segment: Segment, position: int, run: bytes, number: int, size: int, delta: int) -> bool:
-    """Verify a run of batches with the layout of the previous one, and add it to the sound part. False, with nothing added, if
-    offsets have gaps or a checksum is wrong.
+    """Verify a run of batches with the layout of the previous one, and add it to the verified part. False, with nothing added, if
+    offsets have gaps or are too far from the segment's first, or if a checksum is wrong.
     """
     first = segment.next_offset
     end_offset = first + number * (delta + 1)
@@ -134,7 +134,7 @@ def _verify_run(segment: Segment, position: int, run: bytes, number: int, size: 
     index = segment.index
     at = 0
     while at < number:
-        # Up to the next indexed batch, whose index entry has the newest timestamp so far.
+        # A part ends with the next batch that the index gets, as its index entry has the newest timestamp up to there.
         part_begin = at
         at += max(-((position - index.last_position - INTERVAL_BYTES) // size), 0) + 1
         at = min(at, number)

@@ -19,7 +19,7 @@ TOPIC_ID = b"one-topic-server"
 
 
 class Port(NamedTuple):
-    """The attributes of a server that the generators use: here it is this process."""
+    """The attributes of a server that the load generators use; here the server is a part of this process."""
 
     port: int
     pid: int = 0

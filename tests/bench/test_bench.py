@@ -82,7 +82,7 @@ def test_an_unreadable_reply_is_a_failure_too(built: Tools) -> None:
         served_versions(server.port)  # asks for ApiVersions version 0, which kgfloor does not support
 
 
-# How kgdata judges made-up replies with one error each.
+# The verdict of kgdata, a load generator that checks replies, on made-up replies with one error each.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The verdict of the measurement with logs in JetStream."""
+"""The report of the measurement with logs in JetStream, and whether its figures are good enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds are measured while no other process has the core, within a limit on the wait."""
+"""A round of a measurement begins once nothing else slows its core, or after a limited wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.witness import CALM_AT_MOST, WAIT_SECONDS, Sample, Witness, measure_a
 
 
 class FakeWitness:
-    """A clock, and how slow the witness is at each time; a measurement lasts a second, a reading no time."""
+    """A clock, and the slowness of the witness (work whose duration shows the speed of the core) at each time; a measurement lasts a second."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *noise: tuple[float, float]) -> None:
         self.seconds = 0.0

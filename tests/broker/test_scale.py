@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.skipif(sys.platform != "linux", rea
 
 FULL = os.environ.get("SCALE") == "full"
 
-# The yardstick took 0.125 s on the machine for which the targets were 1.5 s for a million offsets and 50 ms for a pause.
+# The duration of the yardstick on the reference machine, where the targets are 1.5 s to load a million offsets and 50 ms for a pause.
 YARDSTICK_SECONDS = 0.125
 
 
@@ -90,7 +90,7 @@ def test_members_that_send_heartbeats_stay_and_cost_little(tmp_path: Path) -> No
 
 OFFSETS_EACH = 100
 GROUPS = 10_000 if FULL else 2_000
-# Load time relative to `plain_reading` of the same logs, by offsets in a batch: after a crash (with verification), after an orderly stop.
+# Limits of the load time relative to `plain_reading` of the same logs. Offsets in a batch: (after a crash, with verification; after an orderly stop).
 # Measured with one offset in a batch: 0.46 to 0.56 and 0.24 to 0.42, on Python 3.11, 3.13 and 3.14; with ten 3.3 and 2.0.
 LOAD_RATIOS_MAX = {1: (0.75, 0.6), 10: (4.5, 3.0)}
 
@@ -167,7 +167,7 @@ def test_a_rebalance_of_a_thousand_members_delays_no_other_client(tmp_path: Path
         for number in range(ROUNDS):
             before = members[0].generation
             with pinging(port, pid) as pinger:
-                # The leader rejoins; error 27 to their heartbeats makes the followers rejoin, and the last JoinGroup ends the join phase.
+                # The leader rejoins. Followers get error 27 to their heartbeats and rejoin, and the last JoinGroup ends the join phase.
                 leader = next(member for member in members if member.leads)
                 rejoined = asyncio.create_task(leader.take_part())
                 while await members[1 if members[0] is leader else 0].heartbeat() == 0:

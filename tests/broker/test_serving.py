@@ -262,5 +262,5 @@ def test_starting_is_quick(tmp_path: Path) -> None:
             client.ask(ApiVersionsRequest("tests", "1"), 3)
             return time.monotonic() - begin
 
-    # `make bench` measures the target of 0.3 s; a busy machine must not fail this test.
+    # The target is 0.3 s, which `make bench` measures; a busy machine must not fail this test.
     assert min(until_answered() for _ in range(3)) < 1.5

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def failed_start(*arguments: str, command: tuple[str, ...] = (), **variables: str) -> tuple[int, list[str]]:
-    """The exit code and the error output, which has no other lines."""
+    """The exit code, and the lines of standard error; standard output must be empty."""
     process = start(*arguments, command=command, **variables)
     output, errors = process.communicate(timeout=20)
     assert output == "", "a broker that cannot start printed an address"

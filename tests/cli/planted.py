@@ -128,7 +128,7 @@ damage_in_an_older_segment = overwritten("orders", 100, b"!")
 
 
 def damaged_turns(at: int, folder: Folder) -> Path:
-    """A turn file with one changed byte. The log of offsets has the batch of its first turn, and lacks that of the second."""
+    """A turn log (`storage/turn_log.py`) with one changed byte. The log of offsets has the batch of the first turn, and lacks that of the second."""
     folder.crashed()
     data = folder.segment(OFFSETS).read_bytes()
     present = list(iterate_headers(data, 0, len(data)))[-1]

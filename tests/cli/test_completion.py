@@ -151,7 +151,7 @@ def test_completion_is_a_documented_command(tenure: Tenure) -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder with a `tenure` in it, and the scripts."""
+    """A folder with a program `tenure`, and its completion scripts."""
     program = tmp_path / "tenure"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m tenure "$@"\n')
     program.chmod(0o755)

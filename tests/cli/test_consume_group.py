@@ -258,7 +258,7 @@ def assert_ended_by_deletion(done: CommandResult, topic: str) -> None:
 def test_a_deleted_topic_ends_a_reading_member(
     consume: Tenure, cluster: Cluster, bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch, metadata_seconds: float
 ) -> None:
-    """The check for new partitions may notice the deletion, before the leader assigns no partitions; or a fetch may notice it."""
+    """Either the check for new partitions notices the deletion, before the leader assigns no partitions, or a fetch does."""
     monkeypatch.setattr("cli.records.consume.METADATA_SECONDS", metadata_seconds)
 
     def delete() -> None:
@@ -296,7 +296,7 @@ def test_a_deleted_topic_ends_a_member_without_partitions(client_command: Tenure
 def test_a_deleted_topic_ends_a_member_that_has_to_rejoin(
     consume: Tenure, cluster: Cluster, bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No message names the printed records without a commit, because records of a deleted topic cannot be read again."""
+    """No message warns of printed records whose offsets are not committed: records of a deleted topic cannot be read again."""
     monkeypatch.setattr("cli.records.consume.METADATA_SECONDS", 60)
     monkeypatch.setattr(Commits, "commit", lambda self, seat: True)  # the offsets stay uncommitted, as when the topic no longer exists
     impostor = member(cluster, topic)

@@ -65,7 +65,7 @@ def test_assignments_are_those_of_kafka_python(assignor: str) -> None:
     chance = random.Random(4)
     for _ in range(100):
         partitions = {f"t{n}": chance.randrange(1, 7) for n in range(chance.randrange(1, 4))}
-        # kafka-python's roundrobin has a bug with different subscriptions in one group, so there all members subscribe to all topics.
+        # kafka-python's roundrobin has a bug with different subscriptions in one group, so with roundrobin all members subscribe to all topics.
         least = 1 if assignor == "range" else len(partitions)
         members = [
             Subscriber(f"m{n}", None, sorted(chance.sample(sorted(partitions), chance.randrange(least, len(partitions) + 1))))

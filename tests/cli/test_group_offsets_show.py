@@ -139,6 +139,6 @@ def test_the_examples_in_help_parse(action: str, tenure: Tenure) -> None:
     examples = [line.split("#")[0].split() for line in helped.out.splitlines() if line.startswith("  tenure group offsets")]
     assert len(examples) >= 2
     for example in examples:
-        # Each example must be valid: it fails only as a broker (69) or a file (66) is missing.
+        # Each example must be valid: it fails only because a broker (69) or a file (66) is missing.
         words = [word for word in example[1:] if word not in (">", "before.json")]
         assert tenure(*words, "--bootstrap", "127.0.0.1:1", "--timeout", "1").code in (66, 69), example

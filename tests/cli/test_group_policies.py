@@ -221,7 +221,7 @@ def test_an_away_member_is_shown_with_the_start_of_its_absence(admin: Admin, boo
         assert json.loads(client_command("group", "members", "absent", "--json").out)["policy_status"] == {"away": [away]}
         assert shown_policies(client_command, "absent")["status"] == {"away": [away]}
         assert f": a since {away['since']}\n" in client_command("group", "policy", "unset", "absent", TIMEOUT, "--dry-run").out
-        # On a slow machine the next session may end before the command asks.
+        # A heartbeat ends the absence. On a slow machine the new session, 150 ms, may end before the command asks: then try again.
         wait_until(lambda: members.heartbeat("a") == 0 and shown_policies(client_command, "absent")["status"] == {})
         wait_until(lambda: members.heartbeat("a") == 0 and "away" not in client_command("group", "describe", "absent").out)
 

@@ -37,7 +37,7 @@ def bootstrap() -> Iterator[str]:  # overrides the fixture of conftest.py, which
 
 @contextmanager
 def consumers(bootstrap: str, group: str, *names: str, static: bool = True) -> Iterator[dict[str, Callable[[], None]]]:
-    """Polling kafka-python consumers; by name, a function that stops one."""
+    """Runs kafka-python consumers that poll; yields a function for each name, which stops that consumer."""
     with ExitStack() as stack:
         stops: dict[str, Callable[[], None]] = {}
         for name in names:

@@ -119,7 +119,7 @@ def test_the_reported_position_is_that_of_the_damaged_batch(folder: Folder, comm
 
 
 def test_damage_anywhere_in_a_segment_is_found(folder: Folder, command: Command) -> None:
-    """Change each byte in turn. Bytes outside of the checksum show by wrong order, wrong epochs, or a conflict with the next segment."""
+    """Change each byte in turn. Bytes that no checksum covers show as a wrong order, a wrong epoch, or a conflict with the next segment."""
     segment = folder.segment(OFFSETS)
     data = segment.read_bytes()
     first = next(iterate_headers(data, 0, len(data))).size

@@ -308,7 +308,7 @@ def test_groups_are_copied_before_the_ends_of_topics_and_the_registry_after_them
 
 
 def test_a_topic_deleted_during_the_export_is_not_copied(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copied logs of groups still have offsets for the deleted topic, which would be wrong for a new topic of its name, so they are copied again."""
+    """The copied logs of groups still have offsets of the topic. These would be wrong for a new topic of its name, so the logs are copied again."""
     ends_of = DirectorySource.end_of
     planned: list[LogToCopy] = []
     copied: list[str] = []

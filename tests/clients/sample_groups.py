@@ -13,7 +13,7 @@ TOPICS = ("orders", "payments")
 
 
 class SampleGroups:
-    """`settle` makes the groups statics, dynamics, mixed (a member replaced, then a rebalance), simple, expiring, emptied and deleted."""
+    """`settle` makes groups with these names: statics, dynamics, mixed (a member replaced, then a rebalance), simple, expiring, emptied, deleted."""
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -18,7 +18,7 @@ def test_apache_kafka_ends_each_phase_in_the_same_way(tmp_path: Path) -> None:
     with RestartableKafka(tmp_path / "kafka", group_initial_rebalance_delay_ms="300") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
-        # Without Left, whose short session may end before Kafka serves: after a load Kafka counts sessions before it serves.
+        # Without phase Left: its session is short, and Kafka counts sessions from the load on, so it may end before Kafka serves requests.
         played = [phase for phase in PHASES if phase is not Left]
         phases = [phase(kafka.port, is_tenure=False) for phase in reversed(played)]  # reversed, so that Initial begins last, just before the kill
         try:

@@ -60,7 +60,7 @@ def groups(run: Run) -> Run:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, served: Served) -> str:
-    """A topic of this test's: partition 0 has offsets 0 to 9, partition 1 has 4 to 9, partition 2 is empty."""
+    """A topic for this test only: partition 0 has offsets 0 to 9, partition 1 has 4 to 9, partition 2 is empty."""
     name = f"topic-{abs(hash(request.node.nodeid)) % 1_000_000_000}"
     with Admin(served.port) as admin:
         admin.create_topic(name)

@@ -78,7 +78,7 @@ def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: Cl
     contested = len(first.events)
     second = group.start(kind, first.instance)
     if kind.fenced is None:
-        # The two processes fence each other until one gets its error on SyncGroup, and ends. The other members do not notice.
+        # The two processes fence each other until one gets the error as the reply to SyncGroup, and ends. The other members do not notice.
         first.await_event(lambda event: event["event"] in ("commit_refused", "revoked", "error"), contested)
         first.close()
         second.close()

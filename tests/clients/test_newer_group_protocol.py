@@ -1,4 +1,4 @@
-"""docs/testing.md on a consumer configured for the newer group protocol (KIP-848), which the broker does not offer."""
+"""A consumer configured for the newer group protocol (KIP-848), which the broker does not offer, behaves as docs/testing.md says."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class Stage:
         self._holds = True
 
     def gather(self) -> None:
-        """From now on, until the log confirms or fails, steps share batches, as they do within a turn."""
+        """From now on, until the log confirms or fails, the facts of several calls share batches, as they do within a turn."""
         self._gathers = True
 
     def confirm(self) -> None:
@@ -229,7 +229,7 @@ class Stage:
         self._open()
 
     def _replied(self, during: str, actor: str, sent: A) -> A:
-        """Give the reply to the hold, as a handler does: it leaves after all earlier replies."""
+        """Give the reply to the shard's `Hold`, as a handler does: the reply leaves after all earlier ones."""
         self._serving.hold.hold_reply(sent)
         self._end_step(during, actor, sent)
         return sent

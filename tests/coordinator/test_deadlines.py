@@ -13,7 +13,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 ITEMS = 5
 BEGIN = 1_000_037
 
-# Intervals at the edges of ticks, around them, and far away.
+# Intervals at the edges of ticks, next to the edges, and much longer ones.
 gaps = st.one_of(st.integers(0, 3 * TICK_MS), st.sampled_from([0, 1, TICK_MS - 1, TICK_MS, TICK_MS + 1, 10_000]))
 items = st.integers(0, ITEMS - 1)
 steps = st.lists(

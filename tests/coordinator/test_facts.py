@@ -253,7 +253,7 @@ def test_only_protocols_that_all_members_support_get_votes() -> None:
 @pytest.mark.parametrize(
     "metadata",
     [
-        # A field of fixed size is cut off, at the end the length of the user data.
+        # A field of fixed size is cut off; in the last case, the length of the user data.
         "",
         "00",
         "0000",

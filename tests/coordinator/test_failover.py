@@ -1,6 +1,6 @@
 """State and replies after a failover: section 12 of the conformance catalogue.
 
-Replies of a shard that is loading or not here: tests/broker/api/test_refusals.py.
+tests/broker/api/test_refusals.py tests the replies of a shard that is loading, or that another node owns.
 """
 
 from __future__ import annotations

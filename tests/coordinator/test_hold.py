@@ -1,4 +1,4 @@
-"""The hold rule, tested on a minimal shard with one value to write and read."""
+"""The hold rule (a reply leaves once the facts before it are durable), tested on a minimal shard with one value to write and read."""
 
 from __future__ import annotations
 

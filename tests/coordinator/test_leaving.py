@@ -1,4 +1,4 @@
-"""LeaveGroup: section 9 of the conformance catalogue. Versions and shards that do not serve: tests/broker."""
+"""LeaveGroup: section 9 of the conformance catalogue. tests/broker tests versions, and shards that do not serve."""
 
 from __future__ import annotations
 

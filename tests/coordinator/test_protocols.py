@@ -165,7 +165,7 @@ NOTHING_READ = "subscription unknown: deletion is refused"
         row("PR-12b", bytes.fromhex("000000000000"), NOTHING_READ),
         row("PR-12b", bytes.fromhex("000000000000ffffffff"), ""),
         row("PR-12c", bytes.fromhex("0000000000010003616263"), NOTHING_READ),
-        # In Kafka these make the end of the join phase fail, after the generation was raised: no member gets a reply.
+        # In Kafka these subscriptions make the end of the join phase fail, after the generation was raised: no member gets a reply.
         row("PR-13", bytes.fromhex("000000000001"), NOTHING_READ),
         row("PR-13", bytes.fromhex("00000000000100036162"), NOTHING_READ),
         row("PR-13", bytes.fromhex("000000000001ffff"), NOTHING_READ),

@@ -1,4 +1,4 @@
-"""Repeated commits and heartbeats on the fast path, and the cases that the fast path must refuse. All playbooks use it where possible."""
+"""Repeated commits and heartbeats on the fast path, and the cases that it must refuse. Other tests use the fast path too, where it accepts."""
 
 from __future__ import annotations
 
@@ -454,7 +454,7 @@ RowBytes = tuple[bytes, bytes, bytes]  # key, the bytes cut out, the bytes after
 
 
 def form_and_frame(rows: list[RowBytes]) -> tuple[RecordForm, bytes]:
-    """A record form for these rows, and the frame of a request with their bytes: in it, other bytes lie between the parts to cut out."""
+    """A record form for these rows, and the frame of a request that has their bytes. In the frame, other bytes lie between the parts to cut out."""
     frame, places = b"request", []
     for _, cut, after in rows:
         places.append(len(frame))

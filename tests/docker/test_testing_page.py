@@ -21,7 +21,7 @@ from tests.running import ROOT, environment
 
 PAGE = ROOT / "docs" / "testing.md"
 LINES_MAX = 30
-# A further test that records the address of its broker in a file, as the page's tests do not print it.
+# An additional test that writes the address of its broker to a file, because the page's tests do not print the address.
 ADDRESSES = """
 
 
@@ -121,7 +121,7 @@ def test_each_step_of_the_ci_job_does_one_thing() -> None:
 
 
 def run_job(checkout: Path, docker: str) -> tuple[int, list[str], str]:
-    """The first exit code that is not 0, the steps that ran, and their output: `if` as GitHub evaluates it."""
+    """Run the steps of the CI job, with `if` evaluated as by GitHub. The first exit code that is not 0, the steps that ran, and their output."""
     shims = checkout / "bin"
     shims.mkdir()
     (shims / "docker").write_text(docker)

@@ -213,7 +213,7 @@ def losses(notes: list[NoteRecord], chance: random.Random) -> Iterator[list[Note
 
 
 def unloaded(kept_notes: list[NoteRecord], notes: list[NoteRecord]) -> list[NoteRecord]:
-    """Adjust notes about unloads and suspensions: they give the number of notes of the group that were lost since its last written note."""
+    """The kept notes. Those about unloads and suspensions give the number of the group's notes that were lost since the kept note before."""
     kept_ids = {id(note) for note in kept_notes}
     selected: list[NoteRecord] = []
     lost = 0

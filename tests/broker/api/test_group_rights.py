@@ -27,7 +27,7 @@ GROUP_REFUSED, TOPIC_REFUSED = 30, 29
 
 
 def peer_refused(*refused: tuple[int, int, str | None]) -> tuple[list[tuple[int, int, str]], GroupClient]:
-    """A list that collects the authorization checks from now on, and a peer to which these are refused (as in `refusing`)."""
+    """A list that collects the authorization checks from now on, and a peer to which the operations in `refused` are denied."""
     checks: list[tuple[int, int, str]] = []
     return checks, GroupClient(GroupHarness(refusing(*refused, checks=checks)))
 

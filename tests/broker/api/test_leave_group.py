@@ -45,7 +45,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance_id(harness: Gr
 
 
 def test_the_rebalance_after_a_leave_ends_in_time(harness: GroupHarness) -> None:
-    """The deadline of this rebalance is earlier than those for which the timer was set."""
+    """The deadline of this rebalance is earlier than the deadlines for which the turn's timer was set."""
     members = [GroupClient(harness) for _ in range(2)]
     for number, member in enumerate(members, 1):
         member.send(joining(instance=f"m{number}", session=30_000, rebalance=5_000), 9)

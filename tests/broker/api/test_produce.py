@@ -1,4 +1,4 @@
-"""Produce over a connection: acks 0, templates, failing partitions, authorization."""
+"""Produce over a connection: acks 0, templates (repeated layouts, not decoded), failing partitions, authorization."""
 
 from __future__ import annotations
 

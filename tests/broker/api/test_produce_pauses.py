@@ -93,7 +93,7 @@ def test_checking_a_large_batch_does_not_block_other_clients(tmp_path: Path) -> 
 
 
 def irregular() -> bytes:
-    """The most records that the loop itself checks, with as little in common as possible."""
+    """A batch of as many records as the event loop itself checks, with as little in common as possible."""
     return batch_with_count(body(LAYOUTS["empty header each"], 1_400), 1_400, 0)
 
 

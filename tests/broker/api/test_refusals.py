@@ -198,7 +198,7 @@ def test_a_failed_append_fails_held_replies_and_later_requests(harness: GroupHar
 
 @scenario("AF-09", "AF-12")
 def test_requests_held_by_a_late_append_are_answered(harness: GroupHarness, peer: GroupClient) -> None:
-    """When an append is late, commits get 15, and an OffsetFetch that waits for it 16. The append is not undone."""
+    """When an append is late, commits get 15, and an OffsetFetch that waits for the append gets 16. The append is not undone."""
     harness.hold_appends()
     writer, reader = GroupClient(harness), GroupClient(harness)
     writer.send(committing(), 9)
@@ -304,6 +304,6 @@ def test_requests_of_a_failed_step_are_answered(harness: GroupHarness, monkeypat
     with monkeypatch.context() as patched:
         patched.setattr(ParkedSync, "reply", property(slot.__get__, set_reply))
         leader.send(syncing("m1-id-1", assigned={"m1-id-1": b""}, instance="m1"), 5)
-    # The step had built replies for the first two members only. No member gets an assignment, as the facts of the step are void.
+    # The failed SyncGroup had built replies for the first two members only. Its records are void, so no member gets an assignment.
     assert [member.reply().error_code for member in members] == [-1, NOT_OURS, NOT_OURS]
     assert [member.reply() for member in members] == [None, None, None]

@@ -1,4 +1,4 @@
-"""When replies about topics leave: once their facts are durable, and with a retriable code if the append fails."""
+"""Replies about topics leave once the facts of their requests are durable, and with a retriable code if the append fails."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.plain  # replaces the turn of the journal
 
 
 class Log:
-    """The registry's log, of which all appended batches can be read at once."""
+    """The registry's log; an appended batch can be read immediately."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int, bytes]] = []  # first offset, offset after the last, bytes

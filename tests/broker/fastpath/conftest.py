@@ -11,7 +11,7 @@ from tests.support.group_harness import GroupHarness, refusing
 
 
 def changeable(*refused: tuple[int, int, str | None]) -> Authorizer:
-    """Allows everything until a test sets `allows_all` to False."""
+    """An authorizer that allows everything until a test sets `allows_all` to False; then it refuses `refused`."""
     authorizer = refusing(*refused)
     authorizer.allows_all = True
     return authorizer

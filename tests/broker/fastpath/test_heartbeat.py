@@ -67,7 +67,7 @@ def test_a_fast_heartbeat_renews_the_session(harness: GroupHarness, peer: GroupC
 
 
 def test_a_late_fast_heartbeat_is_noted(harness: GroupHarness, peer: GroupClient, learned_heartbeat: HeartbeatRequest, decoded: list[int]) -> None:
-    """The note about it has the shard's earliest deadline, for which the turn must set its timer."""
+    """The note about the late heartbeat is due before all other deadlines of the shard, so the turn must set its timer for it."""
     harness.pass_ms(9_000)
     harness.turn.armed_at = NEVER
     assert peer.ask(learned_heartbeat, 4).error_code == 0

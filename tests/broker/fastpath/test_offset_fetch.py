@@ -160,7 +160,7 @@ def test_unchanged_offsets_are_not_encoded_again(harness: GroupHarness, peer: Gr
 
 
 def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(harness: GroupHarness, peer: GroupClient, second_peer: GroupClient) -> None:
-    """Metadata of an old coordinator that is not UTF-8 grows when decoded as text."""
+    """An old coordinator may have stored offset metadata that is not UTF-8. It grows when decoded as text, here beyond a string's limit."""
     second_peer.ask(committing(offset=3), 9)
     cached_reply(peer, 5)
     group = harness.shards.journal_of("g").shard.groups["g"]

@@ -449,7 +449,7 @@ def test_long_join_replies_are_encoded_each_time(harness: GroupHarness, monkeypa
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
-    """The sizes of the reply ends encoded from here on."""
+    """The sizes of the results of `name`, which encodes the end of a reply, from now on."""
     sizes: list[int] = []
     write = getattr(rejoining, name)
 

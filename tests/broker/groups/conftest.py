@@ -1,4 +1,4 @@
-"""A partition of the offsets topic, its log and time moved by the test."""
+"""A partition of the offsets topic, whose log and time the test controls."""
 
 from __future__ import annotations
 

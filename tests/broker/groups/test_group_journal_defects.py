@@ -1,4 +1,4 @@
-"""A defect in an offsets partition: it is reloaded from its log once per defect, and appends in flight count."""
+"""A defect in an offsets partition: the partition is reloaded from its log once per defect, after an append in flight has ended."""
 
 from __future__ import annotations
 

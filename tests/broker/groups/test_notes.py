@@ -194,7 +194,7 @@ def test_the_stop_waits_for_notes_logs_that_are_opening(harness: NoteHarness) ->
 
 
 def test_no_empty_batch_is_written_to_a_new_notes_log_at_the_stop(harness: NoteHarness) -> None:
-    """The log is acquired within the request for it, and then writes the waiting notes: the stop must not write again."""
+    """The store acquires the log at once, within the call, and the waiting notes are written then: the stop must not write again."""
     harness.tell(change())
     harness.notes.close(lambda: None)
     assert len(harness.log().pending) == 1

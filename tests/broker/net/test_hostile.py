@@ -117,7 +117,7 @@ def test_an_incomplete_frame_uses_only_the_memory_of_received_bytes(running: Bro
 
 
 def valid_requests() -> list[bytes]:
-    """Requests of every API served, in old and new formats, as sent over the wire."""
+    """Requests of five APIs, in old and new formats, as sent over the wire."""
     config = CreatableTopicConfig("cleanup.policy", "compact")
     topics = [CreatableTopic(f"hostile-{number}", 3, 1, [], [config]) for number in range(3)]
     names = [MetadataRequestTopic(name="some-topic"), MetadataRequestTopic(name="another")]
@@ -132,7 +132,7 @@ def valid_requests() -> list[bytes]:
 
 
 def hostile_bytes(seed: int, count: int) -> Iterator[bytes]:
-    """Every truncation of every valid request, then `count` random changes of them."""
+    """Every truncation of every valid request, then random changes of valid requests: `count` requests in all."""
     valid = valid_requests()
     truncated = [frame(request[4:end]) for request in valid for end in range(4, len(request))]
     yield from truncated
@@ -179,7 +179,7 @@ def send_and_drain(port: int, data: bytes) -> None:
 
 
 class Bystander(threading.Thread):
-    """Asks for metadata continuously on one connection, and records the time of each reply."""
+    """Asks for metadata continuously on one connection, and records how long each reply takes."""
 
     def __init__(self, port: int) -> None:
         super().__init__()
@@ -230,7 +230,7 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_peers_that_disconnect_midway_leave_no_state(loop: str) -> None:
-    """Peers reset their connections at every point of a request and of its reply."""
+    """Peers reset their connections in the middle of a request, or before they have read the replies."""
     with broker(*serve_options(loop)) as started, Client(started.port) as bystander_client:
         for number in range(1_000):
             sock = socket.create_connection(("127.0.0.1", started.port), timeout=10)

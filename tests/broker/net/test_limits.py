@@ -99,7 +99,7 @@ def test_two_thousand_connections_at_once_are_answered(loop: str) -> None:
             for client in fleet:
                 client.socket.sendall(NO_TOPIC)
             assert all(client.receive(MetadataRequest([]), 12).brokers for client in fleet)
-            # `make bench` measures the target of 0.3 s. Here clients are slow, and a busy machine must not fail the test.
+            # The target is 0.3 s, which `make bench` measures. Here clients are slow, and a busy machine must not fail the test.
             assert time.monotonic() - begin < 3
         assert defects(started) == []
 
@@ -124,7 +124,7 @@ def test_a_request_of_the_largest_size_is_answered_and_one_byte_more_closes(loop
 
 
 def padded(size: int) -> bytes:
-    """A request for a topic with a name that makes it exactly that large, without its length prefix."""
+    """A request of exactly `size` bytes without its length prefix: the name of its topic is as long as needed."""
     empty = bytes_of(MetadataRequest([MetadataRequestTopic(name="")], False), 8)
     return bytes_of(MetadataRequest([MetadataRequestTopic(name="x" * (size + 4 - len(empty)))], False), 8)
 
@@ -185,7 +185,7 @@ def test_a_connection_waiting_for_a_held_reply_is_not_idle(tmp_path: Path) -> No
 
 
 class Sleeper:
-    """The parts of a ConnectionContext that a connection needs."""
+    """A clock moved by the test, and connections that use it."""
 
     def __init__(self) -> None:
         self.nanoseconds = 0
@@ -247,7 +247,7 @@ def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory(loop: str) -
 
 
 def at_rest(started: Broker) -> bool:
-    """Whether the broker uses no processor time for a moment."""
+    """Whether the broker uses almost no processor time for a moment."""
     used = cpu_seconds(started)
     time.sleep(0.1)
     return cpu_seconds(started) - used < 0.02

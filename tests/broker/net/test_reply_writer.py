@@ -140,7 +140,7 @@ def test_a_client_that_reads_slowly_gets_every_reply(new_loop: Callable[[], asyn
 
 
 async def converse(loop: asyncio.AbstractEventLoop, replies: list[bytes], resets: bool) -> bool:
-    """True when the client has read all replies, or has reset the connection."""
+    """Serve a client that reads all replies or, with `resets`, closes its connection midway; returns True at the end."""
     accepted, refused = 0, 0
 
     def write(descriptor: int, data: bytes) -> int:

@@ -111,7 +111,7 @@ def to_bytes(field_path: FieldPath, data: Callable[[bytes], bytes | None], flexi
 
 
 def no_list(field_path: FieldPath, flexible: bool) -> Change:
-    """Null in place of the list. Encodings of an empty list and of one element first differ in the list's count."""
+    """Null in place of the list. Its count is at the first byte in which the encodings of an empty list and of a list of one element differ."""
 
     def change(request: Any, version: int) -> bytes:
         none = bytes(changed(request, field_path, []).encode(version))
@@ -125,7 +125,7 @@ def no_list(field_path: FieldPath, flexible: bool) -> Change:
 
 
 def texts(field_path: FieldPath, flexible: bool) -> dict[str, Change]:
-    """Most changed texts begin with the original one, so that a group name stays unique to its case."""
+    """Extreme texts. Most begin with the original text, so that a group name stays unique to its case."""
     offers = {
         "empty": to(field_path, ""),
         "null": to_bytes(field_path, lambda value: None, flexible),

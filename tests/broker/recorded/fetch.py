@@ -47,7 +47,7 @@ def batch(*times: int, padding: int = 10) -> bytes:
 
 SMALL = (batch(0, 10), batch(30, 20), batch(25, 30), batch(5, 6), batch(40, 40), batch(35, 36))
 LARGE = tuple(batch(number, padding=40_000) for number in range(3))
-# By topic, the batches of each partition, by epoch.
+# For each topic, a list of partitions; for each partition, the batches of each of the three epochs.
 APPENDED: dict[str, list[list[tuple[bytes, ...]]]] = {
     "full": [[SMALL, (), ()], [(), (), ()], [LARGE, (), ()]],
     "aged": [[SMALL[:2], SMALL[2:4], ()]],
@@ -220,7 +220,7 @@ def ordered_fetches(fetch: Any) -> Iterator[Case]:
 
 
 def always(request: Any) -> Request:
-    """A request that does not depend on topic ids."""
+    """A `Request` that gives this request for any topic ids."""
     return lambda topic_ids: request
 
 
@@ -309,7 +309,7 @@ def whole(records: bytes) -> int:
 
 
 def shortened(items: list[Any]) -> list[Any]:
-    """A long list as counts of its elements, ignoring their numbers."""
+    """A long list as counts of equal neighbours; the digits in the elements are ignored."""
     if len(items) <= 8:
         return items
     shape = json.loads(re.sub(r"\b\d+", "0", json.dumps(items)))

@@ -201,7 +201,7 @@ def body_of(request: Request, change: Change, version: int) -> Callable[[OwnGrou
 
 
 class Peer:
-    """Sends cases to a broker, each on its own connection, as many cases make the broker close it."""
+    """Sends cases to a broker, each on its own connection, because a broker closes the connection of many cases."""
 
     def __init__(self, port: int, seconds: float) -> None:
         self.port = port

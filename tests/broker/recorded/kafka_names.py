@@ -1,6 +1,6 @@
 """Rewrites broker/settings/kafka_names.py from Apache Kafka's own jars: python -m tests.broker.recorded.kafka_names
 
-Only this needs Java; the list is committed. tests/oracle.py says where the jars come from.
+Only this command needs Java; its result is committed. tests/oracle.py says where the jars come from.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from tests.support.produce_batches import (
 
 INTERNAL: Final = "__consumer_offsets"
 
-# The relevant topic settings; a case's topic is named after one of these.
+# Topics by kind, with their settings; a case names the kind of its topic.
 KINDS: Final[dict[str, dict[str, str]]] = {
     "plain": {},
     "compact": {"cleanup.policy": "compact"},

@@ -28,7 +28,7 @@ HARNESS = ProduceHarness(TOPICS | {"ordinary": (1, {})})
 
 
 class Deviation(NamedTuple):
-    """An intended difference. `cases`: a pattern of case names; `error`: that of our reply."""
+    """An intended difference. `cases`: a pattern of case names; `error`: the error in our reply."""
 
     cases: str
     why: str

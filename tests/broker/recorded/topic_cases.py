@@ -110,7 +110,7 @@ ASKED: list[tuple[Request, tuple[int, ...]]] = [
 ]
 
 
-# Cases beyond the change of one field: (name, the newest version, the request).
+# A case beyond the change of one field: its name, version and request.
 Special = tuple[str, int, Request]
 
 

@@ -96,7 +96,7 @@ def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
 
 
 def is_readable(case: Case) -> bool:
-    """Whether our codec can decode the request. Malformed bytes make Kafka's broker forward them to its controller again and again."""
+    """Whether our codec can decode the request. Kafka's broker forwards a malformed request to its controller again and again."""
     request = case.request(DRY)
     try:
         type(request).decode(case.body(DRY), 0, case.version)

@@ -208,7 +208,7 @@ def test_a_raising_waiting_fetch_ends_only_its_connection(world: TurnWorld, plan
 
 
 class Reply:
-    """A reply in the hold, and its connection; `raising` names the call that raises."""
+    """A reply held until its facts are durable, and its connection; `raising` names the call that raises."""
 
     def __init__(self, raising: str = "") -> None:
         self.raising = raising
@@ -285,7 +285,7 @@ def test_a_contained_failure_runs_its_continuation(planted: Callable[[], int]) -
 
 
 class RaisingPartitions:
-    """Partitions, one of which raises, and the progress of a round."""
+    """Three partitions; while `raising` is set, iterating over them raises after the third. `rounds`: the number of iterations."""
 
     def __init__(self) -> None:
         self.raising = False

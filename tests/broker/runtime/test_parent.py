@@ -29,7 +29,7 @@ SECONDS = 20
 
 
 class Orphan:
-    """A broker whose parent was killed as soon as it listened."""
+    """A broker whose parent was killed as soon as the broker listened."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._log = folder / "log"
@@ -93,7 +93,7 @@ def test_the_flag_works_without_the_profile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("started_by", [0, 1])
 def test_without_a_parent_no_watch_is_started(monkeypatch: pytest.MonkeyPatch, started_by: int) -> None:
-    """0: the first process of a container, without a parent. 1: a daemon, whose parent is init from the beginning."""
+    """Parent pid 0: the first process of a container, which has no parent. Parent pid 1: a daemon, whose parent is init from the beginning."""
     monkeypatch.setattr(parent, "PARENT_PID", started_by)
     monkeypatch.setattr(os, "getppid", lambda: 4711)
     reasons: list[dict[str, object]] = []

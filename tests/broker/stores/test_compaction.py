@@ -90,7 +90,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run_on_both(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine on either event loop, as they handle child processes differently."""
+    """Runs a coroutine, once on asyncio's event loop and once on uvloop: they handle child processes differently."""
 
     def run(main: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:
@@ -219,7 +219,7 @@ def test_a_missing_cleaner_program_is_a_failed_cleaning(tmp_path: Path, run_on_b
     run_on_both(main())
 
 
-# Writes its pid and continues when a file appears.
+# A cleaner that writes its pid, and starts its work when the file `go` appears.
 WAITING = (
     sys.executable,
     "-c",

@@ -63,7 +63,7 @@ class MetadataClient(threading.Thread):
 
 
 def seconds_to_open(data: Path, asks: bool) -> tuple[float, int]:
-    """The seconds from listening until all logs are open, and the number of Metadata replies in that time (`asks`)."""
+    """The seconds from listening until all logs are open, and the Metadata replies in that time. `asks`: whether a client sends requests."""
     with broker(*arguments(data)) as started, Client(started.port) as client:
         begin = time.monotonic()
         asking = MetadataClient(started)

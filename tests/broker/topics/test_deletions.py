@@ -16,7 +16,7 @@ from tests.support.journals import LATE_MS
 
 
 class Folders:
-    """A stand-in for the partitions of topics, which would set the folders of deleted topics aside."""
+    """A stand-in for the partitions of topics: records the deleted topics, whose folders they would set aside."""
 
     def __init__(self) -> None:
         self.set_aside: list[str] = []

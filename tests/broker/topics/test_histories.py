@@ -1,4 +1,4 @@
-"""Short histories (histories.py); `make soak ARGS="--only topics"` runs long ones."""
+"""Short random histories of topics (tests/support/histories.py); `make soak ARGS="--only topics"` runs long ones."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def set_policies(port: int, group: str, policies: Mapping[str, str], operation: 
 
 
 def status_since(port: int, group: str, entry: str) -> dict[str, float]:
-    """The instances in this `status.*` entry of the group, and since when they are in it, in seconds since 1970."""
+    """The instances in this `status.*` entry of the group, each with the time since which it has been there (seconds since 1970)."""
     with Client(port) as client:
         reply = client.ask(DescribeConfigsRequest([DescribeConfigsResource(GROUP_RESOURCE, group, [entry])]), 4)
     (value,) = [config.value for config in reply.results[0].configs] or [""]

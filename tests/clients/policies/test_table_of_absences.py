@@ -1,4 +1,4 @@
-"""The table of `registration.timeout.ms` with real members, 15 s in it take 6 s here: the earliest absence counts, and all absences end at once."""
+"""The table of absences in docs/policies.md with real members: the earliest absence counts, and all absences end at once. 15 s take 6 s here."""
 
 from __future__ import annotations
 

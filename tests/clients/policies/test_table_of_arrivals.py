@@ -1,4 +1,4 @@
-"""The table of `expansion.timeout.ms` with real members, 5 s in it take 10 s here: the first arrival counts, and all newcomers join at once."""
+"""The table of arrivals in docs/policies.md with real members: the first arrival counts, and all newcomers join at once. 5 s take 10 s here."""
 
 from __future__ import annotations
 

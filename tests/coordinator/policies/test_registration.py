@@ -292,7 +292,7 @@ def test_a_returned_member_with_a_shorter_first_session_goes_away_again(play: Pl
 @scenario("PA-23")
 @pytest.mark.parametrize("crash_ms", [10_001, 14_999])
 def test_absences_that_end_with_the_first_session_after_a_load_end_in_one_rebalance(play: Play, crash_ms: int) -> None:
-    """The load gives both members a new session. Both sessions end at one moment, and with it the absences."""
+    """The load gives both members a new session. Both sessions, and with them the absences, end at one moment."""
     away_at(play, ("b", 0), ("c", 10_000), present=("a",))
     play.at(crash_ms)
     play.failover()

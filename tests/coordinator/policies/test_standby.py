@@ -764,7 +764,7 @@ def test_a_member_that_is_away_gives_its_seat_to_a_standby_in_a_rebalance(play: 
 
 @scenario("PW-77")
 def test_a_leader_that_is_away_gives_leadership_to_an_active_member() -> None:
-    """b, the first member that remains, becomes a standby, so a leads."""
+    """x, the leader, is away and loses its place. b becomes a standby, so a leads."""
     play = Play().settled("x", "a", "b", static=True)
     play.set_policies({"registration.timeout.ms": "60000"})
     play.keep_alive("a", "b").at(SESSION_MS)
@@ -813,7 +813,7 @@ def test_seats_of_members_taken_off_a_strict_list_go_to_standbys(play: Play) -> 
 
 @scenario("PW-75")
 def test_a_load_begins_one_rebalance_for_all_its_reasons() -> None:
-    """A member is not listed, the target is lower, and the group is over its maximum size."""
+    """A member is not in `instance.ids`, there are more members than the target, and the group is over its maximum size."""
     play = Play().three_static()
     play.set_policies({"instance.ids": "ia,ib", "roster.strict": "true", "target.group.size": "1"})
     play.config = play.config._replace(group_max_size=1)

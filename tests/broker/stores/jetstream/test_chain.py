@@ -60,7 +60,7 @@ def test_an_entry_that_was_sent_takes_no_more_batches() -> None:
 
 
 def test_no_append_is_stored_after_the_claim_of_another_node() -> None:
-    """The second append must not be stored either, although the last sequence that it would expect is now that of the claim."""
+    """The claim took the sequence of the first append. So the second append expects the right last sequence, and still must not be stored."""
     log = ChainHarness()
     log.connection.held = []
     log.connection.claim_by_another(epoch=4)
