@@ -102,7 +102,8 @@ class Peers:
         self._nodes = nodes
         self._frame_bytes_max = frame_bytes_max
         self._links: dict[int, Link] = {}
-        self._forwarding: dict[int, list[Link]] = {}
+        self._idle: dict[int, list[Link]] = {}  # connections for forwarded requests, by node
+        self._forwarding: dict[int, set[Link]] = {}  # ... each with one in flight
         self._warned_until: dict[int, float] = {}
         self._closed = False
 
@@ -119,7 +120,7 @@ class Peers:
 
     def forward(self, node: int, request: NodeRequest, done: Done) -> None:
         """Like `send`, over a connection that no other request uses meanwhile."""
-        idle = self._forwarding.setdefault(node, [])
+        idle = self._idle.setdefault(node, [])
         link: Link | None = None
         while idle and link is None:
             link = idle.pop()
@@ -130,10 +131,12 @@ class Peers:
         if link is None:
             run_contained(done, None)
             return
+        self._forwarding.setdefault(node, set()).add(link)
         link.send(request, partial(self._forwarded, node, link, done), FORWARD_TIMEOUT_SECONDS)
 
     def _forwarded(self, node: int, link: Link, done: Done, reply: NodeResponse | None) -> None:
-        idle = self._forwarding.setdefault(node, [])
+        self._forwarding.get(node, set()).discard(link)
+        idle = self._idle.setdefault(node, [])
         if not link.ended:
             if len(idle) < IDLE_LINKS_MAX and not self._closed:
                 idle.append(link)
@@ -165,8 +168,8 @@ class Peers:
             del self._links[node]
 
     def node_ended(self, node: int) -> None:
-        """The node is dead: requests of `send` get None. A forwarded request gets it when its own connection ends."""
-        links = [*self._forwarding.pop(node, [])]
+        """The node is dead: waiting requests get None."""
+        links = [*self._idle.pop(node, []), *self._forwarding.pop(node, set())]
         link = self._links.pop(node, None)
         if link is not None:
             links.append(link)
@@ -175,7 +178,7 @@ class Peers:
 
     def close(self) -> None:
         self._closed = True
-        for node in [*self._links, *self._forwarding]:
+        for node in {*self._links, *self._idle}:
             self.node_ended(node)
 
 
