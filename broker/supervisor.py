@@ -68,7 +68,7 @@ def node_listeners(config: Config, node: int) -> list[Listener]:
 
 
 def check_addresses(config: Config, listeners: Sequence[Sequence[Listener]]) -> None:
-    """Raise StartError before any node is started if two nodes would share a port, or another process uses it."""
+    """Raise StartError before any node is started if two nodes would share a port, another process uses it, or it is above 65535."""
     machine = RealMachine()
     opened = []
     node_of: dict[tuple[str, int], int] = {}  # by address

@@ -133,7 +133,7 @@ class Broker:
         self._start_upkeep(store)
         self.end_offsets = self._new_end_offset_notes()
 
-    # These steps need a data directory; another kind of store overrides them.
+    # These steps need a data directory; the broker over another kind of store overrides them.
 
     def _start_clock(self, store: BrokerStore) -> None:
         """Suspend deletion by time if the clock is far from the time of the store's last use, or that time is unknown."""
@@ -300,7 +300,7 @@ class Broker:
         )
 
     def _health(self) -> str:
-        """The status line of `tenure health`: the loading progress, or NONE, and the problems of a broker that serves."""
+        """The status line of `tenure health`: which partitions load or do not serve (NONE: all serve), then problems of a broker that serves."""
         return "; ".join(filter(None, (self.shards.progress or "NONE", self.clock.problem, DEFECTS.text)))
 
     def stop(self) -> None:

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def handle_sigterm() -> signal.Handlers | None:
-    """Let SIGTERM end the command as Ctrl-C does. Returns the previous handler; None if another handler was set, which stays."""
+    """Let SIGTERM end the command as Ctrl-C does. Returns the previous handler; None if another handler stays, or outside of the main thread."""
     if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         return None
     try:
@@ -93,7 +93,9 @@ def raise_interrupted(number: int, frame: object) -> None:
 
 
 def code_of_interrupt(interrupted: KeyboardInterrupt, options: argparse.Namespace | None) -> int:
-    """128 plus the number of the signal; 0 for a command that only a signal ends (`options.endless`), as service managers expect."""
+    """128 plus the number of the signal. 0, as service managers expect, if a first SIGINT or SIGTERM ended a command that only a signal ends
+    (`options.endless`).
+    """
     if not isinstance(interrupted, Interrupted):
         interrupted = Interrupted(signal.SIGINT)
     endless = getattr(options, "endless", False) and not interrupted.forced and interrupted.number in (signal.SIGINT, signal.SIGTERM)

@@ -164,7 +164,7 @@ def all_subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.Argume
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
-    """The command to run, None if help was shown. Ends the process for --help, --version and usage errors."""
+    """The command to run, None if help was shown. Ends the process for --help and --version; raises Failure for a usage error."""
     if arguments and arguments[0] == "help":  # tenure help group list
         arguments = [*arguments[1:], "--help"]
     parser = build_parser(first_word(arguments))

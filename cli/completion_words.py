@@ -93,7 +93,7 @@ def takes_value(action: argparse.Action) -> bool:
 
 
 def options(parsed: ParsedWords) -> Iterable[tuple[str, str]]:
-    """The options that may follow: without those given already, unless they may be repeated, and without those that a given one excludes."""
+    """The options that may follow. Leaves out options that were given or that a given one excludes, except repeatable options."""
     excluded = {
         id(other)
         for group in parsed.parser._mutually_exclusive_groups

@@ -282,7 +282,9 @@ def list_groups_error(exchange: Exchange, versions: tuple[int, int]) -> int:
 
 
 def readiness_message(exchange: Exchange, versions: tuple[int, int]) -> str:
-    """Send FindCoordinator version 2; returns its error message: NO_REASON if the broker is ready, else the reason; then other remarks."""
+    """Send FindCoordinator version 2; returns its error message: NO_REASON if the broker is ready, else the reason; then other
+    remarks. Returns "" if the broker sends no message.
+    """
     if not versions[0] <= 2 <= versions[1]:
         return ""
     key = CLIENT_ID

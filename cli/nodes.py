@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def checked_node(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
-    """The status of the node. Raises Failure if it is not one of several nodes, or if no other node could own its logs."""
+    """The status of the node. Raises Failure if it is not one of several nodes or, with `drain`, if no other node could own its logs."""
     if id not in cluster.brokers:
         raise Failure(Exit.MISSING, f"there is no node {id} at the moment; there is {', '.join(map(str, sorted(cluster.brokers)))}")
     status = node_status(cluster, id)

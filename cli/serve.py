@@ -88,7 +88,7 @@ def with_first_port(text: str) -> str:
 
 
 def range_problem(flag: str, text: str, config: Config) -> Iterator[str]:
-    """The problem of a range of ports, if any. Without a range, the first node gets the port, and each further node the next one."""
+    """The problem if `text` has a range of ports that does not fit the nodes. With a single port, each further node gets the next port."""
     match = PORTS.fullmatch(text)
     if match is None:
         return
@@ -149,7 +149,9 @@ def serve(config: Config) -> int:
 
 @contextmanager
 def prepared_config(config: Config) -> Iterator[Config]:
-    """The configuration, with a temporary data directory if the profile wants one. The directory's name has the process id, to find the owner of one left behind."""
+    """The configuration, with a temporary data directory if the profile wants one. The directory's name has the process id: that
+    identifies the owner of a directory that was left behind.
+    """
     if not config.temporary_data:
         yield config
         return

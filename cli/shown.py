@@ -158,7 +158,7 @@ class Screen:
         return GAP.join(parts).rstrip(" ")
 
     def confirm(self, question: str, options: argparse.Namespace) -> bool:
-        """Ask on a terminal whether to proceed; without a terminal the answer is yes."""
+        """Ask on a terminal whether to proceed; with --yes, or without a terminal, the answer is yes."""
         if getattr(options, "yes", False) or not (sys.stdin and sys.stdin.isatty() and self.out.isatty()):
             return True
         self.out.write(f"{question} [y/N] ")

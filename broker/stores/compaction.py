@@ -2,8 +2,8 @@
 
 Once a second the dirty bytes (appended since the last compaction) are compared with the bound. Above it, the dirtiest log
 is rolled right after one of its flushes, and a child process compacts its closed segments (storage/cleaner.py): one log at
-a time, at low priority, with a time limit. Disk waits happen in a worker thread; the loop only renames files. A compaction
-that fails or is killed changes nothing.
+a time, at low priority, with a time limit. Disk waits happen in a worker thread; the loop renames files, and a roll may flush
+up to ROLL_UNFLUSHED_BYTES_MAX there. A compaction that fails or is killed changes nothing.
 
 While no offsets log is due, topic logs are compacted by their own settings (compaction_order.py). `LogCleaner` also drops the
 oldest segments of the notes logs, and writes recovery points to their checkpoint.
@@ -125,7 +125,7 @@ class LogCleaner:
         self._timer = loop.call_later(CHECK_SECONDS, Contained(self._check))
 
     def watch(self, id: LogId, log: Log, flush: Callable[[Callable[[Any], None]], None], failed: Callable[[AppendFailed], None]) -> None:
-        """Compact this log when it is due. `flush` flushes it; `failed` is called when it must be repaired."""
+        """Compact this log whenever it is due. `flush` flushes the log; `failed` is called when the log must be repaired."""
         watched = CompactedLog(id, log, flush, failed)
         before = self._watched.get(id)
         watched.clean_to = before.clean_to if before is not None else min(self._directory.cleaner_points.get(id, 0), log.next_offset)
@@ -162,7 +162,7 @@ class LogCleaner:
         return sum(watched.log.size for watched in self._watched.values()) - self.dirty_bytes
 
     def _dirty_ratio(self) -> float:
-        """Above 1, a log is compacted: the dirty bytes exceed both their minimum and the live bytes."""
+        """The dirty bytes, relative to their minimum or to the live bytes, whichever is larger. Above 1 a log is compacted."""
         return self.dirty_bytes / max(self.rules.dirty_bytes_min, self.live_bytes, 1)
 
     async def stop(self) -> None:
@@ -358,7 +358,7 @@ class LogCleaner:
         return report
 
     async def _remove_unfinished(self, target: Log, promoting: bool) -> None:
-        """Remove the files of a failed compaction: the next opening would treat promoted segments as the log's own."""
+        """Remove the files of a failed compaction: the next opening of the log would use its renamed (promoted) segments."""
         try:
             await self._in_worker(partial(remove_unfinished, self._disk, target.folder))
         except OSError as error:

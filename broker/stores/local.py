@@ -313,9 +313,9 @@ class LocalStore:
             before.recover(recovered)
 
     def finish(self, all_written: bool, done: Callable[[str], None]) -> None:
-        """Flush and close every log; if `all_written`, mark the directory clean, so that the next start skips the checks.
+        """Flush and close every log; then, if `all_written`, mark the directory clean, so that the next start skips the checks.
 
-        `done` gets the first problem, or "".
+        The directory is not marked if a flush failed or a log has not been opened since a crash. `done` gets the first problem, or "".
         """
         self.finishing = True
         logs = list(self._logs.values())
@@ -354,7 +354,7 @@ class LocalStore:
         self.bulk_flusher.flush(unflushed, flushed)
 
     def _mark_clean(self) -> str:
-        """Write the checkpoints and the clean marker. Runs in a worker thread once the loop no longer uses the logs."""
+        """Write the checkpoints and, if all logs were opened, the clean marker. In a worker thread, once the loop no longer uses the logs."""
         try:
             self.directory.checkpoint({(id.name, id.partition): owned.log.flushed_offset for id, owned in self._logs.items()})
             starts = {(id.name, id.partition): owned.log.start_offset for id, owned in self._logs.items() if owned.log.start_offset}
@@ -391,7 +391,7 @@ class LocalStore:
         self._flush_in_background(flushers, None)
 
     def _flush_in_background(self, flushers: list[Flusher], done: Done | None) -> None:
-        """Flush logs for which no reply waits. Each log's owner gets a failure, and `done` gets the result of each log."""
+        """Flush logs for which no reply waits. A failure is reported to the log's owner; `done` gets the result of each log."""
         callbacks = [partial(_call_both, flusher.report_failure, done) if done is not None else flusher.report_failure for flusher in flushers]
         flush_in_parts(self.background_flusher, 1, list(zip(flushers, callbacks, strict=True)), self._flush_concurrency)
 
@@ -460,7 +460,7 @@ def log_id_of(name: str) -> LogId | None:
 
 
 def open_directory(disk: Disk, path: str, open_with_holder: Callable[[str], DataDirectory]) -> DataDirectory:
-    """Open the data directory with a text that describes this process; raises StartError."""
+    """Open the data directory; its lock file then describes this process. Raises StartError."""
     holder = f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     try:
         check_location(disk, path)

@@ -16,7 +16,7 @@ NodeEnded = Callable[[int], None]
 
 
 class LiveNodes(Protocol):
-    """The port to the live nodes, as one of them uses it. The operating system detects the end of a node."""
+    """The port by which a node finds the other live nodes. The operating system detects the end of a node."""
 
     def enter(self) -> bool:
         """Register this process as its node; other nodes find it once `publish` has written its addresses.
@@ -119,7 +119,7 @@ class NodeFiles:
         return arrived
 
     def _watch_if_live(self, id: int) -> NodeInfo | None:
-        """The node, if it is live; then its end is detected from now on."""
+        """The node, if it is live, else None. From now on the end of a live node is detected."""
         descriptor = os.open(f"{self._folder}/{id}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -126,7 +126,7 @@ class Flusher:
         waiting, self._next = self._next, []
         if waiting:
             closed, self._next_closed = self._next_closed, True
-            # Start the next flush before calling `done`; after a failure it fails at once.
+            # Start the next flush before calling `done`; if this flush failed, the next one fails at once.
             self.flush(partial(_call_all, waiting), closed)
         run_contained(done, failure)
 

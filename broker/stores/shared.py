@@ -406,7 +406,7 @@ class SharedStore(LocalStore):
         self._unlock(id)
 
     def drop_deleted(self, id: LogId) -> None:
-        """The log's topic was deleted, and its folder has another name."""
+        """Unlock the log of a deleted topic, whose folder was renamed, unless this node has the log open."""
         if self.owned_log(id) is None:
             self._unlock(id, NO_WRITER, GONE)
 

@@ -83,7 +83,7 @@ class LocalTopicLog(OpenLog):
         self.log.delete_before(offset)
 
     def _remove(self, bases: list[int]) -> None:
-        """Remove the files, unless their topic was deleted: then a folder of this name belongs to another log."""
+        """Remove the files, unless their topic was deleted: then a folder of this name may belong to another log."""
         if self._directory.owned_log(self.id) is not self:
             return
         log = self.log

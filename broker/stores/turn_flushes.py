@@ -154,4 +154,4 @@ class TurnFlushes:
 
 
 def ignored(result: object) -> None:
-    """Nothing to do if a file could not be removed: its logs have all of its batches."""
+    """Do nothing if a file could not be removed: its batches are all in their logs."""

@@ -72,7 +72,7 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
         data = source.read(SIZE.unpack(size)[0])
         fields = marshal.loads(data)
         del data
-        # The broker kills a process that takes longer; the alarm kills it if the broker is gone.
+        # The broker kills this process at the time limit of the job; the alarm does so if the broker is gone.
         signal.setitimer(signal.ITIMER_REAL, fields[-1])
         result = result_bytes(check_job(fields))
         signal.setitimer(signal.ITIMER_REAL, 0)

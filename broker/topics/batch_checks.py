@@ -326,7 +326,7 @@ def _record(body: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record
 
 
 def _refuse_records(body: bytes, at: int, end: int, header: BatchHeader, settings: LogSettings, now: int, name: object) -> None:
-    """Raise BatchRefused with the invalid records. Returns if all are valid: the caller's check also fails for a missing timestamp (-1)."""
+    """Raise BatchRefused with the invalid records, if any: the caller's quicker check also fails for a missing timestamp (-1), which is valid."""
     errors: list[RecordError] = []
     count = 0
     error = ErrorCode.INVALID_RECORD

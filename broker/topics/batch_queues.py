@@ -166,7 +166,7 @@ class BatchQueues:
             self._settle(partition, batch, failed_reply(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome)))
 
     def _settle(self, partition: Partition, batch: QueuedBatch, reply: PartitionProduceResponse) -> None:
-        """Reply to an appended batch, or to the first in the queue, unless a stop or a defect has replied already."""
+        """Reply for a batch whose append has ended, or for the first batch of the queue, unless a stop or a defect has replied already."""
         if batch.answered:
             return
         batch.answered = True

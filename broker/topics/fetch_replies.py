@@ -79,7 +79,7 @@ class PartitionResult:
 
     @property
     def bytes_within_limit(self) -> int:
-        """The bytes of records within the requested limit; the last batch may pass it."""
+        """The bytes of records within the requested limit; the last batch may exceed it."""
         return self.extent.bytes_within_limit if self.extent is not None else 0
 
     @property

@@ -192,7 +192,7 @@ class MetadataEntries:
         return data, begin, size
 
     def _led_partitions(self, leaders: Leaders, entry: TopicEncodings, encoding: int) -> bytes:
-        """The partitions of a topic, each with its own leader. Their size does not depend on the leader."""
+        """The encoded partitions of a topic, each with its own leader. The size does not depend on the leaders."""
         partitions = []
         for index, epoch in enumerate(entry.epochs):
             log = LogId(entry.topic.name, index)
@@ -214,7 +214,7 @@ def encoding_version(version: int) -> int:
 
 
 def operations_bytes(operations: int, version: int) -> bytes:
-    """The end of a topic: authorized operations and tagged fields."""
+    """The encoded end of a topic entry: authorized operations and tagged fields."""
     if version < OPERATIONS_FROM:
         return b""
     return operations.to_bytes(4, "big", signed=True) + (b"\0" if version >= FLEXIBLE_FROM else b"")  # no tagged fields

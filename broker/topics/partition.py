@@ -112,7 +112,7 @@ class Partition:
         return offset
 
     def append_async(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None:
-        """Append to a log of either kind; `done` is called at once or later."""
+        """Append, also to a log that assigns offsets later; `done` is called at once or later."""
         if self.owned_log.assigns_offsets_at_once:
             result: int | AppendFailed
             try:

@@ -471,6 +471,8 @@ def _ignore_epoch(partition: Partition) -> None: ...
 
 
 def rolls_after_ms(settings: LogSettings) -> int:
-    """The age at which a segment is rolled; at most max.compaction.lag.ms, since only closed segments are compacted."""
+    """The age at which a segment is rolled, less a random jitter. In a compacted topic at most max.compaction.lag.ms, since only closed
+    segments are compacted.
+    """
     age = min(settings.segment_ms, settings.max_compaction_lag_ms) if settings.compact else settings.segment_ms
     return max(age - random.randint(0, min(settings.segment_jitter_ms, settings.segment_ms)), 1)

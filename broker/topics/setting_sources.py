@@ -69,7 +69,7 @@ class SettingSources:
             self._defaults[name] = (effective, fallbacks[0].source if fallbacks else DEFAULT)
 
     def _fallbacks_of(self, broker_name: str | None) -> tuple[Synonym, ...]:
-        """The values configured in any unit, the finest unit first, then the default of the finest unit."""
+        """The values configured in any unit, the finest unit first; then the default of `broker_name`, which settings with several units lack."""
         if broker_name is None:
             return ()
         names = _UNITS.get(broker_name, (broker_name,))

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def changing_points(curve: Sequence[CurvePoint]) -> list[CurvePoint]:
-    """The points at which the curve changes, and the last one."""
+    """The points at which the curve changes, the first and the last point included."""
     points: list[CurvePoint] = []
     for point in curve:
         if not points or (point.bridged, point.not_bridged, point.rebalances_avoided) != (points[-1].bridged, points[-1].not_bridged, points[-1].rebalances_avoided):

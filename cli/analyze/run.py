@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_once(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
-    """Run those of ingest, build and report that the command includes. The caller holds the lock of the warehouse."""
+    """Run the steps of the command: ingest, build and report, or some of these. The caller holds the lock of the warehouse."""
     summary = ingest(options, warehouse, runner, progress) if options.action != "build" else {}
     if options.action != "ingest":
         summary |= build(options, warehouse, runner, progress)

@@ -36,7 +36,7 @@ unpack_int = Struct(">i").unpack_from
 
 class NoReply(Exception):
     """There is no usable reply. `final`: a retry is useless; `sent`: the broker may have processed the request; `late`: the time limit has
-    passed, and the caller adds it to `line`.
+    passed, which `line` does not say (see `full_text`).
     """
 
     def __init__(self, line: str, *, final: bool = False, sent: bool = False, late: bool = False) -> None:

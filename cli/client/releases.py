@@ -52,7 +52,7 @@ def first_release_with(key: int, version: int) -> Release:
 
 
 def matching_release(versions: Mapping[int, tuple[int, int]]) -> Release | None:
-    """The Kafka release with the same newest request versions as the broker; None if it is older than 2.4."""
+    """The oldest Kafka release that has the newest version of every request that the broker serves; None for brokers older than 2.4."""
     if versions.get(47) is None:  # OffsetDelete came with 2.4
         return None
     newest_versions = ((key, newest) for key, (_, newest) in versions.items() if key != LIST_CONFIG_RESOURCES)

@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 
 E = ErrorCode
 
-# Code: the text after "group orders: ", and the exit code of the command.
+# For each error code: the text that follows "group orders: ", and the exit code of the command.
 WORDS: Final[dict[int, tuple[str, Exit]]] = {
     E.UNKNOWN_TOPIC_OR_PARTITION: ("there is no such topic or partition", Exit.MISSING),
     E.UNKNOWN_TOPIC_ID: ("the topic was deleted or created again meanwhile", Exit.MISSING),
@@ -92,7 +92,7 @@ def failure(error_code: int, about: str, message: str | None = None) -> Failure:
 
 
 def names_another_rule(broker_message: str) -> bool:
-    """Whether the message of INVALID_TOPIC_EXCEPTION is about something else than the characters of a name: a collision, a topic of the cluster's own."""
+    """Whether the message of INVALID_TOPIC_EXCEPTION names another reason than an invalid name: a collision with a topic, or an internal topic."""
     return bool(broker_message) and not broker_message.startswith(("Topic name is invalid", E.INVALID_TOPIC_EXCEPTION.message.rstrip(".")))
 
 

@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def rows_of(cluster: Cluster, groups: list[Group]) -> dict[str, list[Row]]:
-    """The rows of each group, from one request for the offsets of all groups and one for the ends of all logs."""
+    """The rows of each group. The offsets of all groups are requested together, and so are the ends of all logs."""
     committing = [group for group in groups if group.commits_offsets]
     committed = offsets_requests.fetch_committed(cluster, [group.id for group in committing])
     partitions_of_group = {group.id: committed[group.id].keys() | group.owners.keys() for group in committing}
@@ -132,7 +132,7 @@ def idle_members(group: Group) -> list[GroupMember]:
 
 
 def unread_rows(group: Group, rows: list[Row]) -> list[Row]:
-    """Partitions with lag and without an owner. None are reported during a rebalance, as then no member has partitions."""
+    """Partitions with lag and without an owner. None during a rebalance, as then no member has partitions; none if the members are unreadable."""
     if group.occupied and not group.readable:
         return []
     return [row for row in rows if row.owner is None and row.lag] if group.state in ("Stable", "Empty") else []

@@ -160,7 +160,7 @@ def _describe_at(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str
 
 
 def of_other_types(cluster: Cluster, names: Sequence[str]) -> dict[str, Group]:
-    """Those of the named groups that are share or streams groups, by ListGroups: DescribeGroups reports these as missing."""
+    """The named groups that ListGroups reports as share or streams groups; DescribeGroups reports them as missing."""
     groups_found: dict[str, Group] = {}
     for broker_id, groups in cluster.coordinators(names).items():
         if cluster.version(ListGroupsRequest.API_KEY, broker_id) >= TYPES_VERSION:

@@ -79,11 +79,11 @@ class HistoryReader:
         return entries
 
     def pending_entries(self) -> list[Entry]:
-        """The entries of records whose notes are lost. Leaves out young records, whose notes may still be written."""
+        """The entries of records whose notes are lost, up to the first young record: its notes may still be written."""
         entries: list[Entry] = []
         now_ms = time.time_ns() // 1_000_000
         for record in self._order.remaining_records():
-            # Young records; but not deletions, which have no notes, and no times far ahead, which another clock wrote.
+            # A young record. Deletions do not count, as they have no notes, nor do times far ahead, which another clock wrote.
             if self._reader.has_notes and record.stored is not None and abs(now_ms - record.at_ms) < NOTES_LATE_MS:
                 self.has_young_records = True
                 break
@@ -162,7 +162,7 @@ def show(screen: Screen, in_period: list[Entry], newest: list[Entry], options: a
 
 
 def in_order_of_begin(entries: list[Entry]) -> list[Entry]:
-    """A story has each rebalance where it ends: move it before the member events that happened during it."""
+    """In `entries` a rebalance stands where it ended: move it before the member events that happened during the rebalance."""
     ordered: list[Entry] = []
     for entry in entries:
         at = len(ordered)

@@ -57,7 +57,7 @@ class GroupLogReader:
         self._key = group_key(group)
 
     def begin(self, since_ms: int | None) -> None:
-        """Start at the first note at or after this time; None: at the oldest note."""
+        """Start at the first note at or after this time (at the log end if there is none); None: at the oldest note."""
         if not self.has_notes:
             return
         offset = -1 if since_ms is None else self._list_offset(NOTES, max(since_ms, 0))
@@ -140,7 +140,7 @@ class GroupLogReader:
     # Records
 
     def group_records(self) -> list[GroupRecord]:
-        """New records of the group since the last call; none if this client is not authorized to read them."""
+        """New records of the group since the last call. Most errors, such as a missing authorization, only end the read early."""
         collected: list[GroupRecord] = []
         try:
             if self._records_offset < 0:

@@ -121,7 +121,7 @@ def list_groups(cluster: Cluster, states: list[str], types: list[str], missing: 
 
 
 def list_groups_version(cluster: Cluster, broker_id: int, missing: dict[int, Failure]) -> int | None:
-    """The version of ListGroups; None if the broker does not answer."""
+    """The version of ListGroups; None, and an entry in `missing`, if one of several brokers does not answer."""
     try:
         return cluster.version(ListGroupsRequest.API_KEY, broker_id)
     except Failure as failure:

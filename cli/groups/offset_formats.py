@@ -91,7 +91,7 @@ def parse_time(text: str) -> int:
 
 
 def time_text(ms: int) -> str:
-    """ISO 8601 in UTC, with milliseconds if not zero. A record's timestamp may be any 64-bit number."""
+    """ISO 8601 in UTC, with milliseconds if not zero. Outside of the calendar's range, which a record's timestamp may be: the number."""
     if not TIME_MIN_MS <= ms <= TIME_MAX_MS:
         return f"{ms} ms after 1970"
     at = datetime.fromtimestamp(ms // MS, UTC).replace(microsecond=ms % MS * 1000)

@@ -2,9 +2,9 @@
 
 The first line of a CSV may be a header of these names. There are no comments.
 
-Of a JSON document every object with a topic, a partition and an offset is read, at any depth. So the output of `offsets show` and
-`offsets reset` can be read, and a list written by hand. The offset is in the first of the fields OFFSET_NAMES that the object has; null: the
-object is skipped.
+In a JSON document every object with a topic, a partition and an offset counts, at any depth: so the output of `offsets show` and
+`offsets reset` can be read, and a list written by hand. The offset is in the first of the fields OFFSET_NAMES that the object has. If it is
+null, the object is skipped.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def is_header(fields: list[str]) -> bool:
 
 
 def is_comment(fields: list[str]) -> bool:
-    """Whether the line is a comment, and not one of a group whose name begins with #."""
+    """Whether the line looks like a comment (an error here), and not like the offset of a group whose name begins with #."""
     return fields[0].startswith("#") and not (len(fields) == 4 and fields[-2].isdigit())
 
 

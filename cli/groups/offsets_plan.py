@@ -96,7 +96,7 @@ def to_time(
 
 
 def to_current(bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[OffsetChange]:
-    """Commit the same offsets again, which restarts their retention."""
+    """Commit the same offsets again, which restarts their retention; without a committed offset, move to the log end."""
     remark = "nothing was committed: to the end"
     return [
         move(tp, committed.get(tp) or Committed(bounds[tp].latest), bounds[tp], committed, None if tp in committed else remark)

@@ -34,7 +34,7 @@ class Policy(NamedTuple):
 
 
 class GroupPolicies(NamedTuple):
-    """The policies that apply to a group, and their current status; its names are without the prefix "status."."""
+    """The policies that apply to a group, and their current status, by name without the prefix "status."."""
 
     group: str
     policies: tuple[Policy, ...]

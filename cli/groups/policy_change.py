@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> tuple[list[AlterableConfig], list[str]]:
-    """The changes of the command line. Those that would change nothing are left out; the second list has remarks about them."""
+    """The changes that the command line requests, without those that would have no effect, and remarks for the user."""
     if hasattr(options, "reason"):
         return [AlterableConfig(REBALANCE_REQUEST, SET, options.reason)], []
     if options.policy_action == "unset":

@@ -117,7 +117,8 @@ def next_assignment(
 ) -> Owners | None:
     """The predicted owner of each partition, if the current assignment follows the assignor's rule.
 
-    `active`, `successors`: the members that have a seat now, and after the removal. Java's assignors order static members by instance id, those of other clients by member id: try both.
+    `active`, `successors`: the members that have a seat now, and after the removal. Java's assignors order static members by
+    instance id, the assignors of other clients order them by member id: both orders are tried.
     """
     assign = ASSIGNORS.get(group.protocol)
     if assign is None or group.state != "Stable" or any(member.topics is None for member in (*active, *successors)):

@@ -1,5 +1,5 @@
-"""A data directory of several nodes, read without writing: which nodes run, and which node wrote a log last, whose folder then has the
-checkpoints and turn logs (`turns.N`) for that log.
+"""A data directory of several nodes, read without writing: which nodes run, and which node wrote each log last. That node's
+folder has the checkpoints and turn logs (`turns.N`) for the log.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NodesDirectory:
         return node_folder(self.path, name)
 
     def used_by(self) -> str | None:
-        """The running nodes as their lock files describe them; None if no node runs."""
+        """The running nodes as their lock files describe them, or else the process that has locked the directory; None if there is none."""
         holders = [(name, lock_holder(self.folder(name))) for name in self.names]
         running = [f"node {name} ({holder})" for name, holder in holders if holder is not None]
         return " and ".join(running) or lock_holder(self.path)

@@ -232,7 +232,7 @@ def _note_fields(header: NoteHeader, body: Message | None, data: bytes) -> Field
 
 
 def _control_type(key: bytes) -> Any:
-    """COMMIT or ABORT, from the key of a control record: int16 version, int16 type."""
+    """COMMIT or ABORT, from the key of a control record (int16 version, int16 type); any other key as bytes."""
     kind = int.from_bytes(key[2:4], "big") if len(key) >= 4 else -1
     return {0: "ABORT", 1: "COMMIT"}.get(kind, shown_bytes(key))
 

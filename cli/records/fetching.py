@@ -93,7 +93,7 @@ class Fetcher:
         self._pending.clear()
 
     def poll(self, seconds: float) -> list[Chunk]:
-        """Return the first records that arrive, or nothing after `seconds`."""
+        """Return the first records that arrive; may return nothing, after `seconds` at the latest."""
         deadline = time.monotonic() + seconds
         if self._stale and time.monotonic() >= self._refresh_at:
             self._refresh_metadata()

@@ -1,7 +1,7 @@
 """Formats a record for output: as its value, by a template, as a long line, or as JSON.
 
-On a terminal, control characters from a topic are escaped. In a pipe, text is written unchanged, line feeds included, and invalid
-UTF-8 is escaped as \\xNN. With --raw no byte is changed.
+On a terminal, control characters from a topic are escaped. In a pipe, text is written unchanged, line feeds included; in data with
+invalid UTF-8, control characters are escaped too, and invalid bytes as \\xNN. With --raw no byte is changed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ConsumedRecord(NamedTuple):
 
 
 def as_text(data: bytes | None) -> bytes:
-    """Bytes for a pipe. Valid UTF-8 is unchanged; other bytes get invalid bytes and control characters escaped."""
+    """Bytes for a pipe. Valid UTF-8 is unchanged; otherwise invalid bytes and all control characters are escaped."""
     if data is None:
         return NULL.encode()
     try:

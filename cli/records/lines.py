@@ -18,7 +18,7 @@ LINE_BYTES_MAX: Final = 100 << 20  # as the largest request that a broker accept
 
 @contextmanager
 def open_input(path: str | None) -> Iterator[int | bytes]:
-    """The descriptor of a file or of standard input. If standard input has no descriptor: its bytes."""
+    """The descriptor of a file or of standard input; the bytes of standard input if it has no descriptor."""
     if path is None or path == "-":
         yield standard_input()
         return

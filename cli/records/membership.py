@@ -138,7 +138,7 @@ class Member:
         return decode_assignment(reply.assignment)
 
     def _means_rejoin(self, code: int) -> bool:
-        """Whether the error means that the member must join again."""
+        """Whether the error means that the member must join again. After UNKNOWN_MEMBER_ID it joins without a member id."""
         if code == E.UNKNOWN_MEMBER_ID:
             self._member_id = ""
         return code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS)

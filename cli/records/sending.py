@@ -243,7 +243,7 @@ def halves(batch: Batch) -> list[Batch]:
 
 
 def error_message(answer: PartitionProduceResponse, batch: Batch) -> str | None:
-    """The error message of the broker; if it is about a single record, with that record's line number."""
+    """The broker's message for the first record that it names, with the place of that record in the input; else its message for the batch."""
     for error in answer.record_errors:
         if 0 <= error.batch_index < len(batch.drafts):
             return f"{batch.drafts[error.batch_index].source}: {error.batch_index_error_message or answer.error_message or 'refused'}"

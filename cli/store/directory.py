@@ -125,7 +125,7 @@ class DirectorySource:
             raise Failure(Exit.REFUSED, f"--from {self}: it was not stopped in order; {advice}{start}")
 
     def _advice_on_unknown_logs(self) -> str:
-        """The advice to move logs away that the registry of topics does not have. A broker never checks them after a crash, so it cannot stop in order."""
+        """The advice to move away the logs of topics that the registry lacks, "" if there are none. No broker checks these after a crash."""
         logs = logs_of(self.path)
         registry = next((log for log in logs if log.name == REGISTRY_LOG), None)
         if registry is None:
@@ -231,12 +231,12 @@ class FolderReading:
             if slice_bytes >= SLICE_BYTES:
                 slice_bytes = 0
                 await asyncio.sleep(0)
-        # The copy's broker must serve the log at a newer epoch than any in it.
+        # The broker of the copy must serve the log at a newer epoch than any in the log.
         state.epoch = max(state.epoch, state.epochs[-1][0] + 1 if state.epochs else 0)
 
     def _load_producers(self) -> int:
-        """Load the state of producers from the newest snapshot. Returns the snapshot's offset, from which on `batches` notes producers; -1: the log
-        has no producers.
+        """Load the state of producers from the newest usable snapshot. Returns the offset from which on `batches` notes producers: that of the
+        snapshot; 0 if none is usable; -1 (never) if a log that does not grow has no snapshot, and thus no producers.
         """
         try:
             offsets = snapshot_offsets(self._disk.list(self._folder))

@@ -128,7 +128,7 @@ class Chain:
         return self._connection.payload_max - HEADERS_BYTES
 
     def append(self, payload: bytes | bytearray, records: int, done: Done, kind: str = DATA) -> None:
-        """`done` is called with the sequence of the entry, in the order of the appends."""
+        """`done` is called with the sequence of the entry, in the order of the appends, or with the failure."""
         if self.failure is not None:
             done(self.failure)
             return
@@ -213,7 +213,7 @@ class Chain:
                 log.warning("the engine could not append; the append is sent again", log=self.stream.log, reason=reply.text)
 
     def _ask_for_stream(self) -> None:
-        """Ask whether the stream exists: nothing answers an append to a deleted stream, and neither to a stream without a leader."""
+        """Ask whether the stream exists: an append to a deleted stream gets no reply, nor does one to a stream without a leader."""
         if not self._asking:
             self._asking = True
             self._engine.info(self.stream.name, Contained(self._end_without_stream, self._ask_failed))

@@ -34,7 +34,7 @@ MessageHandler = Callable[[Message], None]
 
 
 class TooOld(NatsError):
-    """The server's release is one that may lose or mix entries of a log."""
+    """The server's release is too old: it may lose entries of a log, or accept writes of two nodes at one position."""
 
 
 class _Link(asyncio.Protocol):
@@ -161,7 +161,7 @@ class Connection:
         return self._link is not None
 
     async def open(self) -> None:
-        """Connect for the first time; raises the last server's error when none can be used."""
+        """Connect for the first time. If no server can be used, raises the error of the last one, or TooOld at once."""
         problem: Exception = NatsError("no server is configured")
         for _ in self._servers.addresses:
             try:
@@ -266,7 +266,7 @@ class Connection:
             self._link.write(b"".join(out))
 
     def request(self, subject: str, payload: bytes | bytearray, answered: AnswerHandler, headers: bytes = b"", seconds: float = REQUEST_SECONDS) -> None:
-        """`answered` is called once; with None when there is no connection."""
+        """`answered` is called once: with the reply, or with None if there is no connection or no reply within `seconds`."""
         if self._link is None:
             self.loop.call_soon(Contained(answered), None)
             return

@@ -81,7 +81,7 @@ def last_sequence_of(error: EngineError) -> int:
 
 
 def _leader_silent_seconds(info: dict[str, Any]) -> float:
-    """Seconds since the leader heard from a majority: a leader that was replaced unnoticed may report an old state."""
+    """Seconds since the leader heard from a majority. If long, it may have been replaced without noticing, and report an old state."""
     replicas = (info.get("cluster") or {}).get("replicas") or []
     ages = sorted(int(replica.get("active", 0)) for replica in replicas)
     return ages[(len(ages) + 1) // 2 - 1] / 1e9 if ages else 0.0

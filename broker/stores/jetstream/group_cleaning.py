@@ -22,7 +22,8 @@ from protocol.batch import CorruptBatch, Fact, build_facts, facts_of
 from storage import NOT_YET, AppendFailed, DamagedLog
 
 CHECK_SECONDS: Final = 1.0
-# A shorter log is not compacted: a group's log of this size replays in tenths of a second, and each node has the registry in memory.
+# Smaller logs are not compacted. An offsets log of this size replays in tenths of a second. The registry has a lower limit, since each
+# node keeps all of it in memory.
 BYTES_MIN: Final = {CONSUMER_OFFSETS: 16 << 20, REGISTRY_LOG: 1 << 20}
 SLICE_SECONDS: Final = 0.004
 REMOTE_READ_RETRY_SECONDS: Final = 0.002

@@ -87,7 +87,7 @@ class StreamLog:
         raise NotImplementedError
 
     def _use(self, records: Records) -> None:
-        """Replace the records that readers read, and keep the callback of those readers."""
+        """Serve these records from now on; the callback of the previous records, by which readers learn of growth, stays."""
         previous: Records | None = getattr(self, "records", None)
         if previous is not None:
             records.on_growth = previous.on_growth
@@ -110,7 +110,7 @@ class StreamLog:
         self.chain.fail(failure)
 
     def release(self) -> None:
-        """The shard or partition no longer uses the log, so no failure is reported to it."""
+        """The shard or partition no longer uses the log: report no more failures to its callback."""
         self._failed = _ignore
 
     def _write(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> None:
@@ -135,7 +135,7 @@ class StreamLog:
             self._add_to_segment(result, batch)
 
     def _add_to_segment(self, seq: int, batch: bytearray) -> None:
-        """Called after each batch, once its callback has run."""
+        """Count a written batch in its segment (topic logs) or log; called once the callback of the append has run."""
 
 
 class GroupLog(StreamLog):

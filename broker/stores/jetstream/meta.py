@@ -239,7 +239,7 @@ class MetaStreamClient:
             log.error("a message of another node cannot be parsed", subject=message.subject, reason=str(error))
 
     def _note_read_back(self) -> None:
-        """A replica has a prefix of the stream: once it has returned this node's heartbeat, it has returned every older message."""
+        """Run the callbacks whose heartbeat was read back: a replica returns messages in order, so all older ones were read too."""
         while self._acked_heartbeats and self._acked_heartbeats[0].seq <= self.seq:
             self._newest_read_back = self._acked_heartbeats.popleft()
         ready = [done for number, done in self._waiting_for_read_back if number <= self._newest_read_back.number]
@@ -397,7 +397,7 @@ class MetaStreamClient:
                     run_contained(done)
 
     def when_former_process_ended(self, node: int, incarnation: str, done: Callable[[], None]) -> bool:
-        """Call `done` when the lease of this process has ended; False if no other process has taken its node id."""
+        """Call `done` when the lease of that earlier process has ended; False if it has ended already, or no other process has taken its node id."""
         if (node, incarnation) not in self.view.former_processes:
             return False
         self._when_ended.setdefault((node, incarnation), []).append(done)
@@ -491,7 +491,7 @@ class MetaStreamClient:
         self.put(self._names.node_key(self._node), self._body(), put)
 
     def leave(self, done: Callable[[], None]) -> None:
-        """Publish an orderly end, so that no node waits for this node's lease; not if a newer process has the node's id."""
+        """Publish an orderly end, so that no node waits for this node's lease. If a newer process has the node id, publish nothing."""
         if self.superseded:
             done()
             return

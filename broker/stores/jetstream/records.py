@@ -135,7 +135,7 @@ class Records:
     def __init__(
         self, engine: Engine, stream: Stream, epoch: int, start_offset: int, start_seq: int, next_offset: int, next_seq: int, tail_bytes: int = TAIL_BYTES
     ) -> None:
-        """`next_offset`: of the first record that will be added; at least the base offset of the entry `next_seq`."""
+        """`next_offset`: the offset of the first record that will be added. The entry `next_seq` begins at this offset or before."""
         self.epoch = epoch
         self.start_offset = start_offset
         self.epochs: Epochs = []
@@ -362,7 +362,7 @@ class Records:
 
 
 def _put(run: BatchRun, message: StoredMessage, offset: int) -> None:
-    """Add the batches of the entry that end after the offset."""
+    """Add those batches of the entry that end after `offset`."""
     for header, batch in batches_in(message.payload):
         if header.next_offset > offset:
             run.add(CachedBatch(message.seq, header.base_offset, header.next_offset, header.max_timestamp, batch))

@@ -42,7 +42,9 @@ NOTES_BYTES_MIN: Final = 1 << 20
 
 
 def notes_stream(config: Config) -> dict[str, object]:
-    """Settings of a stream of notes: JetStream itself drops the oldest notes. Each log gets an equal part of `notes.retention.bytes`."""
+    """Settings of a stream of notes: JetStream itself drops the oldest notes. Each log gets an equal part of
+    `notes.retention.bytes`, at least NOTES_BYTES_MIN.
+    """
     if config.notes_retention_bytes < 0:
         return {}
     return {"max_bytes": max(config.notes_retention_bytes // config.offsets_topic_num_partitions, NOTES_BYTES_MIN), "discard": "old"}
@@ -323,7 +325,7 @@ class JetStreamStore:
     # Releasing logs.
 
     def release(self, id: LogId, done: Callable[[], None]) -> None:
-        """Release the log to other nodes; with a group's log, its log of notes."""
+        """Release the log to other nodes. With an offsets log, its partition's notes log is released too."""
         ids = [LogId(NOTES_LOG, id.partition), id] if id.name == CONSUMER_OFFSETS else [id]
         logs = [self._logs.pop(log_id) for log_id in ids if log_id in self._logs]
         self._release_logs(logs, done)

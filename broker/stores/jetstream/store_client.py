@@ -228,7 +228,7 @@ class StoreClient:
         self._check_import(import_id)
 
     def unfinished_restore(self, import_id: str) -> dict[str, tuple[int, int]] | None:
-        """The ends of an earlier attempt of this restore; None: none. Raises NotEmpty for another import or restore."""
+        """The ends that an earlier attempt of this restore recorded; None: there was no attempt. Raises NotEmpty for another import or restore."""
         if self.meta.format.get("layout") == LAYOUT:
             return None
         self._check_import(import_id)
@@ -323,7 +323,7 @@ class StoreClient:
 
 
 def _check_recorded_owner(stream: Stream, known: Owner, state: StreamState) -> None:
-    """Raise DamagedLog if this is not the stream that the log's last owner published, as a node checks before a claim."""
+    """Raise DamagedLog if this is not the stream that the log's last owner published, or lacks entries. A node checks this before a claim."""
     if known.created != state.created:
         raise damaged(stream, known.seq, f"the stream was created anew at {state.created}")
     if known.seq > state.last_seq:

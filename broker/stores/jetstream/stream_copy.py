@@ -95,7 +95,7 @@ class StreamCopy:
         await self._put(DATA, batch, header.next_offset - self._next_offset, 0)
 
     async def finish(self, state: LogState, topic: bool) -> int:
-        """After the last batch: append a `state` entry (of a topic) and a `release` entry; returns the sequence of the last entry."""
+        """After the last batch: append a `state` entry (only for a topic's log) and a `release` entry; returns the sequence of the last entry."""
         if self._next_offset < state.next_offset and state.start_offset < state.next_offset:
             await self._skip_offsets(state.next_offset)
         self.epoch = max(self.epoch, state.epoch)
@@ -155,7 +155,7 @@ class StreamCopy:
         self._reply_arrived.set()
 
     async def _wait(self, entries: int, size: int) -> None:
-        """Wait until at most so many entries and bytes lack a reply."""
+        """Wait until at most `entries` entries, of at most `size` bytes in all, lack a reply."""
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while len(self._pending) > entries or self._bytes > size:
             if self._problem and not any(sent.in_flight for sent in self._pending):

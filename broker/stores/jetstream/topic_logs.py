@@ -112,7 +112,7 @@ class StreamTopicLog(StreamLog):
         done(None)
 
     def _begin_without_state(self, claimed: Claimed, entries: list[ReadEntry]) -> None:
-        """The claim names no state entry: use the newest one among the entries, which are all that the stream has."""
+        """The claim names no `state` entry: use the newest readable one of `entries`, which are all entries of the stream."""
         self._producers.clear()
         base = entries[0].entry.base_offset if entries else claimed.entry.base_offset
         self._state = TopicState(claimed.first_seq - 1, base, base, [], [SegmentState(claimed.first_seq, base)])
