@@ -11,7 +11,7 @@ TIMEOUT_S = 600
 
 
 def install(package: str) -> str:
-    """The reason why it could not be installed, or "" if it was."""
+    """Install the package; returns why this failed, or "" if it is installed."""
     if shutil.which("apt-get") is None:
         return "there is no apt-get that would install it"
     first = [] if os.geteuid() == 0 else ["sudo", "--non-interactive"]

@@ -36,7 +36,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in background jobs o
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The test run's environment without settings of ours, with the code under test in front."""
+    """The test run's environment without its settings of Tenure and Python; PYTHONPATH is the code under test."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("TENURE_", "PYTHON"))}
     return plain | {"PYTHONPATH": str(PACKAGES), "PYTHONWARNINGS": "error"} | more
 
@@ -115,7 +115,7 @@ class Broker:
             raise AssertionError(f"no line with {part!r} in: {self.errors()}") from None
 
     def memory_kib(self) -> int:
-        """Resident memory; Linux only, as the tests that use it."""
+        """Resident memory; Linux only, like the tests that use it."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])  # type: ignore[index]
 
@@ -202,7 +202,7 @@ class Client:
         return data
 
     def await_close(self) -> bool:
-        """Wait for the broker to close the connection; whether it does, without sending anything."""
+        """Wait until the broker closes the connection or sends something; returns whether it closed."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:

@@ -256,7 +256,7 @@ def timeless(entry: Entry) -> object:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_setting_the_wall_clock_changes_only_times(play: NotedPlay, seed: int) -> None:
-    """If notes are lost, only times order the entries of the two logs, so the order may change, but no duration."""
+    """If notes are lost, only times order the entries of the two logs: the order may change then, but no duration becomes negative."""
     history, _ = played_history(play, seed)
     chance = random.Random(seed)
     all_notes = DamagedHistory(play.note_records, play.group_records, recorded=True)

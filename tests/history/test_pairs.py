@@ -12,7 +12,7 @@ POD = "checkout-7d9f8b6c5d-{}"
 def stay(
     id: str, joined: int | None, left_ms: int | None = None, *, client: str = "app", host: str = "h1", instance: str | None = None, silent: int | None = None
 ) -> Stay:
-    """The stay of a member that left at `left_ms`, or, with `silent`, was removed then after its last sign of life at `silent`."""
+    """The stay of a member that left at `left_ms`. With `silent` it was removed at `left_ms`, and its last sign of life was at `silent`."""
     span = None if left_ms is None else (left_ms, left_ms)
     quiet = span if silent is None else (silent, silent)
     return Stay(id, instance, client, host, None if joined is None else (joined, joined), quiet, span, silent is None)
@@ -107,7 +107,7 @@ def test_a_member_that_joins_and_leaves_at_once_can_return() -> None:
 
 
 def test_two_members_of_one_generation_are_not_paired() -> None:
-    """Without notes, from records: both are in the generation stored at 110, and only one in the next."""
+    """Known from records, without notes: both are in the generation stored at 110, and only `b` is in the next one."""
     old = Stay("a", None, "app", "h1", None, (50, 150), (110, 150), True)
     new = Stay("b", None, "app", "h1", (100, 109), None, None, False)
     assert pairs_of([old, new]) == []

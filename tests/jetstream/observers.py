@@ -44,7 +44,7 @@ class Observer:
         raise NotImplementedError
 
     def ask(self, id: int, request: Any, version: int) -> Any | None:
-        """Send a request to a node; returns the reply, or None if it is unknown whether the request was processed."""
+        """Send a request to a node; returns the reply, or None if none came: the request may have been processed."""
         try:
             if id not in self._clients:
                 self._clients[id] = self.nodes.client(id)

@@ -131,7 +131,7 @@ class GroupLogOwner(DyingNode):
                 self.node.loop.run_until_complete(asyncio.sleep(0.001))
 
     def append(self, log: GroupLog) -> None:
-        """Set half of the keys to the number of the turn, in one batch."""
+        """Set half of the keys to the number of this append, in one batch; the next append sets the other half."""
         self.turn += 1
         turn = self.turn
         keys = [b"key-%d" % (key + turn % 2) for key in range(0, KEYS, 2)]

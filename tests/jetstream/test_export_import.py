@@ -45,7 +45,7 @@ def test_a_directory_imported_into_jetstream_and_exported_again_is_the_same(clus
 
 
 def kill_at(seconds: float, action: str, *arguments: object) -> bool:
-    """Run a command and kill it after `seconds`. Return False if it ended before, also if an earlier run had left nothing to do."""
+    """Run a command and kill it after `seconds`. Return False if it ended by itself: it was done, or an earlier run had left nothing to do."""
     process = subprocess.Popen(command(action, *arguments), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         _, complaints = process.communicate(timeout=seconds)

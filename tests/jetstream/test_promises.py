@@ -116,7 +116,7 @@ class FaultyCluster:
         self.progress()
 
     def fill_disk(self, disk: Path) -> None:
-        """Fill the disk of NATS for longer than the nodes' leases, then free it and restart the server, which else does not serve its streams."""
+        """Fill the disk of NATS for longer than the nodes' leases, then free it and restart the server, which serves its streams only after that."""
         filler = fill(disk)
         wait_until(lambda: {line["node_id"] for line in self.nodes.lines if LEASE_LOST in line["event"]} == set(self.nodes.ids), HEALED_SECONDS, 0.1)
         filler.unlink()

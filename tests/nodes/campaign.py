@@ -1,8 +1,9 @@
 """Kills nodes under real clients, and checks the promises to these.
 
-A static group of one member by each client consumes what an idempotent producer of each client sends, and a ledger of further groups
-commits numbers; before each round the nodes are settled. A round kills a random node, the controller, the group's coordinator, or two
-nodes at once, with SIGKILL. The supervisor starts them again. In the end each node is drained and restarted in turn, as for an upgrade.
+A group with one static member of each client library consumes the records that an idempotent producer of each library sends. Further
+groups commit numbers, which a ledger checks. Before each round the nodes are settled. A round kills a random node, the controller, the
+group's coordinator, or two nodes at once, with SIGKILL. The supervisor starts them again. In the end each node is drained and restarted
+in turn, as for an upgrade.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class Campaign:
 
     def _round(self, victim_kind: str, probe: ServiceProbe) -> None:
         nodes = self.nodes
-        # Around the two seconds of service from which on the supervisor restarts a node without a pause.
+        # The supervisor restarts a node after the shortest pause if it has served for two seconds: kill it sooner or later than that.
         time.sleep(self._random.uniform(1.5, 3.0))
         victims = self._victims(victim_kind)
         promised = self.promised()
@@ -240,7 +241,7 @@ class Campaign:
     # The end.
 
     def _check_all_consumed(self) -> None:
-        """Every acknowledged record is consumed, and its offset committed."""
+        """Wait until every acknowledged record is consumed; report those that are not."""
         sent = {value for sender in self.senders for value in sender.stored}
         until = time.monotonic() + END_SECONDS
         while (lost := sent - self._consumed()) and time.monotonic() < until:

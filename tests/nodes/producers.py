@@ -52,7 +52,7 @@ class Producer:
 
 
 def broken_promises(senders: Sequence[Producer], log: dict[tuple[int, int], str]) -> list[str]:
-    """Acknowledged records that are missing at their offsets, refused records, and values that the log has twice."""
+    """The violations: lost or refused records, values that the log has twice, producers that ended or got no acknowledgement."""
     wrong = []
     for sender in senders:
         lost = [value for value, partition in sender.stored.items() if log.get(partition) != value]

@@ -30,7 +30,7 @@ def campaign(tmp_path: Path) -> Iterator[Campaign]:
 
 
 def freeze(nodes: Nodes, id: int) -> tuple[dict[str, str], dict[int, int]]:
-    """SIGSTOP the group's coordinator, query the other nodes, then SIGCONT. Return its status and end offsets from before."""
+    """SIGSTOP the group's coordinator, check that no other node serves its logs, then SIGCONT. Return its status and end offsets from before."""
     status, led = nodes.status(id), nodes.ends(id, PROBED, PARTITIONS)
     ends_by_node = {node: nodes.ends(node, PROBED, PARTITIONS) for node in nodes.ids if node != id}
     nodes.signal(signal.SIGSTOP, id)

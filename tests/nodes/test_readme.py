@@ -58,7 +58,7 @@ def shown(*words: str) -> list[str]:
 
 
 def cluster(output: str) -> dict[str, tuple[str, str]]:
-    """By node, as `tenure cluster` prints them: the number of its offsets partitions, and since when it has them."""
+    """The last columns of `tenure cluster`, by node: the number of its offsets partitions, and since when it has them."""
     rows = [line.split() for line in output.splitlines() if "127.0.0.1" in line]
     return {row[0]: (row[-3], row[-1]) for row in rows}
 

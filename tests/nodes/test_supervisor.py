@@ -141,7 +141,7 @@ def test_a_node_may_be_started_and_stopped_by_hand(nodes: Nodes) -> None:
 
 
 def test_nodes_reach_each_other_where_they_listen_not_where_clients_are_told_to_connect(tmp_path: Path) -> None:
-    """As in a container: nobody in it can resolve the advertised name, or reach the published port."""
+    """As in a container, in which the advertised name does not resolve and the published port is not open."""
     first = consecutive_ports(2)
     supervisor = Broker(
         "--nodes", "2", "--listen", f"0.0.0.0:{first}", "--advertise", "tenure.example.invalid:9092", "--data", str(tmp_path / "data"), listeners=1

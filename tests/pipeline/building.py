@@ -16,12 +16,12 @@ from pipeline.warehouse import Warehouse
 
 QUIET = Progress()
 RUNNER = SequentialRunner(QUIET)
-# The slicing of the logs shows only in the rows about files; everything else is equal.
+# Only these tables, about files, depend on the bounds of the runs; all others are equal.
 SLICED = ("segments", "coverage")
 
 
 def analyzed(folder: Path, directory: Path, until: Sequence[dict[int, int]], *, finish: bool = True) -> Warehouse:
-    """Analyse the logs in several runs, each up to one of the bounds in `until` (offsets by partition), and, with `finish`, a last run to the end."""
+    """Analyse the logs in several runs, each up to one of the bounds in `until` (offsets by partition). With `finish` a last run reads to the end."""
     warehouse = Warehouse.open(folder, create=True)
     for bound in [*until, {}][: None if finish else -1]:
         with warehouse.locked():

@@ -1,7 +1,7 @@
-"""Runs that are killed at a step: `python -m tests.pipeline.dying BASE DATA FOLDER` prints for each step the result of the next run.
+"""Runs that are killed at a step: `python -m tests.pipeline.dying BASE DATA FOLDER` prints for each tested step the result of the next run.
 
-A step is the moment between two disk operations of a run. BASE has the tables of an earlier run; each run that dies begins with a
-copy of it. Each run is a fork of one process, because imports are slow.
+At a step a table is half written, a file is about to be published or has just been, or a folder is about to be removed. BASE has the
+tables of an earlier run; each run that dies begins with a copy of it. Each run is a fork of one process, because imports are slow.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ USED = (pipeline.build, pipeline.ingest, pipeline.samples, command)  # imported 
 
 
 class DiskOperations:
-    """The names of a run's disk operations, in order. The run is killed when it begins the one with number `last`."""
+    """The names of a run's steps on the disk, in order. The run is killed at the step with number `last`."""
 
     def __init__(self, last: int | None = None) -> None:
         self.names: list[str] = []
         self._last = last
 
     def begin(self, name: str) -> bool:
-        """Note that a disk operation begins; returns whether the run must die now."""
+        """Note that a step begins; returns whether the run must die at this step."""
         self.names.append(name)
         return len(self.names) == self._last
 

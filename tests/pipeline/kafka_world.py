@@ -85,7 +85,7 @@ class Work(NamedTuple):
 
 @contextmanager
 def kafka_at_work(target: Path) -> Iterator[Work]:
-    """A running Kafka after all events, one of which was its kill."""
+    """A running Kafka after all events; it was killed once, and has compacted its logs since."""
     with kafka_folder(**SETTINGS) as (folder, port):
         work = Work(port, folder / "data", target / "whole", target / "compacted")
         with running_kafka(folder, port):

@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
 
 def burrow(window: Sequence[Stored], lag: int, now_ms: int) -> Verdict:
-    """Burrow's status. `window`: the last commits with known lag, one to ten. `lag`: the current lag of the last of them."""
+    """Burrow's status. `window`: the last commits with known lag, one to ten. `lag`: the current lag of the last commit."""
     first, last = window[0], window[-1]
     now_ms -= now_ms % 1_000  # Burrow's clock counts whole seconds
     if lag == 0:
@@ -98,7 +98,7 @@ def max_quiet_ms(window: Sequence[Stored]) -> int:
 
 
 def window_of(thinned: Sequence[Stored]) -> Sequence[Stored]:
-    """The last ten minutes or ten commits, whichever is longer, at most an hour. `thinned`: commits from which some were left out already."""
+    """The commits of the last ten minutes or the last ten, whichever are more, of at most an hour. `thinned`: the commits that thinning kept."""
     if not thinned:
         return []
     last = thinned[-1].at_ms

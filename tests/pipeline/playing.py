@@ -43,7 +43,7 @@ def without_notes(play: NotedPlay) -> GroupTables:
 
 
 def edges_of(group_records: Sequence[GroupRecord], commits: dict[str, list[int]]) -> dict[int, CommitsAround]:
-    """For each group record, the nearest commits before and after it. `commits`: sorted times of commits, by `topic-partition`."""
+    """For each group record, the nearest commits and the usual time between them. `commits`: sorted times of commits, by `topic-partition`."""
     edges = {}
     for group_record in group_records:
         last, first, usual = [], [], []

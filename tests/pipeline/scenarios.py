@@ -5,7 +5,7 @@
     played.scenario.episodes, .avoidable, .saved                  # the truth, written by hand
     write("rolling restart of dynamic members", directory)        # the same as a data directory (`notes=False`: as a Kafka leaves it)
 
-Each is in one partition, of group "g"; its clients are p0, p1, ... on hosts /10.0.0.0, ... (instance ids i0, i1, ...).
+Each scenario has one partition and the group "g"; its clients are p0, p1, ... on hosts /10.0.0.0, ... (instance ids i0, i1, ...).
 `test_scenarios.py` plays them all and compares their events with the expected ones.
 """
 
@@ -419,7 +419,7 @@ def killed_in_a_rebalance(world: World) -> None:
     expired(0, 3),
 )
 def killed_before_its_notes_were_written(world: World) -> None:
-    """The coordinator is killed before its notes are written, every 200 ms: no log mentions the departure."""
+    """Notes are written every 200 ms. The coordinator is killed before that, so no log mentions the departure."""
     running = pods(world, 3)
     running[0].stop()
     world.at(world.now + 50, world.kill_coordinator, 4_000)
@@ -534,7 +534,7 @@ def _random_action(world: World, random: Random, client: Client, running: list[C
             world.coordinator_of(GROUP).loses_notes = random.random() < 0.3
 
 
-# Records that our coordinator does not write and Apache Kafka does: offsets that are part of transactions.
+# Records that Apache Kafka writes and our coordinator does not: offsets committed in transactions.
 
 
 def write_transactions(directory: Path) -> dict[tuple[str, int], int]:

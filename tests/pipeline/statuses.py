@@ -36,7 +36,7 @@ def statuses(
 def updated(
     commits: pa.Table, ends: pa.Table, generations: pa.Table, members: pa.Table, graces: Ranges, previous: pa.Table, since_ms: int, now_ms: int
 ) -> pa.Table:
-    """The unchanged part of earlier rows, and the new rows."""
+    """The earlier rows that stay, and the new rows."""
     since_ms = recompute_since(previous, since_ms)
     until = previous["to_ms"].to_numpy()
     reaching = previous.filter(pa.array((until >= since_ms) & (previous["from_ms"].to_numpy() < since_ms)))

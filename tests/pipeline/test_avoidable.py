@@ -12,7 +12,7 @@ from tests.pipeline.scenarios import HOUR_MS, SCENARIOS, play, pod, pods
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-# A process can be evicted and rejoin without a restart: with an instance id and a longer session, these would have kept their seats too.
+# Members that were evicted and rejoined without a restart: with an instance id and a longer session, they too would have kept their seats.
 NOT_RESTARTED = {"a poll that takes too long": 2, "a member that stands still, and wakes": 2, "a member that does not rejoin in time": 1}
 WITH_ALL_NOTES = [name for name in SCENARIOS if "notes are lost" not in name]
 

@@ -19,7 +19,7 @@ MTIME = T0 + 500_000
 
 
 def segment(folder: Path, base: int, times: list[int], mtime: int = MTIME, index: bool = True) -> None:
-    """Write a segment with one record in each batch, and a time index entry for each."""
+    """Write a segment with one record in each batch, and a time index entry for each but the first."""
     folder.mkdir(exist_ok=True)
     data, entries, places = b"", b"", b""
     for place, at in enumerate(times):

@@ -42,7 +42,7 @@ def test_rows_are_true_when_records_are_lost(play: NotedPlay, seed: int) -> None
 
 
 def check_against_truth(row: Episode, truth: Sequence[Rebalance]) -> bool | None:
-    """Compare the row with the truth; returns whether its cause is right, None if it is not marked as certain."""
+    """Compare the row with the truth; returns whether a cause marked as "strong" is right, None for other causes."""
     completed = [rebalance for rebalance in truth if rebalance.end in (End.STABLE, End.EMPTY)]
     same = [rebalance for rebalance in completed if (rebalance.ended_ms, rebalance.to_generation) == (row.end_ms, row.to_generation)]
     assert same, row

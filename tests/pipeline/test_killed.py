@@ -1,4 +1,4 @@
-"""kill -9 between any two steps of a run, in one process: the next run writes the tables of an undisturbed run."""
+"""kill -9 of a run in one process, at each step that publishes and at some others: the next run writes the tables of an undisturbed run."""
 
 from __future__ import annotations
 

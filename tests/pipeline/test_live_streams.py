@@ -123,5 +123,5 @@ def test_a_live_stream_delivers_every_record_once(spark: Any, tmp_path: Path, st
 
 
 def in_order(rows: list[Row]) -> list[Row]:
-    """The rows without the position in the file or reply, which differs."""
+    """The rows without the position of their batch, which differs between a file and a reply."""
     return [row._replace(file_pos=0) for row in rows]

@@ -71,7 +71,7 @@ def test_values_of_each_version_are_decoded(tmp_path: Path, version: int) -> Non
 
 
 def mutated(batch: bytes, rng: random.Random) -> bytes:
-    """Changed at a random place under a valid checksum: defects that show only in the records."""
+    """The batch with random changes under a valid checksum: defects that show only when its records are read."""
     changed = bytearray(batch)
     for _ in range(rng.choice([1, 1, 2, 5])):
         at = rng.randrange(HEADER_BYTES, len(changed))

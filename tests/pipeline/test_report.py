@@ -45,7 +45,7 @@ def written(warehouse: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 class Parsed(HTMLParser):
-    """Tags that are open at the end, and attributes that would fetch a resource."""
+    """A page's tags that are open at the end, event handlers and wrong end tags (`wrong`), and attributes that would fetch a resource."""
 
     VOID = frozenset({"meta", "link", "input", "br", "img", "hr"})
 

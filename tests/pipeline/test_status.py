@@ -94,7 +94,7 @@ def test_an_unassigned_partition_has_its_own_status() -> None:
 
 
 def test_a_group_that_has_caught_up_before_and_after_a_record_of_its_members() -> None:
-    """The group lags for a while between two commits at the end of the log; the group record in between makes the lag visible."""
+    """The group lags between two commits that reach the end of the log; the group record between them makes the lag visible."""
     log = [commit(0, 0), DecodedRecord(T0 + 2 * S, "g"), commit(4, 40), commit(5, 50)]
     ends = [sample(0, 0), sample(10, 100)]
     rows = [row for row in statuses(log, ends, T0 + 6 * S, [generation(2, 1, 1)], [member(1, "a", "t-0")]) if row.ruleset == "tenure"]
@@ -184,7 +184,7 @@ class Naive:
                 self.own.append((newest, line.committed, line.at))
 
     def sequence(self, at: int) -> list[tuple[int, int, int, bool]]:
-        """The commits up to `at`, each with whether it is the last in its 15 s slot, also compared with commits after `at`."""
+        """The commits up to `at`, each with whether it is the last in its 15 s slot; commits after `at` count there too."""
         out: list[tuple[int, int, int, bool]] = []
         for (moment, committed, commit_ms), (next_ms, after, _) in zip(self.own, [*self.own[1:], (0, None, 0)], strict=True):
             if moment <= at:

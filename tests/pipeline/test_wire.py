@@ -221,7 +221,7 @@ def test_a_tenure_broker_read_live_equals_its_directory(tmp_path: Path) -> None:
 
 
 def test_end_offsets_are_requested_in_each_turn(tmp_path: Path) -> None:
-    """Each turn requests end offsets and stores them only if they changed; they survive a full build."""
+    """Each run requests end offsets and stores them only if they changed; stored ones survive a full build."""
     quiet = Progress()
     with running.broker("--profile", "test", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as broker:
         warehouse = Warehouse.open(tmp_path / "out", create=True)

@@ -126,7 +126,7 @@ def committed(records: list[dict[str, Any]]) -> Numbers:
 
 
 def settled(port: int) -> list[dict[str, Any]]:
-    """Wait until the cleaner is done: two dumps in a row are equal."""
+    """Wait until two dumps in a row are equal, as the cleaner is done then, or 90 s have passed; returns the last dump."""
     before = printed(port, "OffsetsMessageFormatter")
     until = time.monotonic() + 90
     while True:

@@ -43,7 +43,7 @@ def test_every_contract_fails_on_its_violation(tmp_path: Path) -> None:
     for name, line in VIOLATIONS.items():
         with (tmp_path / name).open("a") as source:
             source.write(f"\n{line}\n")
-    # -P and the copy first in sys.path, since the environment's own entry leads to the checkout
+    # -P, and the copy first in sys.path: the environment's own entry would import from the checkout.
     run = "import sys; sys.path.insert(0, '.'); from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
     done = subprocess.run([sys.executable, "-P", "-c", run], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr

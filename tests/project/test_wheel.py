@@ -35,7 +35,7 @@ BUILD = "compiled" if COMPILED else "plain"
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the sdist of this checkout, with typical leftovers in it; or with the compiled wheel."""
+    """A folder with the wheel and the sdist, built from a copy of this checkout that has typical leftovers; or with the compiled wheel."""
     if COMPILED:
         return PACKAGES / "dist"
     checkout, built = tmp_path_factory.mktemp("checkout") / "tenure", tmp_path_factory.mktemp("dist")
@@ -168,7 +168,7 @@ class Installed:
         return (self.folder / "errors").read_text()
 
     def run_client(self) -> list[int]:
-        """Run a client with this test run's own Python, killed after five records; returns the numbers that it printed."""
+        """Run a client with this test run's own Python, which exits after five records without leaving; returns the offsets that it printed."""
         run = subprocess.run([sys.executable, "-I", "-c", MEMBER, self.bootstrap[1]], capture_output=True, text=True, timeout=60, check=False)
         assert run.returncode == 0, run.stderr
         return list(map(int, run.stdout.split()))

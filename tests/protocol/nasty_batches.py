@@ -35,7 +35,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
 
 
 def body(layout: Layout, count: int) -> bytes:
-    """That many records, uncompressed, with the batch's own timestamp."""
+    """The bytes of `count` uncompressed records of this layout, all with the batch's own timestamp."""
     parts: list[bytes] = []
     for number in range(count):
         delta = varint(number)

@@ -1,4 +1,4 @@
-"""The codecs of record batches: round trips, and a ProtocolError for anything else."""
+"""The codecs of record batches: round trips; other data gives a ProtocolError, or bytes within the limit."""
 
 from __future__ import annotations
 

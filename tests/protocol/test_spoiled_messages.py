@@ -68,7 +68,7 @@ def test_noise_gives_a_message_or_a_protocol_error(name: str) -> None:
 
 
 def test_false_lengths_allocate_nothing() -> None:
-    """In the newest version of every message, each position in turn is overwritten with a huge length."""
+    """In the newest version of every message, up to a dozen positions are overwritten in turn with a huge length."""
     tracemalloc.start()
     try:
         for name, its_versions in VERSIONS.items():

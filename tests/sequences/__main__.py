@@ -113,7 +113,7 @@ def hunt_where_servers_are_killed(options: argparse.Namespace) -> int:
 
 
 def settle(servers: ServerPair | KillableServerPair, find: FoundDifference, versions: Versions, world: str, options: argparse.Namespace) -> None:
-    """Print the difference, shrink its sequence, which is slow, and print it again."""
+    """Print the difference; without `--long`, also shrink its sequence, which is slow, and print the result."""
     show(find, world)
     if not options.long:
         show(asyncio.run(shrunk(servers, find, versions, say)), world)

@@ -105,7 +105,7 @@ def are_adjacent(steps: list[Step], first: int, second: int) -> bool:
 
 
 def free_choices_differ(ours: Trace, kafkas: Trace, at: int) -> Difference | None:
-    """A difference with the two leaders, if the servers elected different ones here and both were free to do so; else None."""
+    """A difference with the two leaders, if the servers elected different leaders here and both had a free choice; else None."""
     for number, theirs in kafkas.answers[at].items():
         our_answer = ours.answers[at].get(number)
         if kafkas.steps[number]["do"] != "join" or not isinstance(our_answer, dict) or not isinstance(theirs, dict):
@@ -141,7 +141,7 @@ def leader_before(trace: Trace, at: int, group: str) -> str:
 
 
 def same_seat(first: str, second: str) -> bool:
-    """Whether both are the same member, or member ids of the same instance. Names of dynamic members begin with p, of actors."""
+    """Whether both are the same member, or member ids of the same instance. Only names of dynamic members begin with p."""
     return first == second or (not first.startswith("p") and first.partition("#")[0] == second.partition("#")[0])
 
 
@@ -159,7 +159,7 @@ def first_difference(ours: Trace, kafkas: Trace) -> Difference | None:
 
 
 def real_difference(ours: list[Trace], kafkas: list[Trace]) -> Difference | None:
-    """The difference that every play on ours has against every play on Kafka, so that it is neither chance nor a slow machine."""
+    """A difference, if every play on ours differs from every play on Kafka: so it is neither chance nor a slow machine; else None."""
     worst: list[Difference] = []
     for trace in ours:
         against = [first_difference(trace, kafka) for kafka in kafkas]

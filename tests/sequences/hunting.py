@@ -65,7 +65,7 @@ class ServerPair:
         return trace
 
     async def find(self, steps: list[Step], ours: int = OURS_PLAYS, kafkas: int = KAFKA_PLAYS) -> FoundDifference | None:
-        """The difference that all plays of these steps have in common; None: there is none."""
+        """A difference, if every play of these steps on our server differs from every play on Kafka; None: not so, or a play was late."""
         ports = [self.kafka_port] * kafkas + [self.other_port] * ours
         traces = await asyncio.gather(*[self.play_until_in_time(port, steps) for port in ports])
         difference = real_difference(traces[kafkas:], traces[:kafkas])

@@ -142,7 +142,7 @@ class Player:
                 self.known(actor, step.get("group", "g")).parked.discard(step["do"])
 
     async def _kill(self, number: int) -> None:
-        """Kill the server. Taint Z13: ours stores a static member that returns during a rebalance at once, Kafka only with the assignments."""
+        """Kill the server. Taint Z13: ours at once stores the new id of a static member in a rebalance, Kafka only with the assignments."""
         assert self._wait_for_restart is not None
         if self._awaiting_assignment and self.tainted is None:
             self.tainted = (number, "Z13")

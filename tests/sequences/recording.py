@@ -40,7 +40,7 @@ def read(file: Path) -> tuple[str, list[Trace]]:
 
 
 async def record(port: int, seed: str, wanted_count: int, at_once: int, ticks: int, say: Say, rebalances: tuple[int, ...]) -> list[Trace]:
-    """Record this many sequences, preferring those with codes that no other has."""
+    """Record up to `wanted_count` sequences: short ones are preferred, and those with rare replies."""
     servers = ServerPair(port, port, f"r{seed}")
     versions, recipes, numbers = await asyncio.to_thread(served_by, port), MistakeCounts(), count()
     kept: list[Trace] = []
@@ -58,7 +58,7 @@ async def record(port: int, seed: str, wanted_count: int, at_once: int, ticks: i
 
 
 async def reproducible_part(servers: ServerPair, port: int, trace: Trace) -> Trace | None:
-    """The part of the sequence that has the same result in every play."""
+    """The beginning of the sequence that has the same result in every play; None: it is too short, or a play was late."""
     if trace.late:
         return None
     replays = await asyncio.gather(*[servers.play_until_in_time(port, trace.steps) for _ in range(PLAYS)])

@@ -19,7 +19,7 @@ class FindsDifferences(Protocol):
 
 
 async def shrunk(servers: FindsDifferences, find: FoundDifference, versions: Versions, say: Say) -> FoundDifference:
-    """Try all shorter candidates of a round at once, and continue with the first that differs."""
+    """Try shorter candidates, then simpler ones, several at once; continue with the first that still differs in the same way."""
     best = find
     for _ in range(ROUNDS_MAX):
         better = await first_of(servers, shorter(best.steps), best)

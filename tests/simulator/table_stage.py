@@ -56,7 +56,7 @@ class Stage:
         return self.world.now // MS - self.began_ms
 
     def begin(self, in_ms: int) -> None:
-        """Let moment 0, the first row of the table, be `in_ms` milliseconds from now; forget earlier rebalances and loads."""
+        """Let moment 0, the first row of the table, be `in_ms` milliseconds from now; forget earlier rebalances, joins and loads."""
         self.began_ms = self.world.now // MS + in_ms
         self.rebalances.clear()
         self.joins.clear()

@@ -45,7 +45,7 @@ class SoakBroker:
         self.start_seconds.append(self._broker.started_after)
 
     def start_and_kill(self, after_seconds: float, *settings: str) -> None:
-        """Start the broker and kill it before it can serve clients."""
+        """Start the broker and kill it after this time, perhaps before it can serve clients."""
         process = subprocess.Popen(
             (sys.executable, "-P", "-m", "tenure", "serve", *self._arguments(settings)),
             stdin=subprocess.DEVNULL,

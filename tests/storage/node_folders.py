@@ -39,7 +39,7 @@ def written_by(disk: SimDisk, writers: dict[LogId, int]) -> None:
 
 
 def leave_turns(disk: Disk, folder: str, *names: str) -> None:
-    """A `turns.1` with a batch for each of these logs."""
+    """Write the turn log `turns.1` with a batch for each of these logs."""
     turns = TurnLog(disk, folder, 1)
     turns.write(turn_of(*[(name, stamped_batch(f"{folder} {name}", 0)) for name in names]))
     turns.close()

@@ -12,7 +12,7 @@ COUNT = 30
 
 
 def filled(disk: SimDisk, keys: int = KEYS) -> Log:
-    """Many small segments; the last record of each key, and the last of the log, have distinct values."""
+    """Many small segments; each record is a tombstone or has a unique value."""
     log, _ = reopen(disk, "/data", segment_bytes=SEGMENT_BYTES)
     for number in range(COUNT):
         append_flushed(log, keyed_batch((f"k{number % keys}", None if number % 7 == 0 else f"v{number}")), log.epoch)

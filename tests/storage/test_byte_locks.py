@@ -1,4 +1,4 @@
-"""Locks on bytes of a file, between processes: those of open file descriptions, and those of processes on systems without them."""
+"""Locks on bytes of a file, between processes: open file description locks, and POSIX process locks for systems without those."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def check(log: Log) -> None:
 
 
 def check_time_index(disk: Disk, log: Log) -> int:
-    """Each entry is the newest time of the records in the batch that ends at its offset; returns the number of entries."""
+    """Check that each entry has the newest time of the records in the batch that ends at its offset; returns the number of entries."""
     times = {header.last_offset: header.max_timestamp for header in headers(log) if header.record_count}
     entries = 0
     for name in disk.list(log.folder):

@@ -155,7 +155,7 @@ def test_small_unchanged_segments_are_merged_too(disk: SimDisk) -> None:
 
 
 def test_a_cleaned_segment_starts_without_state_of_the_previous_segment(disk: SimDisk) -> None:
-    """The first ends in a batch that is removed, the second is unchanged, and the third changes."""
+    """The first segment ends in a batch that is removed, the second is unchanged, and the third changes."""
     parts = {0: [one_record(0, b"a"), one_record(1, b"x")], 2: [one_record(2, b"b"), one_record(3, b"c")], 4: [one_record(4, b"x"), one_record(5, b"x")]}
     job = cleaned(disk, parts, 6, segment_bytes=1)
     assert [(new.base, new.next_offset, new.replaces) for new in job.cleaned] == [(0, 2, (0,)), (4, 6, (4,))]

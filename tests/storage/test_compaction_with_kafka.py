@@ -34,7 +34,7 @@ SECONDS = 30
 
 
 def batches(now: int) -> Iterator[bytes]:
-    """Batches of all codecs, with tombstones, with and without producers; a new segment every ten."""
+    """Batches of all codecs, with tombstones, with and without producers; by their timestamps, every ten fill a segment."""
     random = Random(5)
     sequences = dict.fromkeys(range(1, 7), 0)
     for number in range(COUNT):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def outcome(disk: SimDisk, name: str, batches_in_log: int = 0) -> list[bytes] | None:
-    """Restore a log that has only its first batches from the turn files: the batches that it has then, or None if that is refused."""
+    """Restore a log that has only its first batches from the turn files; returns the keys that it has then, or None if that is refused."""
     log, _ = Log.open(Handles(disk), f"{FOLDER}/{name}-{batches_in_log}/x-0", 1 << 20, 0, False)
     for number in range(batches_in_log):
         assert log.restore(stamped_batch(f"{name} {number}", number))
@@ -41,7 +41,8 @@ def test_a_flipped_bit_refuses_exactly_the_logs_that_need_the_hidden_batches() -
             if at < FILE_BYTES or (name not in TURNS[turn] and turn + 1 < len(TURNS)):
                 assert record_keys == written.keys(name), (at, name)
             refused[turn] += record_keys is None
-            # A log that has all batches opens if that is certain: if the last turn is the damaged one, only if its directory is readable.
+            # A log with all its batches opens if it is certain that none is missing. If the last turn is damaged, this is certain only
+            # if the turn's directory (list of batches) is readable.
             undamaged = outcome(disk, name, written.acknowledged[-1][name])
             assert undamaged in (written.keys(name), None)
             if turn + 1 < len(TURNS):

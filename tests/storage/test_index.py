@@ -33,7 +33,7 @@ PADDING = 1500
 
 
 def written(data_folder: DataFolder) -> Log:
-    """A closed log of batches of two records; the index has an entry for every third."""
+    """A closed log of batches of two records; the index has an entry for every third batch."""
     log, _ = reopen(data_folder.disk, data_folder.path)
     for number in range(COUNT):
         log.append(batch(f"b{number}", 2, padding=PADDING // 2, timestamp=1_000 * (number + 1)), 0)

@@ -158,7 +158,7 @@ def test_a_half_finished_swap_with_a_leftover_cleaned_file_loses_nothing(segment
 
 @pytest.mark.parametrize(("value", "timestamp"), [("w", 5_000), ("v", 4_999), ("v", 5_001)])
 def test_a_rewritten_segment_is_not_replaced_by_its_former_content(disk: SimDisk, value: str, timestamp: int) -> None:
-    """The same number of bytes but other records: the segment compacted from the old ones belongs to a later log."""
+    """The segment was rewritten with as many bytes but other records: the promoted one belongs to an earlier state of the log."""
     log = filled(disk)
     _, _ = clean_and_promote(disk, log, segment_bytes=SEGMENT_BYTES)
     last = log.closed_segments[-1]
@@ -236,17 +236,17 @@ def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: in
 @pytest.mark.parametrize(
     ("standing", "aside", "base", "offsets", "expected"),
     [
-        # The segment is empty.
+        # The promoted segment is empty.
         ({0: [0], 1: [1]}, {}, 0, [], PromotedVerdict.COVERED),
         ({1: [1]}, {}, 0, [], PromotedVerdict.NEEDED),
         # Its source segments are still there.
         ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 0, [1, 3], PromotedVerdict.COVERED),
         ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 2, [3], PromotedVerdict.COVERED),
         ({0: [0, 1, 2, 3], 4: [4]}, {}, 2, [2, 3], PromotedVerdict.COVERED),
-        # Set aside are other segments than its sources: before it, or right after it.
+        # A segment set aside is not among its sources: it lies before the promoted segment, or right after it.
         ({1: [1, 2], 3: [3]}, {0: [0]}, 1, [2], PromotedVerdict.COVERED),
         ({0: [0, 1], 2: [2, 3], 5: [5]}, {4: [4]}, 0, [1, 3], PromotedVerdict.COVERED),
-        # All or some of its sources are set aside.
+        # All or some sources of the promoted segment are set aside.
         ({4: [4]}, {0: [0, 1], 2: [2, 3]}, 0, [1, 3], PromotedVerdict.NEEDED),
         ({4: [4]}, {0: [0, 1, 2, 3]}, 0, [0, 3], PromotedVerdict.NEEDED),
         ({0: [0, 1], 4: [4]}, {2: [2, 3]}, 0, [1, 3], PromotedVerdict.NEEDED),
@@ -255,7 +255,7 @@ def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: in
         ({4: [4]}, {}, 0, [0, 1, 3], PromotedVerdict.NEEDED),
         ({0: [0, 1], 4: [4]}, {}, 2, [2, 3], PromotedVerdict.NEEDED),
         ({0: [0, 1], 5: [5]}, {}, 2, [3], PromotedVerdict.NEEDED),
-        # One part is missing and the next part is present: no swap leaves that.
+        # One source is gone although another one is in place: no swap leaves that.
         ({0: [0], 4: [4]}, {}, 0, [0, 3], PromotedVerdict.FOREIGN),
         ({2: [2], 4: [4]}, {}, 0, [1, 2], PromotedVerdict.FOREIGN),
         ({3: [3], 4: [4]}, {}, 0, [1, 3], PromotedVerdict.FOREIGN),
@@ -263,7 +263,7 @@ def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: in
         ({}, {}, 0, [0, 1], PromotedVerdict.FOREIGN),
         ({0: [0]}, {}, 1, [1], PromotedVerdict.FOREIGN),
         ({0: [0], 3: [3]}, {}, 1, [1, 3], PromotedVerdict.FOREIGN),
-        # It has an offset that none of its sources has.
+        # The promoted segment has an offset that its sources lack.
         ({4: [4]}, {0: [0, 2]}, 0, [1, 2], PromotedVerdict.FOREIGN),
         ({0: [0, 2], 4: [4]}, {}, 0, [1, 2], PromotedVerdict.FOREIGN),
         ({4: [4]}, {0: [0, 2, 3]}, 0, [0, 1, 3], PromotedVerdict.FOREIGN),

@@ -115,7 +115,7 @@ def test_a_segment_with_future_timestamps_has_the_age_of_its_records_after_that_
 
 
 def test_timestamps_slightly_ahead_of_the_clock_are_accepted(data_folder: DataFolder) -> None:
-    """Timestamps up to two minutes ahead count as right; a segment further ahead ages from the call that finds it so."""
+    """Timestamps up to two minutes ahead are trusted. The age of a segment further ahead counts from the first call that finds it ahead."""
     log = filled(data_folder, 4)
     assert log.apply_retention(3_000 - 120_000, 0, 1_000, -1) == []
     assert log.apply_retention(3_000 - 120_000, 1 << 40, 1_000, -1) == []

@@ -95,7 +95,7 @@ def test_a_failed_turn_write_leaves_no_bytes(disk: SimDisk, fault: str) -> None:
     with pytest.raises(OSError, match="error"):
         turns.write(turn_of(("a-0", stamped_batch("y", 1))))
     assert len(LeftoverTurns(disk, FOLDER).batches_of("a-0")) == 1
-    # Nor does the next file name a batch of the log.
+    # The next file does not count the failed batch either: it names 1 as the end offset of a-0.
     TurnLog(disk, FOLDER, 2, turns).write(turn_of(("b-0", stamped_batch("z", 0))))
     path = f"{FOLDER}/{PREFIX}1"
     overwrite(disk, path, b"?" * len(read(disk, path)))

@@ -49,7 +49,7 @@ def fill(written: Written, node: JetStreamNode, log: StreamTopicLog, batches: in
 
 
 def await_cut(node: JetStreamNode, log: StreamTopicLog, offset: int) -> None:
-    """Wait until NATS has deleted the entries up to `offset`, which happens soon after the cleaner has stored its state."""
+    """Wait until NATS has deleted the entries up to sequence number `offset`, which happens soon after the cleaner has stored its state."""
     for _ in range(100):
         if first_sequence(node, log) > offset:
             return

@@ -1,4 +1,4 @@
-"""A file system whose locks do not exclude other processes, or that has none, is refused at the start."""
+"""A file system without locks, or with locks that do not exclude other processes, is refused at the start."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def fetch(folder: Path) -> None:
     if len(archives) != 1:
         raise SuiteError(f"{folder} has {len(archives)} source packages of kafka-python")
     unpack(archives[0], folder / "source")
-    # The tests expect to be the package `test`, whose first file the source package omits, with another file that they import.
+    # The tests import each other from a package `test`. The source package lacks its `__init__.py`, and one module that they import.
     for extra_test in (Path(__file__).parent / "beside" / "kafka_python").glob("*.py"):
         if (folder / "source" / "test" / extra_test.name).exists():
             raise SuiteError(f"the source package has {extra_test.name} itself now: remove our copy of it")

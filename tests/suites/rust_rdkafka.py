@@ -24,7 +24,7 @@ rdkafka = "={VERSION}"
 
 
 def fetch(folder: Path) -> None:
-    """cargo unpacks its downloads; the crate's folder is copied from there."""
+    """Let cargo download and unpack the crate, copy its folder, and build the tests."""
     fetching = folder / "fetching"
     fetching.mkdir(exist_ok=True)
     (fetching / "lib.rs").touch()
@@ -38,7 +38,7 @@ def fetch(folder: Path) -> None:
 
 
 def run(run: Run) -> Tests:
-    """Each test file by itself, as cargo does, so that their output is apart."""
+    """Run each test file by itself, as cargo does, so that each has its own output."""
     targets = sorted(file.stem for file in (run.folder / "source" / "tests").glob("test_*.rs"))
     tests: Tests = {}
     with (run.report / "log").open("w") as log_file:

@@ -149,7 +149,7 @@ class GroupClient(BareTransport):
     # Called by tests, as a client.
 
     def send(self, request: Any, version: int, body: bytes | None = None) -> None:
-        """Send the request; `body` replaces bytes that our codec would not write."""
+        """Send the request. `body`: its bytes, if our codec would not write them."""
         self._correlation_id += 1
         self._unanswered.append((self._correlation_id, request, version))
         body = request.encode(version) if body is None else body

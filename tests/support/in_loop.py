@@ -114,7 +114,7 @@ class AsyncClient:
         return await self.reply()
 
     async def await_close(self) -> bool:
-        """Wait for the broker to close the connection; whether it did so, and sent nothing before."""
+        """Wait until the broker closes the connection or sends something; returns whether it closed."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self._reader.read(1) == b""

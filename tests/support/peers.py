@@ -23,7 +23,7 @@ from tests.support.headers import encode_request
 LOOPS = ("uvloop", "asyncio")
 STOP_SECONDS = 3.0  # the time limit of an orderly stop
 
-# While its directory has a file of this name, flushes of a started broker do not return.
+# Code that a broker's Python imports first: while the file `gate` exists, no fdatasync returns.
 SLOW_DISK = """\
 import os, time
 flush = os.fdatasync

@@ -279,7 +279,7 @@ class Emptied(Phase):
         assert self.member.join().error_code == UNKNOWN_MEMBER_ID
         before = self.member.generation
         self.member.take_id()
-        # Joining began one generation, and leaving another: this join begins the second after that in `before`.
+        # The departure began the next generation after `before`, without members; this join begins the one after it.
         assert self.member.join().generation_id == before + 2
 
 

@@ -149,7 +149,7 @@ class Pipeliner:
         return [number - requests[0] for number in received] if received != requests else []
 
     def _joined(self, data: bytes, at: int) -> None:
-        """Give the next SyncGroup the generation of this JoinGroup reply, which follows no tags, throttle time and error."""
+        """Give the next SyncGroup the generation of this JoinGroup reply. It follows the empty tags, the throttle time and the error code."""
         error, generation = unpack_from(">hi", data, at + 5)
         if not error:
             self.rejoining.generation = generation

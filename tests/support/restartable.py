@@ -123,7 +123,7 @@ class Actor:
         assert len(self._unanswered) == 1, "the reply to another request arrived first"
         return self.receive()
 
-    # Joining; the reply to a `send_` request is read later.
+    # Requests to join; for a `send_` method, the reply is read later.
 
     def send_join(self, member_id: str | None = None) -> None:
         id = self.member_id if member_id is None else member_id
@@ -233,7 +233,7 @@ def fetch_code(port: int, group: str) -> int:
 
 
 def await_loaded(port: int) -> None:
-    """Wait until every offsets partition serves. While one loads, Heartbeat gets 0 whoever sends it, and JoinGroup 14."""
+    """Wait until every offsets partition serves. While one loads, any Heartbeat gets 0, and JoinGroup gets 14."""
     until = time.monotonic() + AWAIT_SECONDS
     while error := list_code(port):
         assert time.monotonic() < until, error

@@ -54,7 +54,7 @@ class SteppedLoop(SimLoop):
         self.world.now += round(seconds * SECOND)
 
     def pass_once(self) -> None:
-        """Run due timers, then scheduled callbacks. uvloop reads the sockets after these (the harder order): the test sends data after this call."""
+        """Run due timers, then scheduled callbacks. The test sends data after this call, because uvloop reads sockets last (the harder order)."""
         self.world.run_until(self.world.now)
         self.run_pass()
 

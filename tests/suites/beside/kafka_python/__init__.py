@@ -1,1 +1,1 @@
-"""Makes the suite's folder the package `test`, which its own imports expect; Python has a package of that name."""
+"""Makes the suite's folder the package `test` that its modules import; without this file they would import Python's own `test`."""
