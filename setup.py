@@ -32,8 +32,8 @@ COMPILED = (
     *(f"broker/topics/{name}.py" for name in ("append", "appender", "batch_checks", "batch_queues", "fetch_replies")),
     *(f"broker/topics/{name}.py" for name in ("metadata_entries", "partition", "registry", "transactions", "waiting_fetches")),
 )
-# Programs of their own, a dataclass with slots, a list of modules as values, a class that inherits from asyncio, and handlers whose
-# requests are rare and whose tests hand them stand-ins.
+# Not compiled: programs that run with -m, a dataclass with slots, a list of modules as values, a class that inherits from asyncio, and
+# handlers of rare requests, to which tests pass stand-ins.
 INTERPRETED = (
     "**/__init__.py",
     "protocol/generate.py",
@@ -72,7 +72,7 @@ class BuildRuntime(build_py):
 
 
 class BuildCompiled(build_ext):
-    """Compiles the C files of an extension side by side, and only those that have changed; setuptools takes all, one after the other."""
+    """Compiles the changed C files of an extension in parallel; setuptools would compile all, one after the other."""
 
     def build_extensions(self) -> None:
         wanted = set(compiled_modules())

@@ -1,6 +1,6 @@
-"""A pytest plugin: reruns failed tests, if they are few, three times with no other test in parallel. Tests that pass each time count as passed.
+"""A pytest plugin: reruns failed tests, if they are few, three times with no other test in parallel. If all pass each time, they count as passed.
 
-Clients, brokers and timers of a test share two cores with other tests, so some are late by chance. A test with a defect fails again, since
+Clients, brokers and timers of a test share two cores with other tests, so some are late by chance. A test with a defect usually fails again, since
 a rerun gets the same random numbers. The last lines, and the report that `make test` reads, name the tests that failed at first.
 """
 

@@ -113,7 +113,7 @@ def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> T
 
 
 def files_with(pattern: str) -> list[str]:
-    """The test files that contain this pattern. Only these are passed to pytest, since each process needs seconds to collect all files."""
+    """The test files that contain this pattern, to run only these or to ignore them: a process needs seconds to collect all files."""
     mark = re.compile(pattern, re.MULTILINE)
     return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py") if mark.search(path.read_text()))
 

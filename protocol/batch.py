@@ -321,7 +321,7 @@ def assemble(
 def rewrite(header: BatchHeader, records: Sequence[Record], delete_horizon: int = -1) -> bytes:
     """The batch as compaction leaves it: with the kept records, or none, and the same offset range.
 
-    `delete_horizon`: the time from which its tombstones may be removed, for a batch without a delete horizon.
+    `delete_horizon`: the time from which its tombstones may be removed. It is set if the batch has none yet; -1: do not set it.
     """
     attributes = header.attributes
     first = NO_TIMESTAMP

@@ -1,7 +1,7 @@
 """Check the records of a produced batch without making an object for each.
 
-Consecutive records of the same size differ in few bytes. Such a run is compared column by column: a slice with a step extracts the
-same byte of every record, so the comparison runs in C, compiled or not. A run is searched in windows that grow while the records
+Consecutive records of the same size often differ in few bytes. A run of them is compared column by column: a slice with a step extracts
+the same byte of every record, so the comparison runs in C, compiled or not. A run is searched in windows that grow while the records
 match, so that a failed comparison costs no more than the records compared.
 """
 
@@ -52,7 +52,8 @@ class Survey:
 def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITED) -> Survey:
     """Survey `count` records, which must fill the bytes from `at` to `end` and have the offset deltas 0, 1, 2, ...
 
-    Raises CorruptBatch, and TooManyRecords after `steps_max` steps: each record that is read alone is a step, and each header.
+    Raises CorruptBatch, and TooManyRecords after `steps_max` steps: one for each record that is read alone and for each header, and
+    the cost of each search for a run (`_run`).
     """
     found = Survey()
     oldest = INT64_MAX
@@ -159,7 +160,7 @@ def _skip_headers(data: bytes, at: int, count: int) -> int:
 
 
 def _delta_bytes(index: int) -> int:
-    """The size of this record's offset delta as a varint."""
+    """The size of the offset delta `index` as a varint."""
     if index < _ONE_BYTE_DELTAS:
         return 1
     if index < _TWO_BYTE_DELTAS:
@@ -170,13 +171,13 @@ def _delta_bytes(index: int) -> int:
 def _run(data: bytes, begin: int, next_at: int, end: int, index: int, count: int, found: Survey) -> tuple[int, int]:
     """The number of records from `next_at` on that have the layout of the valid record at `begin`, and the cost of the search in steps.
 
-    `index` is the index of the record at `next_at`. A record has the layout if all its length bytes equal those of the record at `begin`:
-    each such column limits the run. The timestamps of the run are added to `found`.
+    `index` is the index of the record at `next_at`. A record has the layout if all its length bytes equal those of the record at `begin`
+    and its timestamp has the same size. The run's offset deltas are checked, and its timestamps are added to `found`.
     """
     delta_bytes = _delta_bytes(index)
     if delta_bytes != _delta_bytes(index - 1):  # the offset delta of the record at `begin` is shorter
         return 0, 0
-    # The places of all lengths in a record: its own, of key and value, and the number of headers. Timestamp and offset are checked below.
+    # The places of all lengths in a record: of the record, key and value, and the number of headers. Timestamp and offset are checked below.
     at = begin
     while data[at] > 127:
         at += 1

@@ -1,7 +1,7 @@
 """Split a byte stream into length-prefixed frames.
 
-The chunks of an incomplete frame are joined once, when it is complete. Small chunks are merged as they arrive: 100 MB in chunks of a
-few bytes take 100 MB of memory, not a `bytes` object for each chunk. Only received bytes take memory, not an announced length.
+The parts of an incomplete frame are joined once, when it is complete. A part of less than 1 KiB is merged with the next chunk: 100 MB in
+chunks of a few bytes take 100 MB of memory, without a `bytes` object for each chunk. An announced length takes no memory.
 """
 
 from __future__ import annotations

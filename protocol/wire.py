@@ -278,7 +278,7 @@ def uvarint_bytes(n: int) -> bytes:
 
 
 def text_length(n: int) -> bytes:
-    """The length of a compact string if it does not fit into one byte; `n` is its number of bytes plus one."""
+    """The encoded length of a compact string, if it needs more than one byte; `n` is the string's number of bytes plus one."""
     if n - 1 > TEXT_BYTES_MAX:
         raise EncodeError(f"a string of {n - 1} bytes; at most {TEXT_BYTES_MAX} are allowed")
     return uvarint_bytes(n)

@@ -236,7 +236,7 @@ class Audit:
                     self._check_appends(journal)
 
     def _check_appends(self, journal: Any) -> None:
-        """Raise Broken if a reply does not wait for the facts before it to be in the log, or is not failed when the append is late."""
+        """Raise Broken if facts that are not in the log count as durable, or if replies still wait although the append is late."""
         hold, end, in_flight = journal.shard.hold, journal._owned.log.next_offset, journal._in_flight
         known, first = self._first_offsets.get(journal.partition, (None, 0))
         if known is hold:

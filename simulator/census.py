@@ -1,4 +1,4 @@
-"""Live simulated nodes: their files, locked while their process lives, and the notification of the others at its end."""
+"""Which simulated nodes are live: a process locks its node's file until it ends, and then the other nodes are notified."""
 
 from __future__ import annotations
 

@@ -208,7 +208,10 @@ class ClusterRun(Run):
         self.world.after(self.world.between(SECOND, 20 * SECOND), self._drain, node, False)
 
     def _drain(self, target: ClusterNode, drained: bool) -> None:
-        """Drain or undrain the target, as `tenure node drain` and `undrain` do: ask any node, which forwards the request to the others."""
+        """Drain or undrain the target, as `tenure node drain` and `undrain` do: ask any node, which forwards the request to the others.
+
+        After the faults, also tell each serving node directly that the target is undrained.
+        """
         serving = [node for node in self.shared_machine.nodes if node.serving]
         if serving and (not self.faults_over or not drained):
             node = self.world.random.choice(serving)

@@ -83,7 +83,10 @@ def run_one(seed: int, events: int | None, show: bool, nodes: int | None = None)
 
 
 def print_line(line: str) -> None:
-    """Print a line, or end the process if its output is closed (`| head`): the simulated broker would contain the exception."""
+    """Print a line, or end the process if its output is closed (`| head`).
+
+    An exception might not end it, since the simulated broker contains exceptions.
+    """
     try:
         print(line)
     except BrokenPipeError:

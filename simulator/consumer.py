@@ -224,7 +224,7 @@ class Consumer(Client):
     def _revoke_late(self, wire: ClientConnection) -> Process:
         """Commit the offsets of the revoked partitions late, perhaps after the rebalance has ended without this member.
 
-        Until then send heartbeats until one is refused, as a client with a heartbeat thread does.
+        Before the commit, send heartbeats as a client with a heartbeat thread does, until one gets another error than REBALANCE_IN_PROGRESS.
         """
         world = self.world
         commit_at = world.now + world.between(0, 2 * self.settings.rebalance_ns)

@@ -339,13 +339,16 @@ class SimDisk:
     # Faults
 
     def crash(self) -> None:
-        """Lose and restore power, for all processes; clear planted faults."""
+        """Lose and restore power, for all processes; clear planted faults as `kill` does."""
         for process in self._processes:
             process.kill()
         self.root.crash(self.random)
 
     def kill(self) -> None:
-        """End the process that uses the disk; its writes stay in the cache. Clear planted faults."""
+        """End the process that uses the disk; its writes stay in the cache.
+
+        Clears a planted crash and planted failures of writes, syncs and truncations. Other planted faults stay, such as a full disk.
+        """
         self.life += 1
         self.down = False
         self.opened = 0
@@ -378,7 +381,7 @@ class SimDisk:
             self.changes.append(path)
 
     def room_for(self, content: Content, at: int, size: int) -> int:
-        """The number of bytes of a write that fit; overwriting old bytes needs no room. Takes the room."""
+        """Take the room for a write; return how many of its bytes fit. Overwriting old bytes needs no room."""
         if self.room is None:
             return size
         new = max(0, at + size - max(at, len(content.cached)))
@@ -524,7 +527,7 @@ class SimDisk:
 
 
 class NothingSurvives(Random):
-    """The worst case: a power failure leaves nothing unsynced."""
+    """The worst case: a power failure loses everything unsynced."""
 
     def randint(self, a: int, b: int) -> int:
         return a

@@ -76,7 +76,7 @@ WRITES_PER_REFUSAL: Final = 50
 
 
 class SimSockets:
-    """The sockets of a process. Of `WRITES_PER_REFUSAL` writes the socket refuses one and accepts half of another, as with a slow client."""
+    """The sockets of a process. Of each `WRITES_PER_REFUSAL` writes one is refused and one is accepted by half, as with a slow client."""
 
     def __init__(self) -> None:
         self.port = Sockets(self._socket_of, self._write)
@@ -189,7 +189,7 @@ class ServerTransport:
             self.protocol.resume_writing()
 
     def client_ended(self) -> None:
-        """Called when the client has closed the connection, or it broke: the broker loses it."""
+        """Called when the client has closed the connection, or the connection broke: tell the broker that it is lost."""
         if not self._closing:
             self._closing = True
             self._lost()

@@ -87,14 +87,14 @@ class OneOwner:
             self._break(f"{node.name} changes {path} without the lock of the log", self._logs.get(at))
 
     def _lock_byte_of(self, folder: str) -> int:
-        """The byte in the file of locks of the log in this folder; 0 if the folder has no log."""
+        """The byte of the folder's log in the file of locks; 0 if the folder has no log."""
         name, _, number = folder.rpartition("-")
         if not number.isdigit():
             return 0
         return lock_byte_of(LogId(CONSUMER_OFFSETS if name == NOTES_LOG else name, int(number)))
 
     def _break(self, problem: str, id: LogId | None) -> None:
-        # Called by the simulated broker, which would contain an exception: `World.run_until` raises this.
+        # The caller is the simulated broker, which would contain an exception: so `World.run_until` raises it.
         self._world.broken = self._world.broken or Broken(self.promise, problem, str(id or ""))
 
     def check(self) -> None:

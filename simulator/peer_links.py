@@ -1,4 +1,4 @@
-"""Connections between simulated nodes. This file has the end of the node that connects; the other end is as of a client's connection."""
+"""Connections between simulated nodes. This file has the end of the connecting node; the other end is the same as for a client."""
 
 from __future__ import annotations
 

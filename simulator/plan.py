@@ -175,7 +175,7 @@ def with_deletions(plan: Plan) -> Plan:
 def _draw_kind(seed: int) -> Plan:
     """Every third run is about the disk: many logs in one turn, and frequent crashes.
 
-    In every fourth run groups also have policies (settings `group.policy.*`). Another fourth of the runs is only about policies: many
+    In every fourth run groups also have policies (settings `group.policy.*`). Another fourth of all runs is only about policies: many
     absences and arrivals of members, few other faults.
     """
     random = Random(f"plan {seed}")
@@ -222,8 +222,9 @@ def _with_rare_settings(plan: Plan) -> Plan:
 
 
 def _with_few_partitions(plan: Plan) -> Plan:
-    """Some runs about the disk have two partitions of __consumer_offsets, and groups that consume one partition: then an append waits for the append before it,
-    and a reply for a single record. With small batches several appends wait.
+    """Some runs about the disk have two partitions of __consumer_offsets, and groups that consume one partition.
+
+    Then an append waits for the append before it, and a reply waits for a single record. With small batches several appends wait.
     """
     random = Random(f"two partitions of {plan.seed}")
     if random.random() < 0.5:

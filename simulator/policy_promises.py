@@ -26,8 +26,8 @@ Key = tuple[str, str]  # group, member id
 class Absences:
     """With registration.timeout.ms a static member whose session ended is away, but keeps its seat in the group.
 
-    Its group waits for that timeout from the earliest absence, and for at least one session after a load of the partition. Then it
-    removes all members that are away in one rebalance, at most a second later.
+    Its group waits for that timeout from the earliest absence, and for at least one session after a load of the partition. At most a
+    second later, one rebalance removes all members that are away.
     """
 
     promise = "absences"
@@ -87,8 +87,10 @@ class Absences:
         self._rebalance_ended[group] = moment
 
     def expired(self, group: str, member_id: str, moment: int) -> None:
-        """A static member of a generation was removed at the end of its session. Only a standby may be; standbys exist until the end of the
-        first rebalance without target.group.size.
+        """A static member of a generation was removed at the end of its session.
+
+        With registration.timeout.ms that may happen only to a standby. Standbys exist until the end of the first rebalance without
+        target.group.size.
         """
         since = min(moment - REBALANCE_NS, self._rebalance_ended.get(group, 0))
         standbys = any(policies.target_group_size is not None for policies in self._settings.during(group, since, moment + CLOSE_NS))

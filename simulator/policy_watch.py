@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simulator.run import Run
 
 DEFAULT_PREFIX: Final = "group.policy."
-# A group with one of these causes or removals must have had one of the fields of GroupPolicies set.
+# A group with one of these causes of rebalances or removals must have had one of the listed fields of GroupPolicies set.
 CAUSES: Final[dict[Cause, tuple[str, ...]]] = {
     Cause.ABSENCES_ENDED: ("registration_timeout_ms",),
     Cause.EXPANSION: ("expansion_timeout_ms", "roster_timeout_ms"),

@@ -265,7 +265,10 @@ class Generations:
     promise = "generations"
 
     def __init__(self, world: Clock, surely_has_offsets: Callable[[str], bool]) -> None:
-        """`surely_has_offsets`: whether a group certainly has offsets. Without, the broker may remove it when empty; it then restarts at generation 1."""
+        """`surely_has_offsets`: whether a group certainly has offsets.
+
+        The broker may remove an empty group without offsets, which then restarts at generation 1.
+        """
         self._world = world
         self._surely_has_offsets = surely_has_offsets
         self._marks: dict[tuple[str, int], str] = {}

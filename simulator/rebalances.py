@@ -163,7 +163,7 @@ class Rebalances:
         self._first_rebalances.pop(group, None)
 
     def expired(self, group: Any, member_id: str) -> None:
-        """The broker ended the session of a member. It must not while a member's JoinGroup is parked."""
+        """The broker ended the session of a member. It must not while this member's JoinGroup is parked."""
         joins = self._joins.get(group.id)
         if joins is not None and member_id in joins.rejoined and group.state is PREPARING and group.phase_start_ms == joins.began:
             raise Broken("sessions", f"the session of {member_id} ended while its JoinGroup waited", group.id)

@@ -309,7 +309,7 @@ class Run(Faults):
                 raise Broken("members leave", f"{member.member_id} left and is still in {group}", group)
 
     def commit_refused(self, group: str, request: Request) -> None:
-        """A commit was answered with REBALANCE_IN_PROGRESS. Broken in a join phase, in which members of the old generation may still commit."""
+        """A commit got REBALANCE_IN_PROGRESS: raise Broken in a join phase, since members of the old generation may then still commit."""
         found = self.in_memory(group)
         if found is None or found.policy_state is not None or found.state is not PREPARING:
             return

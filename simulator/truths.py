@@ -33,7 +33,10 @@ def check_documented(change: StateChange) -> None:
 
 
 def check_group(group: Group) -> None:
-    """Counters and indexes agree with the members, and every member and phase that waits has a deadline."""
+    """Check that counters and indexes agree with the members, and that deadlines are set.
+
+    A phase that waits for members has a deadline. So does the session of a member, unless it is away or its request is parked.
+    """
     members = group.members
     assert all(id == member.id for id, member in members.items()), "a member is stored under another id"
     parked = sum(member.join_waiter is not None for member in members.values())

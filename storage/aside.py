@@ -1,7 +1,7 @@
 """Copies of bytes that are cut off a log, in `DATA/set-aside`: one folder for each opening or repair that cuts more than a torn end.
 
-The newest ten folders are kept, up to 64 MiB in total; the newest is always kept. Only a torn end is cut without a copy: if the disk
-has no room for a copy, the log stays closed.
+The newest ten folders are kept, up to 64 MiB in total; the newest is always kept. A torn end is cut without a copy. Otherwise, if
+the disk has no room for a copy, the log stays closed.
 """
 
 from __future__ import annotations

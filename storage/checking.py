@@ -1,7 +1,7 @@
 """Find the sound part of a segment's file, when it is opened and when its end is cut.
 
-After a clean stop only batch headers are read, from the last indexed position on; after a crash every checksum is verified
-(verifying.py).
+Usually only batch headers are read, from the last indexed position on. After a crash, every checksum of a segment that may be torn is
+verified (verifying.py).
 """
 
 from __future__ import annotations

@@ -165,7 +165,10 @@ def _is_data_directory(disk: Disk, path: str) -> bool:
 
 
 def check_identity(disk: Disk, path: str, node_id: int, cluster_id: str) -> None:
-    """Raise DirectoryForeign if the directory belongs to another node or cluster, or was written by a newer version."""
+    """Raise DirectoryForeign if the directory belongs to another node or cluster, or cannot be used as it is.
+
+    Its format may be newer, that of several nodes or of an unfinished export, or its meta.properties may be damaged.
+    """
     if disk.exists(f"{path}/{FORMAT_FILE}"):  # missing in a new directory, and in a directory of Kafka
         _check_format(path, disk.read_text(f"{path}/{FORMAT_FILE}").strip())
     if disk.exists(f"{path}/{META_FILE}"):

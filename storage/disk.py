@@ -197,9 +197,9 @@ class OsLock:
 
 
 class OsByteLocks:
-    """Locks with open-file-description locks, which belong to this object alone, where the system has them.
+    """Uses open-file-description locks, which belong to this object alone, where the system has them.
 
-    Elsewhere with process locks, which the system drops when the process closes any descriptor of the file. The bytes are spread over
+    Elsewhere it uses process locks, which the system drops when the process closes any descriptor of the file. The bytes are spread over
     several files, because the system scans all locks of a file in each call: with 10,000 logs in one file that takes a third of the
     broker's start.
     """

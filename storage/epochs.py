@@ -14,7 +14,7 @@ Epochs = list[tuple[int, int]]  # (epoch, its start offset), both ascending
 
 
 def read_epochs(disk: Disk, folder: str) -> Epochs:
-    """Read the checkpoint; empty if it is missing or unreadable, since each batch has its epoch too."""
+    """Read the checkpoint; empty if it is missing or malformed, since each batch has its epoch too. Raises OSError."""
     path = f"{folder}/{EPOCHS}"
     if not disk.exists(path):
         return []

@@ -1,9 +1,9 @@
 """The offset and time index of a segment in Kafka's files: one entry for every few KiB of log.
 
-`.index` has (offset relative to the segment's base, position), `.timeindex` (timestamp, relative offset); both ascend
-strictly. Stored entries are searched in the files; new ones are kept in memory first. A missing or inconsistent index is
-rebuilt from the log, and an entry is used only after checking the batch at its position. So the files need no sync: without
-them an opening reads more, but no result is wrong.
+`.index` has (offset relative to the segment's base, position), `.timeindex` (timestamp, relative offset). All of them ascend,
+strictly except the offsets in `.timeindex`. Stored entries are searched in the files; new ones are kept in memory first. A missing
+or inconsistent index is rebuilt from the log, and an entry is used only after checking the batch at its position. So the files need
+no sync: without them an opening reads more, but no result is wrong.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Index:
         return low
 
     def _in_order(self, offsets: int, times: int, log_bytes: int) -> bool:
-        """Whether the entries ascend; of a large file only the first and last ones are checked."""
+        """Whether the entries ascend and are within the log; of a large file only the first and last ones are checked."""
         for first, end in _checked_ranges(offsets, _OFFSET.size):
             numbers, positions = self._offset_arrays(first, end)
             if not (_ascends(numbers, -1) and _ascends(positions, 0) and positions[-1] < log_bytes):

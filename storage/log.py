@@ -191,7 +191,7 @@ class Log(FlushedSegments):
         """Add an empty active segment; the next flush syncs its name."""
         if not self._folder_exists:
             self._disk.make_folder(self.folder, durable=False)
-            # Before any record: without the id, the records could be mistaken for those of another topic of this name.
+            # Write the id before any record: without it, the records could be mistaken for those of another topic of this name.
             write_topic_id(self._disk, self.folder, self._topic_id, durable=False)
             self._folder_exists = self._is_new = True
         segment = Segment(self._handles, self.folder, self.next_offset)
@@ -263,7 +263,7 @@ class Log(FlushedSegments):
     def apply_retention(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> list[int]:
         """Set aside the first segments that are before the log start, too old or over the size limit; return their base offsets.
 
-        As in Kafka, only whole segments are deleted, the active one too if all records are too old. A limit of -1 does not apply. Does
+        As in Kafka, only whole segments are deleted, the active one too if the limits require it. A limit of -1 does not apply. Does
         nothing during a compaction. `monotonic`: see `_count_old`. Raises AppendFailed as `exchange` does.
         """
         if self.compacting:

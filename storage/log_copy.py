@@ -19,8 +19,10 @@ SEGMENT_BYTES_MAX: Final = 1 << 30  # maximum size of a segment, for sources wit
 
 
 class LogEnd(NamedTuple):
-    """The end of a log at one moment. The other fields are of a log in a JetStream stream: sequence and epoch of its last entry, and the
-    sequence of its newest `state` entry, a snapshot of the log's metadata.
+    """The end of a log at one moment.
+
+    All fields but `next_offset` are only for a log in a JetStream stream: sequence and epoch of its last entry, and the sequence of its
+    newest `state` entry, a snapshot of the log's metadata.
     """
 
     next_offset: int

@@ -89,7 +89,7 @@ class LogFiles:
                 for header, _, _ in self._batches_in(segment, False):
                     self.next_offset = header.next_offset
             except DamagedLog:
-                # If a batch's length is wrong, the next header is read from the wrong place. Checksums name the damaged batch.
+                # After a batch with a wrong length, the next header is read from the wrong place: verify checksums to find that batch.
                 for _ in self._batches_in(segment, True):
                     pass
                 raise

@@ -1,7 +1,8 @@
 """Convert a data directory of several nodes to one of a single broker.
 
 For each log, checkpoint entries and unflushed batches are collected from the folder of its last writer into `nodes/merged`, and moved
-to the data directory when they are complete. After a crash at any step, either kind of start completes the conversion.
+to the data directory when they are complete. After a crash at any step, the start of a single broker completes the conversion; so does
+the start of a node, if `nodes/merged` is complete.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Opening and repair of a log's segments: after a crash, and after a failure that the process survived.
 
-Only the last segment can have a torn end, since a log begins a new segment when everything before is flushed. A torn end is cut. With
-other damage at the end a log stays closed, unless it is deferred, its owner allows the cut, or a turn log has copies of the batches:
-then the damaged bytes are copied to the folder `set-aside` (aside.py) and cut. A repair writes acknowledged but unflushed batches into
-a new segment. If it is interrupted, two segments have these batches, and the later segment is valid.
+Unless the log is deferred (log.py), only its last segment can have a torn end, since a new segment begins when everything before is
+flushed. A torn end is cut. With other damage at the end a log stays closed, unless it is deferred, its owner allows the cut, a turn log
+has copies of the batches, or a failed flush was not repaired: then the damaged bytes are copied to the folder `set-aside` (aside.py) and
+cut. After a failed flush, a repair writes acknowledged but unflushed batches into a new segment (of a deferred log, in place). If it is
+interrupted, two segments have these batches, and the later segment is valid.
 """
 
 from __future__ import annotations
@@ -269,7 +270,10 @@ class Repair:
             self._disk.remove(path)
 
     def _complete(self, handles: Handles, segments: list[Segment]) -> None:
-        """Append batches that the end of the log lacks from the copies in a turn log: after a failed flush the system may drop written bytes."""
+        """Append the batches that the log lacks at its end, from their copies in a turn log.
+
+        After a failed flush the system may drop written bytes.
+        """
         for batch in self._batch_copies():
             header = validate(batch, 0, len(batch))
             if not segments and header.base_offset == 0:

@@ -126,7 +126,7 @@ class OwnerTable:
         self._bytes.sync()
 
     def _stored(self, id: LogId) -> tuple[int, int, int, int, int, int] | None:
-        """The log's slot, its key first; its position is cached."""
+        """The fields of the log's slot, the key first. The slot's position is cached."""
         cached = self._slot_positions.get(id)
         if cached is not None:
             stored = self._slot(cached[0])

@@ -1,7 +1,7 @@
 """Idempotent producers: the newest batches of each producer id, so that a batch sent twice is stored once.
 
 The rules are Kafka's. A repetition of one of the producer's newest five batches gets the first reply again; a batch out of sequence is
-refused. From an unknown producer (new, expired, or its records are deleted) any sequence is accepted.
+refused. From an unknown producer (for example a new or expired one) any sequence is accepted.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Producers:
             del batches[0]
 
     def expire(self, monotonic: int, expiration_ms: int) -> int:
-        """Drop producers that were idle for `expiration_ms`; return their number. Call it at intervals.
+        """Drop producers that were idle for `expiration_ms` and have no open transaction; return their number. Call it at intervals.
 
         Record timestamps do not count, since an active producer may write old ones. After an opening the idle time begins at zero.
         """

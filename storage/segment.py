@@ -275,7 +275,7 @@ class Segment:
             raise DamagedLog(self.log_path, at, str(error)) from error
 
     def read(self, offset: int, bytes_max: int, end: int) -> bytes:
-        """Whole batches from the one that contains `offset` up to offset `end`: as many as fit into `bytes_max`, at least one."""
+        """Whole batches from the one that contains `offset` up to offset `end`: about as many as fit into `bytes_max`, at least one."""
         begin = at = self.position_from(offset)
         stop = self.position_from(end)
         if begin >= stop:

@@ -26,7 +26,7 @@ CLOCK_AHEAD_MAX_MS: Final = 120_000
 
 
 class Segments:
-    """The segments up to `next_offset`. `start_offset`, the first readable offset, is in the first segment."""
+    """The segments up to `next_offset`. `start_offset`, the first readable offset, may be after the first segment, until retention deletes that."""
 
     __slots__ = (
         "_disk",

@@ -77,7 +77,7 @@ def _entry(id: int, producer: Producer, batch: Written, timestamp: int, transact
 
 
 def read_snapshot(disk: Disk, folder: str, offset: int, producers: Producers) -> bool:
-    """Fill `producers`; False if the file is torn or of an unknown version."""
+    """Fill `producers`; False if the file is torn, cannot be read, or has an unknown version."""
     try:
         file = disk.open(snapshot_path(folder, offset))
         try:

@@ -110,7 +110,7 @@ class Readable(Protocol):
     def read(self, offset: int, bytes_max: int, end: int = -1) -> bytes:
         """Whole batches from the one that contains `offset` up to offset `end` (-1: the end of the log).
 
-        As many as fit into `bytes_max`, at least one. Raises OSError and DamagedLog.
+        About as many as fit into `bytes_max`, at least one. Raises OSError and DamagedLog.
         """
         ...
 
@@ -129,7 +129,7 @@ class Readable(Protocol):
     def epoch_at(self, offset: int) -> int: ...
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The newest leader epoch not above `epoch`, and its end offset; -1 if unknown."""
+        """The newest leader epoch not above `epoch`, and its end offset; (-1, -1) if unknown."""
         ...
 
 
@@ -167,7 +167,7 @@ class TopicLog(ServedLog, Protocol):
 
     @property
     def batch_bytes_max(self) -> int:
-        """The size of the largest batch that it accepts."""
+        """The size of the largest batch that the log accepts."""
         ...
 
     @property

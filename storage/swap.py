@@ -107,7 +107,7 @@ def remove_unfinished(disk: Disk, folder: str) -> None:
     Otherwise, after the next compaction, an opening would find a `.swap` file that is older than the log's segments.
     """
     leftovers = [name for name in disk.list(folder) if _is_leftover(name)]
-    # The `.log.swap` files first, since such a file makes a segment valid.
+    # Remove the `.log.swap` files first: an opening after a crash takes such a file for a valid segment.
     for name in sorted(leftovers, key=lambda name: not name.endswith(f".log{SWAP}")):
         disk.remove(f"{folder}/{name}")
     if leftovers:
@@ -117,7 +117,7 @@ def remove_unfinished(disk: Disk, folder: str) -> None:
 def finish_exchanges(disk: Disk, folder: str) -> None:
     """At opening, finish the exchange of segments promoted for this log, and remove other leftovers.
 
-    Raises DamagedLog if a promoted segment is torn.
+    Raises DamagedLog if a promoted segment is torn or damaged.
     """
     leftovers = [name for name in disk.list(folder) if _is_leftover(name)]
     if not leftovers:

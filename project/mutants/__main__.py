@@ -1,4 +1,7 @@
-"""`make mutants` judges all mutations; ARGS="coordinator storage/log.py", "--sample 150" or "--show ID" fewer. `make check` runs --check."""
+"""`make mutants` judges all mutations; with ARGS="coordinator storage/log.py" or "--sample 150" fewer. "--show ID" prints one.
+
+`make check` runs --check, which only checks the list of equivalent mutations.
+"""
 
 from __future__ import annotations
 
@@ -193,7 +196,9 @@ class Work:
     def _tests(self, mutation: Mutation) -> list[str]:
         """The tests that touch the mutated lines, within the time budget, the most promising first.
 
-        These are tests that killed other mutations of the function, then those named like the file, then those of its folder."""
+        For code that runs at import, these are all tests that touch the file or its folder. The most promising are tests that killed other
+        mutations of the function, then those named like the file, then those of its folder.
+        """
         file = mutation.key.file
         folder, stem = file.rpartition("/")[0], Path(file).stem
         budget = SECONDS_OF_TESTS
