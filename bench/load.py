@@ -118,7 +118,10 @@ class Comparison:
         return compared(row, rounds.samples) | {"rounds": counts} | {f"{name}_failed": reason for name, reason in lost.items()}
 
     def warm_up(self, server: Server, chosen: list[LoadRow]) -> list[float]:
-        """Run the load of the rows on Kafka until the cost of a request no longer falls. Return the cost in each lap, relative to the first lap."""
+        """Run the loads of the chosen rows on Kafka, in laps, until the cost of a request no longer falls.
+
+        Returns the cost in each lap, relative to the first lap.
+        """
         served = served_versions(server.port)
         warming = [row for row in chosen if not row.paced and not row.missing(served)] or [row for row in chosen if not row.missing(served)]
         laps: list[float] = []

@@ -300,7 +300,10 @@ class Broker:
         )
 
     def _health(self) -> str:
-        """The status line of `tenure health`: which partitions load or do not serve (NONE: all serve), then problems of a broker that serves."""
+        """The status that `tenure health` shows.
+
+        First the partitions that load or do not serve, or "NONE" if there are none; then a problem of the clock, and defects.
+        """
         return "; ".join(filter(None, (self.shards.progress or "NONE", self.clock.problem, DEFECTS.text)))
 
     def stop(self) -> None:

@@ -326,7 +326,7 @@ def end_absences(out: StepOutput, group: Group) -> None:
 
 
 def move_seats_of_away(out: StepOutput, group: Group) -> bool:
-    """STABLE: free standbys take the seats of members that are away. False: nothing has changed."""
+    """In a STABLE group, free standbys take the seats of members that are away. Return False if nothing has changed."""
     policy = group.policy_state
     if policy is None or not policy.away or not policy.standbys:
         return False

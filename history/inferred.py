@@ -141,10 +141,10 @@ def stored_while_stable(before: GroupRecord, record: GroupRecord, after: GroupRe
 
 
 def earliest_begin_ms(record: GroupRecord, after: GroupRecord) -> int:
-    """The earliest begin of the rebalance, -1 if it is unknown.
+    """The earliest begin of the rebalance; -1 if it is unknown.
 
-    A join phase lasts at most the longest rebalance timeout. If only static members were in the group throughout, those that do not rejoin
-    may extend it to the end of their sessions. An aborted round counts as two such phases: join and sync.
+    A join phase lasts at most the longest rebalance timeout. If all members that stayed are static, it may last a session timeout longer,
+    since it may wait for sessions to end. Each generation that was skipped between the two records adds two such phases: join and sync.
     """
     if record.stored is None or after.stored is None:
         return -1

@@ -131,7 +131,7 @@ class KnownState:
         return False
 
     @property
-    def _first_missing_generation(self) -> int:
+    def _last_known_generation(self) -> int:
         """The generation in which the group was last stable or empty; UNKNOWN if notes are missing."""
         return UNKNOWN if self._may_be_newer else self._stable_generation
 
@@ -223,7 +223,7 @@ class KnownState:
                 RebalancesMissing(
                     self._known_at_ms,
                     at_ms,
-                    self._first_missing_generation,
+                    self._last_known_generation,
                     generation,
                     0 if self._may_be_newer else 1,
                     missing_max,
@@ -242,7 +242,7 @@ class KnownState:
         """The generation is lower than before: this is a new group with the same name. Without a tombstone nothing else is known."""
         done: list[Entry] = []
         if not self._stable_empty:
-            done.append(RebalancesMissing(self._known_at_ms, at_ms, self._first_missing_generation, UNKNOWN, 0, UNKNOWN))
+            done.append(RebalancesMissing(self._known_at_ms, at_ms, self._last_known_generation, UNKNOWN, 0, UNKNOWN))
         self._stable_generation = 0
         self._may_be_newer = False
         self._last_record = self._last = None
@@ -316,7 +316,7 @@ class KnownState:
         if self._open is not None:
             done += self._close(End.UNKNOWN)
         if (self._stable_generation >= 0 or self._may_be_newer) and not self._records_complete:  # compaction may have removed earlier records
-            done.append(RebalancesMissing(self._known_at_ms, record.at_ms, self._first_missing_generation, UNKNOWN, 0, UNKNOWN))
+            done.append(RebalancesMissing(self._known_at_ms, record.at_ms, self._last_known_generation, UNKNOWN, 0, UNKNOWN))
         if self._stable_generation > 0 or self._last_record is not None or not self._records_complete:
             done.append(GroupDeleted(record.at_ms, True))
         self._stable_generation = 0

@@ -53,8 +53,11 @@ class Stay(NamedTuple):
         return self.instance_id if self.instance_id is not None else (self.client_id, self.host)
 
 
-class Pair(NamedTuple):
-    """Indexes in the list of stays. `strong`: matched by instance id, by client id and host, or by a client id of no other member."""
+class RestartPair(NamedTuple):
+    """A removed and a new member that are the same process: indexes in the list of stays.
+
+    `strong`: matched by instance id, by client id and host, or by a client id of no other member.
+    """
 
     old: int
     new: int
@@ -75,12 +78,12 @@ def stem(client_id: str) -> str:
     return _RANDOM_SUFFIX.sub("", client_id)
 
 
-def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[Pair]:
+def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[RestartPair]:
     """The pairs in the order of their returns. `deleted_ms`: when the group was deleted; no member can return after that."""
     stays_by_deletions: dict[int, list[int]] = {}
     for at, stay in enumerate(stays):
         stays_by_deletions.setdefault(_deletions_before(stay, deleted_ms), []).append(at)
-    pairs: list[Pair] = []
+    pairs: list[RestartPair] = []
     for indexes in stays_by_deletions.values():
         search = _Search([stays[at] for at in indexes])
         search.pair_by_identity()
@@ -101,7 +104,7 @@ def _deletions_before(stay: Stay, deleted_ms: Sequence[int]) -> int:
 class _Search:
     def __init__(self, stays: Sequence[Stay]) -> None:
         self.stays = stays
-        self.pairs: list[Pair] = []
+        self.pairs: list[RestartPair] = []
         self._joined = sorted((at for at, stay in enumerate(stays) if stay.joined is not None), key=self._when_joined)
         self._removed = sorted((at for at, stay in enumerate(stays) if stay.last_heartbeat is not None), key=self._when_replaceable)
 
@@ -146,7 +149,7 @@ class _Search:
             while len(candidates) > 1 and self._is_over(candidates[0], candidates[1]):
                 candidates.popleft()
             unambiguous = len(candidates) == 1
-            self.pairs.append(Pair(candidates.popleft(), new, True, unambiguous))
+            self.pairs.append(RestartPair(candidates.popleft(), new, True, unambiguous))
 
     def _is_over(self, old: int, later: int) -> bool:
         """Whether `old` needs no successor: `later` joined after `old` had gone and has gone too, or `later` went much later."""
@@ -161,11 +164,11 @@ class _Search:
             if len(candidates) == 1:
                 old = candidates.popleft()
                 strong = members.alone_before(self.stays[old]) and members.alone_after(self.stays[old], self.stays[new])
-                self.pairs.append(Pair(old, new, strong, True))
+                self.pairs.append(RestartPair(old, new, strong, True))
 
     def pair_by_stem(self) -> None:
         keys = [stem(stay.client_id) or at if stay.instance_id is None else at for at, stay in enumerate(self.stays)]
-        pairs = [Pair(candidates.popleft(), new, False, len(candidates) == 0) for new, candidates in self._candidates(keys)]
+        pairs = [RestartPair(candidates.popleft(), new, False, len(candidates) == 0) for new, candidates in self._candidates(keys)]
         hosts = _HostCounts(self.stays, self.pairs)
         for run in _runs(self.stays, pairs):
             if hosts.before(self.stays[run[0].old]) == hosts.after(self.stays[run[-1].new]):
@@ -180,8 +183,8 @@ class _Search:
         joined, removed = self._unpaired()
         arrivals = self._by_stem([(self._joined_ms(at), at) for at in joined if self.stays[at].instance_id is None])
         departures = self._by_stem([(self.stays[at].successor_from_ms, at) for at in removed if self.stays[at].instance_id is None])
-        surges: set[Pair] = set()
-        alone: set[Pair] = set()
+        surges: set[RestartPair] = set()
+        alone: set[RestartPair] = set()
         for chain in self._chains():
             first, last = self.stays[chain[0].old].successor_from_ms, self._joined_ms(chain[-1].new)
             name = stem(self.stays[chain[0].old].client_id)
@@ -192,14 +195,14 @@ class _Search:
                 alone.update(pair for pair in chain if len(chain) == 1 or away(self.stays[pair.old], self.stays[pair.new])[0] > SURGE_APART_MS)
         self.pairs = [pair._replace(alone=pair in alone) for pair in self.pairs if pair not in surges]
 
-    def _chains(self) -> Iterable[list[Pair]]:
+    def _chains(self) -> Iterable[list[RestartPair]]:
         """Weak pairs with the same `stem` (client id without its random part) that follow each other closely, over half an hour at most."""
-        by_name: dict[str, list[Pair]] = {}
+        by_name: dict[str, list[RestartPair]] = {}
         for pair in sorted(self.pairs, key=lambda pair: (self.stays[pair.old].successor_from_ms, pair.old)):
             if not pair.strong:
                 by_name.setdefault(stem(self.stays[pair.old].client_id), []).append(pair)
         for pairs in by_name.values():
-            chain: list[Pair] = []
+            chain: list[RestartPair] = []
             for pair in pairs:
                 begin = self.stays[pair.old].successor_from_ms
                 if chain and (
@@ -222,9 +225,9 @@ class _Search:
         return by_stem
 
 
-def _runs(stays: Sequence[Stay], pairs: list[Pair]) -> list[list[Pair]]:
+def _runs(stays: Sequence[Stay], pairs: list[RestartPair]) -> list[list[RestartPair]]:
     """Groups of pairs that overlap in time: a member departs before the previous one is back."""
-    runs: list[list[Pair]] = []
+    runs: list[list[RestartPair]] = []
     until = -1
     for pair in sorted(pairs, key=lambda pair: (stays[pair.old].successor_from_ms, pair.old)):
         joined = stays[pair.new].joined
@@ -269,7 +272,7 @@ class _MemberCounts:
 class _HostCounts:
     """The number of hosts with members, including members that are being restarted."""
 
-    def __init__(self, stays: Sequence[Stay], pairs: Iterable[Pair]) -> None:
+    def __init__(self, stays: Sequence[Stay], pairs: Iterable[RestartPair]) -> None:
         returns = {pair.old: stays[pair.new].joined for pair in pairs}
         changes: list[tuple[int, int, str]] = []
         for at, stay in enumerate(stays):

@@ -97,7 +97,7 @@ class Story(KnownState):
         may_lack_rebalances = generation > 0 or (self._stable_generation <= 0 and (lost or known_before))
         if counter_restarted and not self._records_complete and (lost or not explained or not self._orderly) and may_lack_rebalances:
             # These may be notes of a new group with the same name, long after the last known event.
-            done.append(RebalancesMissing(self._known_at_ms, header.ts, self._first_missing_generation, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._any_note))
+            done.append(RebalancesMissing(self._known_at_ms, header.ts, self._last_known_generation, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._any_note))
             self._stable_generation, self._may_be_newer = (generation if state in (STABLE, EMPTY) else UNKNOWN), False
             self._last = self._last_record = None
         elif counter_restarted and not explained and not lost and (created_by_earlier_coordinator or (generation > 0 and (self._any_note or self._last_record is not None))):

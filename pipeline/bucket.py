@@ -136,7 +136,7 @@ class BucketTables:
         settled = self.settled(name, from_ms)
         return joined(name, [self._warehouse.load(file) for file in self.files(name) if file not in settled])
 
-    def rows_of_topics(self, name: str, topics: Collection[str], run: int) -> tuple[pa.Table, pa.Table]:
+    def new_and_older_rows(self, name: str, topics: Collection[str], run: int) -> tuple[pa.Table, pa.Table]:
         """The rows of these topics, as two tables: written by this run, and older."""
         topic_names = pa.array(sorted(topics), pa.string())
         files = self.files(name)

@@ -163,7 +163,10 @@ def _from_end(keys: Ints) -> Ints:
 
 
 def _rows_to_keep(keys: Ints, from_end: Ints, recent: Flags) -> Ints:
-    """For each row: how many of the last rows of its key to keep, namely up to ten before the oldest recent one."""
+    """For each row: how many of the last rows of its key to keep.
+
+    These are the rows from the oldest recent one on, and up to ten before it; ten if no row is recent.
+    """
     first = np.flatnonzero(mark_firsts(keys))
     if not len(first):
         return np.empty(0, np.int64)

@@ -30,7 +30,7 @@ _FOLDER: Final = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
 def from_directory(cluster: str, directory: str, topics: Collection[str]) -> list[EndOffset]:
     """Samples for these topics, in table order. Files that disappear in the meantime are skipped."""
     starts = read_offsets(PlainFiles(), os.path.join(directory, LOG_STARTS))
-    rows = list(_checkpoint(cluster, directory, topics, starts))
+    rows = list(_of_checkpoint(cluster, directory, topics, starts))
     for name in sorted(os.listdir(directory)):
         match = _FOLDER.fullmatch(name)
         if match is None or match[1] not in topics:
@@ -45,7 +45,7 @@ def from_list_offsets(cluster: str, at_ms: int, ends: Mapping[tuple[str, int], t
     return [EndOffset(cluster, *key, at_ms, end, start, "live", None) for key, (start, end) in sorted(ends.items())]
 
 
-def _checkpoint(cluster: str, directory: str, topics: Collection[str], starts: Mapping[tuple[str, int], int]) -> Iterator[EndOffset]:
+def _of_checkpoint(cluster: str, directory: str, topics: Collection[str], starts: Mapping[tuple[str, int], int]) -> Iterator[EndOffset]:
     path = os.path.join(directory, HIGH_WATERMARKS)
     try:
         at_ms = os.stat(path).st_mtime_ns // 1_000_000

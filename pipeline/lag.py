@@ -77,7 +77,7 @@ def current_time_lag(view: LagView, now_ms: int) -> pa.Table:
     at = np.maximum(now_ms, np.where(has_samples, value_at(samples.at, newest), MISSING))
     moments = view.at(every, at)
     waiting = (moments.committed != MISSING) & (samples.sampled(moments.sample) > moments.committed)
-    passed, _ = samples.passed_at(series.partition_ids[waiting], moments.committed[waiting])
+    passed, _ = samples.passing_times(series.partition_ids[waiting], moments.committed[waiting])
     time_lag = np.where(moments.lag == 0, 0, MISSING)
     time_lag[waiting] = np.where(passed == MISSING, MISSING, np.maximum(at[waiting] - passed, 0))
     return pa.table([*series.named(every, "group", "topic", "topic_partition"), optional(time_lag)], names=[*NAMES, "time_lag_ms"])
@@ -86,7 +86,7 @@ def current_time_lag(view: LagView, now_ms: int) -> pa.Table:
 def _time_lag(partition_ids: Ints, samples: Samples, at: Ints, lag: Ints, committed: Ints) -> tuple[Ints, Flags]:
     """The time since the log end passed the committed offset, and whether that is only a lower bound."""
     lagging = np.flatnonzero((lag != 0) & (lag != MISSING))
-    passed, since_first = samples.passed_at(partition_ids[lagging], committed[lagging])
+    passed, since_first = samples.passing_times(partition_ids[lagging], committed[lagging])
     time_lag = np.where(lag == 0, 0, MISSING)
     time_lag[lagging] = np.where(passed == MISSING, MISSING, np.maximum(at[lagging] - passed, 0))
     at_least = np.zeros(len(lag), np.bool_)

@@ -82,7 +82,7 @@ def measure_bucket(task: MeasureTask) -> list[File]:
     fresh = loaded.dictionary_coded("commits", task.run)
     tails = CommitState.of_tails(warehouse.load(task.tails)) if task.tails is not None else None
     topics = {*fresh["topic"].unique().to_pylist(), *(tails.tails["topic"].unique().to_pylist() if tails is not None else ())}
-    fresh_ends, known_ends = loaded.rows_of_topics("end_offsets", topics, task.run)
+    fresh_ends, known_ends = loaded.new_and_older_rows("end_offsets", topics, task.run)
     since = BEGINNING
     if task.before_ms >= 0:
         since = earliest_change_ms(

@@ -1,6 +1,7 @@
 """Checks the tables: every layer has the rows of the previous layer, and recomputing a sample of groups returns the same rows.
 
-The recomputation needs no slices, stored state or Spark. The tests use it as an oracle.
+The recomputation reads all records of a bucket at once (the build reads them in slices), and needs neither stored state nor Spark. The tests
+use it as an oracle.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from history.pairs import AWAY_MAX_MS, Pair, Span, Stay, away, pairs_of
+from history.pairs import AWAY_MAX_MS, RestartPair, Span, Stay, away, pairs_of
 from pipeline.rows import Episode, Generation, GroupTables, MemberSpell, Replaced
 
 EXACT: Final = "exact"
@@ -83,7 +83,7 @@ class Restarts:
         self._assign_changes()
         self.returns = self._returns()
 
-    def gap(self, pair: Pair) -> Span:
+    def gap(self, pair: RestartPair) -> Span:
         return away(self.stays[pair.old], self.stays[pair.new])
 
     def lost(self) -> Iterator[tuple[MemberSpell, Span, int | None]]:
@@ -217,7 +217,7 @@ class Restarts:
             returns[at] = returned._replace(process=process[returned.new_id])
         return returns
 
-    def _return_of_pair(self, pair: Pair, episodes: list[int]) -> Return:
+    def _return_of_pair(self, pair: RestartPair, episodes: list[int]) -> Return:
         old, new = self.spells[pair.old], self.spells[pair.new]
         stay, joined = self.stays[pair.old], self.stays[pair.new].joined
         assert stay.last_heartbeat is not None

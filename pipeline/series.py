@@ -94,7 +94,7 @@ class Samples:
         known = (end != MISSING) & (committed != MISSING) & ((committed <= end) | (age <= AHEAD_MS))
         return np.where(known, np.maximum(end - committed, 0), MISSING), np.where(known, end, MISSING)
 
-    def passed_at(self, partition_ids: Ints, committed: Ints) -> tuple[Ints, Flags]:
+    def passing_times(self, partition_ids: Ints, committed: Ints) -> tuple[Ints, Flags]:
         """The time at which the end offset passed `committed`, or MISSING; and whether the first sample is higher already: then its time counts."""
         highest = self._highest
         index = self._by_highest.find(partition_ids, committed, "right")

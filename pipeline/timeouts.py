@@ -46,7 +46,7 @@ class TimeoutChoice(NamedTuple):
 
 
 def deaths_of(lost: Iterable[MemberSpell]) -> list[Death]:
-    """The deaths. A member that sends LeaveGroup is noticed at once, others when the session expires."""
+    """One death for each member that did not return. If it sent LeaveGroup, it was noticed at once, else when its session expired."""
     return [Death(0 if spell.end_kind == "left" else spell.session_timeout_ms or 0, spell.partitions or 0) for spell in lost]
 
 

@@ -45,7 +45,8 @@ class OneRecordLayout:
     __slots__ = ("bases", "checked", "fixed", "pairs")
 
     def __init__(self, size: int, key_at: int, value_at: int, value_size: int) -> None:
-        # All bytes but the offset, unread fields, checksum, key and value. The sizes come first, since they differ most often.
+        # Positions of the bytes that are equal in all batches of this layout: all but the offset, unread fields, checksum, key and value.
+        # The size of the key and the length come first, since they differ most often.
         self.fixed: Final = (key_at - 1, *SAME_AT, *range(HEADER_BYTES, key_at - 1), value_at - 1)
         self.checked: Final = Struct(f">q9xI{size - CRC_FROM}s").iter_unpack
         self.bases: Final = Struct(f">q{size - LENGTH_AT}x").iter_unpack

@@ -15,7 +15,10 @@ _CONTINUED: Final = bytes(range(128, 256))  # varint bytes with the continuation
 
 class Layout:
     """The byte positions of the fields of a record without headers, with a timestamp delta of one byte and an offset delta of
-    one or two. A record has this layout if its length fields equal those of the record it was made from; one Struct then unpacks key and value.
+    one or two.
+
+    The layout is made from one record. Another record has it if its lengths, attributes and timestamp delta are the same, and its offset delta
+    has as many bytes; one Struct then unpacks key and value.
     """
 
     __slots__ = (

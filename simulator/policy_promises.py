@@ -58,7 +58,11 @@ class Absences:
         self._forget(group, member_id)
 
     def removed(self, group: str, member_id: str, moment: int, stayed_away: bool, loaded: int, session_ns: int) -> None:
-        """`loaded`: the moment of the last load of the group's partition; -1: not known."""
+        """A member was removed.
+
+        `stayed_away`: because it was away (STAYED_AWAY or REGISTRATION_UNSET); `loaded`: the moment of the last load of the group's partition,
+        -1 if it is not known.
+        """
         away = self._away.get(group, {})
         if not stayed_away:
             self.other_note(group, moment)

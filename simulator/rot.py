@@ -24,7 +24,10 @@ class Rot:
         self.logs: set[tuple[str, int]] = set()  # topic and partition of the logs with a rotten bit
 
     def flip_bit(self) -> str:
-        """Flip one bit of one closed segment; returns its path, or "" if there is no closed segment."""
+        """Flip one bit of a random closed segment.
+
+        Returns the segment and the byte as text, or "" if there is no closed segment or the chosen one has a rotten bit already.
+        """
         random = self._run.world.random
         closed = self._closed_segments()
         if not closed:

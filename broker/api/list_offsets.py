@@ -88,7 +88,7 @@ class ListOffsets:
                 answer.error_code = partition_error(partition, wanted.current_leader_epoch)
                 if partition is not None and not answer.error_code:
                     if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-                        yield from _find(partition, timestamp, answer)
+                        yield from _find_by_time(partition, timestamp, answer)
                     else:
                         _fill_in_end(partition, timestamp, answer)
             yield LOOKUP_COST
@@ -101,8 +101,11 @@ def _fill_in_end(partition: Partition, timestamp: int, answer: ListOffsetsPartit
         answer.offset, answer.leader_epoch = partition.start_offset, _first_epoch(partition)
 
 
-def _find(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> Iterator[int]:
-    """Find a record by timestamp, in steps; meanwhile the partition may be deleted, or its start offset may move."""
+def _find_by_time(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> Iterator[int]:
+    """Find a record by timestamp and put it into `answer`; yields the cost of each step.
+
+    Between the steps, the partition may be deleted, or its start offset may move.
+    """
     while True:
         found: FoundRecord | None = None
         try:

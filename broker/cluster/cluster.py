@@ -157,7 +157,7 @@ class Cluster:
             self._gathering = False
             partitions = self._topics.by_name[CONSUMER_OFFSETS].partition_count
             self.ownership.set_logs("offsets", [LogId(CONSUMER_OFFSETS, number) for number in range(partitions)], self._now)
-            self._topic_placement.begin()
+            self._topic_placement.begin_placing()
 
     @property
     def settled(self) -> bool:
@@ -219,7 +219,7 @@ class Cluster:
             case NodeRequestKind.REQUEST_RELEASE:
                 self.ownership.release_requested(request.node, log_ids(request.logs), now)
             case NodeRequestKind.OFFER:
-                self._store.when_current(partial(self._offered, log_ids(request.logs)))
+                self._store.when_current(partial(self._handle_offer, log_ids(request.logs)))
             case NodeRequestKind.REGISTRY_GREW:
                 self.follow(partial(self._topic_placement.when_opened, partial(call.answer, NodeResponse())))
                 return None
@@ -242,7 +242,7 @@ class Cluster:
                 return NodeResponse(ErrorCode.UNSUPPORTED_VERSION)
         return NodeResponse()
 
-    def _offered(self, logs: list[LogId]) -> None:
+    def _handle_offer(self, logs: list[LogId]) -> None:
         self.ownership.offered(logs, self._now)
 
     # Ownership (`Actions`).

@@ -25,7 +25,7 @@ class TopicPlacement:
         self._unopened: set[LogId] = set()  # logs of new topics
         self._waiting: list[Callable[[], None]] = []  # called when this node has opened its own logs of new topics
 
-    def begin(self) -> None:
+    def begin_placing(self) -> None:
         """Place logs from now on."""
         self._begun = True
         self._place()

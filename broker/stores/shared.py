@@ -519,13 +519,13 @@ class SharedTopicStore(LocalTopicStore):
 
         super().open_topic_log(id, topic, opened)
 
-    def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
+    def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, name_in_use: bool, delete_delay_ms: int) -> None:
         if self.served_log(id) is not opened:
             return  # a log of a new topic of the same name
         if not isinstance(self._shared.lock_log(id), int):
             folder = self._directory.log_folder(*id)
-            if self.exists(id) and self._belongs(folder, topic_id, claimed):
+            if self.exists(id) and self._folder_belongs_to(folder, topic_id, name_in_use):
                 raise BlockingIOError("another node has its log open")
             return  # the log of a new topic of the same name
-        super().set_aside(id, topic_id, opened, claimed, delete_delay_ms)
+        super().set_aside(id, topic_id, opened, name_in_use, delete_delay_ms)
         self._shared.drop_deleted(id)

@@ -202,7 +202,7 @@ class LocalTopicStore:
     def exists(self, id: LogId) -> bool:
         return self._disk.exists(self._directory.log_folder(*id))
 
-    def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
+    def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, name_in_use: bool, delete_delay_ms: int) -> None:
         """Rename the folder at once, as Kafka does, so that a topic of the same name can be created."""
         if self.served_log(id) is not opened:
             return  # another log has opened a folder of this name since
@@ -213,14 +213,14 @@ class LocalTopicStore:
             self._store.drop(id)
         else:
             folder = self._directory.log_folder(*id)
-            if self._disk.exists(folder) and self._belongs(folder, topic_id, claimed):
+            if self._disk.exists(folder) and self._folder_belongs_to(folder, topic_id, name_in_use):
                 moved = set_folder_aside(self._disk, folder, self._store.fresh_token())
         if moved:
             self._remove_later([moved], delete_delay_ms)
 
-    def _belongs(self, folder: str, topic_id: bytes, claimed: bool) -> bool:
+    def _folder_belongs_to(self, folder: str, topic_id: bytes, name_in_use: bool) -> bool:
         stored = read_topic_id(self._disk, folder)
-        return stored == id_text(topic_id) or (not stored and not claimed)
+        return stored == id_text(topic_id) or (not stored and not name_in_use)
 
     def forget_topics(self, ids: Collection[LogId], done: Done) -> None:
         self._store.checkpoint_worker.submit(partial(self._forget, ids), Contained(partial(_report, done)))

@@ -32,7 +32,8 @@ def no_waiter(error: int) -> None:
 class Deletion:
     """The topics deleted by one request.
 
-    The registry holds this object like a reply until the deletion is durable (`coordinator.hold`); then it tracks the removal of offsets.
+    The registry holds this object as it holds a reply (`coordinator.hold`), and calls `release` when the deletion is durable. From then on the
+    object tracks which partitions still have to remove the offsets of the topics.
     """
 
     __slots__ = ("_deletions", "defective", "deleted_ms", "done", "topics", "waiting")

@@ -70,7 +70,7 @@ class PartitionJobLoop:
 
 
 class Retention:
-    """The rounds of all jobs, for the partitions of one store."""
+    """The periodic jobs for the partitions of one store: delete old segments, forget idle producers, and store recovery points and start offsets."""
 
     def __init__(
         self,

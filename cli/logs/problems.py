@@ -94,7 +94,7 @@ class Problems:
             self.shown.append(Problem(kind, file, position, text))
 
     def over_limit(self) -> list[tuple[str, str, int]]:
-        """Kind, file and number of the problems over the limit."""
+        """The problems that are not shown, since there are too many of their kind in one file: kind, file and number."""
         return [(kind, file, count - SHOWN_MAX) for (kind, file), count in self.counts.items() if count > SHOWN_MAX]
 
     def has(self, warning: bool) -> bool:

@@ -162,7 +162,7 @@ class Consumption:
             with self.interrupts.waiting():
                 committed = committed_offsets(self.cluster, options.group, self.known_partitions)
                 self.known_partitions = known_partitions_of_group(self.known_partitions, committed)
-            self.read_assignment(member, commits)
+            self.read_assigned_partitions(member, commits)
             orderly = True
         except Failure as failure:
             if failure.kind == UNKNOWN_TOPIC:
@@ -183,7 +183,7 @@ class Consumption:
                 if options.instance is None or (options.leave and orderly):
                     member.leave()
 
-    def read_assignment(self, member: Member, commits: Commits) -> None:
+    def read_assigned_partitions(self, member: Member, commits: Commits) -> None:
         seat = self.rejoin(member, commits, None)
         while not self.is_done():
             with self.interrupts.waiting():

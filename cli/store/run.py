@@ -31,9 +31,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         document = asyncio.run(execute(options, screen))
     except BaseExceptionGroup as several:
-        raise describe_failure(first_of(several), options) from None
+        raise as_failure(first_of(several), options) from None
     except (DamagedLog, StoreProblem, Failure) as error:
-        raise describe_failure(error, options) from None
+        raise as_failure(error, options) from None
     except KeyboardInterrupt:
         screen.warn("interrupted; repeat the command to continue")
         raise
@@ -51,7 +51,7 @@ def first_of(error: BaseException) -> BaseException:
     return first_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-def describe_failure(error: BaseException, options: argparse.Namespace) -> BaseException:
+def as_failure(error: BaseException, options: argparse.Namespace) -> BaseException:
     """Convert an error of a known kind into a Failure with a text for users of `tenure store`; return others unchanged."""
     if isinstance(error, DamagedLog):
         hint = "docs/cluster.md, How do I restore a partition that no node serves?"

@@ -30,7 +30,7 @@ def play(cluster: Cluster) -> None:
     cluster.topic("mails", 6, 5)
     cluster.topic("audit", 8, 40)
     for scenario in (
-        checkout, payments, search, mails, recommendations, clickstream, inventory, nightly, audit, fraud, legacy, mirror_offsets, hostile,
+        checkout, payments, search, mails, recommendations, clickstream, inventory, nightly, audit, fraud, legacy_billing, mirror_offsets, hostile,
         operations,
     ):  # fmt: skip
         scenario(cluster)
@@ -141,7 +141,7 @@ def fraud(cluster: Cluster) -> None:
     cluster.remark("duplicate instance id", "fraud-check", begin, end, instance="fraud-check-0", clients=["fraud-check-0", "fraud-check-0-copy"])
 
 
-def legacy(cluster: Cluster) -> None:
+def legacy_billing(cluster: Cluster) -> None:
     """Ends on the first day; its offsets expire soon."""
     service = cluster.service(DEAD, {"orders": 48}, 1)
     end = cluster.moment(MONDAY, 3)

@@ -69,10 +69,10 @@ def functions_of(module: str) -> Iterator[FunctionType]:
     """The functions that a module defines, including methods and properties."""
     loaded = sys.modules.get(module)
     if loaded is not None:
-        yield from in_scope(vars(loaded), module, set())
+        yield from functions_in_scope(vars(loaded), module, set())
 
 
-def in_scope(scope: object, module: str, seen: set[int]) -> Iterator[FunctionType]:
+def functions_in_scope(scope: object, module: str, seen: set[int]) -> Iterator[FunctionType]:
     for value in list(scope.values()) if isinstance(scope, dict) else list(vars(scope).values()):
         yield from functions_in(value, module, seen)
 
@@ -89,6 +89,6 @@ def functions_in(value: object, module: str, seen: set[int]) -> Iterator[Functio
         for accessor in (value.fget, value.fset, value.fdel):
             yield from functions_in(accessor, module, seen)
     elif isinstance(value, type):
-        yield from in_scope(value, module, seen)
+        yield from functions_in_scope(value, module, seen)
     if hasattr(value, "__wrapped__"):  # set by lru_cache, contextmanager and similar decorators
         yield from functions_in(value.__wrapped__, module, seen)

@@ -187,7 +187,7 @@ class Command:
             assert set(rows.pop()["error"]) == {"code", "message", "hint"}
         return rows
 
-    def problems(self, path: Path | None = None) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
+    def verify(self, path: Path | None = None) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
         """Exit code, problems and summary of verify; the text output must list the same."""
         path = path or self.folder / "data"
         code, lines = self.run("verify", path, "--json")

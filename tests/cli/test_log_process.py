@@ -97,7 +97,7 @@ def test_log_commands_take_no_lock(folder: Folder, command: Command, monkeypatch
     monkeypatch.setattr("fcntl.lockf", fail)
     assert lock_holder(str(folder.path)) is None
     command.lines(folder.path)
-    command.problems(folder.path)
+    command.verify(folder.path)
 
 
 def test_json_output_has_one_object_per_line(folder: Folder, command: Command) -> None:

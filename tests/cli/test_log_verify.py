@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_directory_written_by_tenure_is_sound(folder: Folder, command: Command) -> None:
-    code, problems, summary = command.problems()
+    code, problems, summary = command.verify()
     assert (code, problems) == (0, [])
     assert (summary["logs"], summary["sound_logs"], summary["problems"], summary["warnings"]) == (4, 4, 0, 0)
     assert (summary["batches"], summary["records"]) == (65, 132)
@@ -53,25 +53,25 @@ def test_a_directory_that_kafka_wrote_and_compacted_is_sound(command: Command) -
     shutil.copytree(KAFKA_WRITTEN, data)
     for partition in (0, 1, 4):  # verify checks the partitions of groups only if all folders exist
         (data / f"{OFFSETS}-{partition}").mkdir()
-    code, problems, summary = command.problems()
+    code, problems, summary = command.verify()
     assert (code, problems) == (0, [])
     assert (summary["logs"], summary["segments"], summary["stopped_in_order"]) == (6, 5, False)
     (data / f"{OFFSETS}-4").rename(data / f"{OFFSETS}-5")
     (data / f"{OFFSETS}-3").rename(data / f"{OFFSETS}-4")
     (data / f"{OFFSETS}-5").rename(data / f"{OFFSETS}-3")
-    code, problems, _ = command.problems()
+    code, problems, _ = command.verify()
     assert (code, {problem["problem"] for problem in problems}) == (65, {"wrong-partition"})
 
 
 def test_a_single_log_can_be_verified(folder: Folder, command: Command) -> None:
-    code, problems, summary = command.problems(folder.path / "orders-0")
+    code, problems, summary = command.verify(folder.path / "orders-0")
     assert (code, problems, summary["logs"]) == (0, [], 1)
 
 
 @pytest.mark.parametrize(("kind", "name", "plant", "reason"), PLANTED, ids=[f"{damage.kind}, {damage.name}" for damage in PLANTED])
 def test_every_planted_problem_is_found(kind: str, name: str, plant: Plant, reason: str, folder: Folder, command: Command) -> None:
     file = plant(folder)
-    code, problems, summary = command.problems()
+    code, problems, summary = command.verify()
     matching = [problem for problem in problems if problem["problem"] == kind]
     assert matching, problems
     assert matching[0]["file"] == str(file)
@@ -96,7 +96,7 @@ def test_every_kind_of_problem_is_planted_and_explained() -> None:
 )
 def test_a_problem_is_reported_once_and_the_other_logs_stay_sound(plant: Plant, kind: str, log: str, folder: Folder, command: Command) -> None:
     plant(folder)
-    _, problems, summary = command.problems()
+    _, problems, summary = command.verify()
     assert [(problem["problem"], Path(problem["file"]).parent.name.rpartition("-")[0]) for problem in problems] == [(kind, log)]
     assert (summary["sound_logs"], summary["problems"]) == (3, 1)
 
@@ -105,7 +105,7 @@ def test_a_torn_end_past_the_recovery_point_is_no_loss(folder: Folder, command: 
     (folder.path / ".kafka_cleanshutdown").unlink()
     with folder.segment(OFFSETS).open("ab") as file:
         file.write(folder.segment(OFFSETS).read_bytes()[:70])
-    _, problems, _ = command.problems()
+    _, problems, _ = command.verify()
     assert [problem["problem"] for problem in problems] == ["torn-end"]
 
 
@@ -114,7 +114,7 @@ def test_the_reported_position_is_that_of_the_damaged_batch(folder: Folder, comm
     data = segment.read_bytes()
     second = next(iterate_headers(data, 0, len(data))).size
     change(segment, second + 100, b"!")
-    _, (problem,), _ = command.problems()
+    _, (problem,), _ = command.verify()
     assert problem["position"] == second
 
 
@@ -126,7 +126,7 @@ def test_damage_anywhere_in_a_segment_is_found(folder: Folder, command: Command)
     for at in range(first, first + 80):
         segment.write_bytes(data)
         change(segment, at, bytes([data[at] ^ 0x55]))
-        code, problems, _ = command.problems()
+        code, problems, _ = command.verify()
         assert code == 65, at
         assert problems, at
 
@@ -149,7 +149,7 @@ def test_a_compacted_log_may_have_gaps(folder: Folder, command: Command) -> None
     segments[4].write_bytes(sealed(empty))
     for segment in segments:
         remove_indexes(segment)
-    code, problems, _ = command.problems()
+    code, problems, _ = command.verify()
     assert (code, problems) == (0, [])
 
 
@@ -200,14 +200,14 @@ def test_a_segment_and_its_index_may_be_removed_while_it_is_read(in_use: bool, m
 def test_a_superseded_invalid_group_record_is_no_problem(folder: Folder, command: Command) -> None:
     an_instance_twice(folder)
     folder.append(OFFSETS, 0, [group_record(folder.third, [member("a", "i")])])
-    code, problems, _ = command.problems()
+    code, problems, _ = command.verify()
     assert (code, problems) == (0, [])
 
 
 def test_the_first_problems_of_a_kind_are_shown_and_the_others_counted(folder: Folder, command: Command) -> None:
     key, _ = offset(folder.group, 0, 1)
     folder.append(OFFSETS, 0, [(key, b"\0\3")] * (SHOWN_MAX + 7))
-    code, problems, summary = command.problems()
+    code, problems, summary = command.verify()
     assert (code, len(problems), summary["problems"]) == (65, SHOWN_MAX + 1, SHOWN_MAX + 7)
     assert problems[-1] == {"more": 7, "problem": "record-unreadable", "file": str(folder.segment(OFFSETS))}
     _, lines = command.run("verify", folder.path)
@@ -232,14 +232,14 @@ def test_without_a_registry_the_folders_give_the_number_of_partitions(folder: Fo
     folder.append(OFFSETS, 2, [offset(groups_of(3, 1)[0], 0, 1)])
     if partition_missing:
         (folder.path / f"{OFFSETS}-1").rmdir()
-    _, problems, _ = command.problems()
+    _, problems, _ = command.verify()
     wrong = [problem for problem in problems if problem["problem"] == "wrong-partition"]
     assert len(wrong) == (0 if partition_missing else 1)
 
 
 def test_notes_are_looked_for_in_the_partition_of_their_group(folder: Folder, command: Command) -> None:
     os.rename(folder.path / f"{NOTES}-0", folder.path / f"{NOTES}-1")
-    _, problems, _ = command.problems()
+    _, problems, _ = command.verify()
     wrong = [problem for problem in problems if problem["problem"] == "wrong-partition"]
     assert [f"group {folder.group} belongs to partition 0" in problem["what"] for problem in wrong] == [True]
 

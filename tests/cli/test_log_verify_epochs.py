@@ -53,7 +53,7 @@ def test_any_log_start_within_earlier_epochs_is_sound(tmp_path: Path, command: C
     log.run(delete_to, drop)
     for append, clean in ((False, True), (True, True), (True, False)):
         log.run(append=append, clean=clean)
-        code, problems, _ = command.problems(tmp_path)
+        code, problems, _ = command.verify(tmp_path)
         assert (code, problems) == (0, [])
 
 
@@ -66,9 +66,9 @@ def test_kafka_raises_the_first_entry_into_a_batch_that_holds_the_log_start(tmp_
     log.run()
     log.run(13)
     epochs(tmp_path, "1 13")
-    assert command.problems(tmp_path)[:2] == (0, [])
+    assert command.verify(tmp_path)[:2] == (0, [])
     epochs(tmp_path, "0 13", "1 14")
-    code, (problem,), _ = command.problems(tmp_path)
+    code, (problem,), _ = command.verify(tmp_path)
     assert (code, problem["problem"]) == (65, "epochs-wrong")
     assert problem["what"] == "offsets 10 to 18 have epoch 1, but it has epoch 0 for them"
 
@@ -78,7 +78,7 @@ def test_readable_records_without_an_epoch_entry_are_a_harmless_gap(tmp_path: Pa
     log.run()
     log.run(4)
     epochs(tmp_path, "1 10")
-    code, (problem,), _ = command.problems(tmp_path)
+    code, (problem,), _ = command.verify(tmp_path)
     assert (code, problem["problem"], problem["level"]) == (0, "epochs-behind", "warning")
     assert problem["what"] == "it begins at offset 10, after offsets 0 to 9 of epoch 0"
 
@@ -88,7 +88,7 @@ def test_an_epoch_entry_contradicting_a_batch_after_the_log_start_is_found(tmp_p
     for delete_to in (0, 15, 0):
         log.run(delete_to)
     epochs(tmp_path, "1 15", "2 22")
-    code, (problem,), _ = command.problems(tmp_path)
+    code, (problem,), _ = command.verify(tmp_path)
     assert (code, problem["problem"]) == (65, "epochs-wrong")
 
 
@@ -101,4 +101,4 @@ def test_a_log_start_past_the_last_batch_is_no_loss(tmp_path: Path, command: Com
     (tmp_path / "recovery-point-offset-checkpoint").unlink()
     for append in (False, True):
         log.run(append=append)
-        assert command.problems(tmp_path)[:2] == (0, [])
+        assert command.verify(tmp_path)[:2] == (0, [])

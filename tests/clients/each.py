@@ -274,7 +274,7 @@ def raise_for(error: int, message: str) -> None:
 
 @contextmanager
 def java_probe(folder: Path, source: Path = ADMIN_PROBE) -> Iterator[subprocess.Popen[str]]:
-    """Start a JVM that runs `source` and reads commands from its standard input, for `Java`; skips the test without Java."""
+    """Start a JVM that runs `source`, which reads commands from its standard input. Skips the test if Kafka's jars are not available."""
     logging = folder / "log4j2.properties"
     logging.write_text("rootLogger.level=off\n")
     command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{kafka_jars()}/*", str(source)]

@@ -475,7 +475,10 @@ def test_a_deleted_group_leaves_the_wheel_at_once(play: Play) -> None:
 
 @pytest.mark.parametrize(("ahead_ms", "expires"), [(120_000, False), (120_001, True)])
 def test_a_commit_up_to_two_minutes_ahead_keeps_its_timestamp(play: Play, ahead_ms: int, expires: bool) -> None:
-    """A timestamp further ahead is from a wrong clock. The age then counts from when the clock became steady, here longer ago than the retention."""
+    """A timestamp further ahead is from a wrong clock.
+
+    The age then counts from when the clock became steady, which is longer ago than the retention in this test: the offset expires.
+    """
     play.steady_since_ms = play.now - 2 * RETENTION
     sweep_at = play.now + SWEEP
     play.load((offset_key(offset_key_prefix("h", "t0"), 0), offset_value(5, -1, b"", sweep_at + ahead_ms)))

@@ -151,7 +151,7 @@ def test_a_static_member_that_restarted_during_a_forgotten_rebalance_is_not_fenc
 
 @scenario("FO-12")
 def test_a_leader_that_restarted_during_a_forgotten_rebalance_still_leads(play: Play) -> None:
-    """As for a follower: the group record has the leader's new id before its reply is sent."""
+    """The log has the leader's new id before its reply is sent, so the live process still leads after a failover."""
     play.two_loaded_static()
     play.join("m0'").expect(generation=7, leader="m0'", members=["m0'", "m1"], skip=True)
     play.expect_records("replacement")

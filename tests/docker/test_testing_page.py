@@ -59,7 +59,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run_tests(project: Path, *options: str, path: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run the project's tests in a child process, with the temporary files of brokers in `brokers`."""
+    """Run the tests of the example project in a child process; its brokers keep their temporary files in `brokers`."""
     (project / "brokers").mkdir()
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={project / 'temporary'}", *options, "tests"]
     plain = environment(PYTHONWARNINGS="", PATH=path, TMPDIR=str(project / "brokers"), **more)

@@ -51,7 +51,7 @@ class ThreadedProxy(EngineProxy):
         self.drops_requests = self.drops_replies = False
         self._loop.call_soon_threadsafe(self.cut)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         asyncio.run_coroutine_threadsafe(self.close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -143,7 +143,7 @@ class FaultyCluster:
     def close(self) -> None:
         self.observers.close()
         self.nodes.close()
-        self.proxy.end()
+        self.proxy.stop()
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_node_that_only_jetstream_reaches_keeps_its_logs(new_cluster: Callable
         cluster.hide(proxy)
         cluster.end()
     finally:
-        proxy.end()
+        proxy.stop()
     assert cluster.history.anomalies() == []
     assert before
     assert leaderships_of(cluster, 3) == before

@@ -37,22 +37,22 @@ def backup(tmp_path: Path) -> ClusterFolder:
 
 
 @pytest.fixture
-def engine(one_server: NatsEngine, backup: ClusterFolder) -> TenureCluster:
-    engine = TenureCluster(one_server)
-    store("import", "--from", backup.path, "--to", *engine.place)
-    return engine
+def imported(one_server: NatsEngine, backup: ClusterFolder) -> TenureCluster:
+    imported = TenureCluster(one_server)
+    store("import", "--from", backup.path, "--to", *imported.place)
+    return imported
 
 
 @pytest.fixture
-def nodes(one_server: NatsEngine, engine: TenureCluster) -> Iterator[NodesOverJetStream]:
+def nodes(one_server: NatsEngine, imported: TenureCluster) -> Iterator[NodesOverJetStream]:
     loop = asyncio.new_event_loop()
-    nodes = NodesOverJetStream(one_server, engine.name, loop)
+    nodes = NodesOverJetStream(one_server, imported.name, loop)
     yield nodes
     nodes.close()
     loop.close()
 
 
-def damage(engine: TenureCluster, id: LogId, records: int = 0) -> None:
+def damage(imported: TenureCluster, id: LogId, records: int = 0) -> None:
     """Append an entry of `records` records with a wrong checksum, then a sound entry; with 0 records, delete the stream instead."""
 
     async def append(store_client: StoreClient) -> None:
@@ -74,7 +74,7 @@ def damage(engine: TenureCluster, id: LogId, records: int = 0) -> None:
             assert isinstance(reply_of(message), dict)
 
     async def run() -> None:
-        settings = [f"store={engine.url}", f"cluster.name={engine.name}", "node.id=1", "store.replicas=1"]
+        settings = [f"store={imported.url}", f"cluster.name={imported.name}", "node.id=1", "store.replicas=1"]
         store_client = StoreClient(load_config(settings=settings, environ={}))
         try:
             await append(store_client)
@@ -85,23 +85,23 @@ def damage(engine: TenureCluster, id: LogId, records: int = 0) -> None:
 
 
 @pytest.mark.parametrize("records", [0, 2])
-def test_a_damaged_log_of_groups_is_replaced(records: int, backup: ClusterFolder, engine: TenureCluster, nodes: NodesOverJetStream, tmp_path: Path) -> None:
-    damage(engine, GROUPS, records)
-    assert "is damaged at" in store("export", "--from", *engine.place, "--to", tmp_path / "damaged", code=65)
+def test_a_damaged_log_of_groups_is_replaced(records: int, backup: ClusterFolder, imported: TenureCluster, nodes: NodesOverJetStream, tmp_path: Path) -> None:
+    damage(imported, GROUPS, records)
+    assert "is damaged at" in store("export", "--from", *imported.place, "--to", tmp_path / "damaged", code=65)
     for more in (("--dry-run",), ()):
-        restored = store("import", "--from", backup.path, "--to", *engine.place, "--only", str(GROUPS), *more)
+        restored = store("import", "--from", backup.path, "--to", *imported.place, "--only", str(GROUPS), *more)
         assert (restored["logs"], restored["dry_run"]) == (1, bool(more))
     before = contents(backup.path)
     node = nodes.start(1)
     assert node.keys(node.own(GROUPS)) == [key for key, _ in facts_of(before[str(GROUPS)].batches)]
     node.stop()
-    store("export", "--from", *engine.place, "--to", tmp_path / "back")
+    store("export", "--from", *imported.place, "--to", tmp_path / "back")
     assert {name: found.batches for name, found in contents(tmp_path / "back").items()} == {name: found.batches for name, found in before.items()}
 
 
-def test_a_replaced_damaged_log_of_a_topic_continues_at_its_former_end_offset(backup: ClusterFolder, engine: TenureCluster, nodes: NodesOverJetStream) -> None:
-    damage(engine, ORDERS, 5)
-    store("import", "--from", backup.path, "--to", *engine.place, "--only", str(ORDERS))
+def test_a_replaced_damaged_log_of_a_topic_continues_at_its_former_end_offset(backup: ClusterFolder, imported: TenureCluster, nodes: NodesOverJetStream) -> None:
+    damage(imported, ORDERS, 5)
+    store("import", "--from", backup.path, "--to", *imported.place, "--only", str(ORDERS))
     node = nodes.start(1)
     log = node.acquired_topic(ORDERS, IDS["orders"])
     assert isinstance(log, StreamTopicLog)
@@ -114,9 +114,9 @@ def test_a_replaced_damaged_log_of_a_topic_continues_at_its_former_end_offset(ba
     assert results == [6]
 
 
-def test_a_topic_whose_end_is_lost_is_not_replaced(backup: ClusterFolder, engine: TenureCluster) -> None:
-    damage(engine, ORDERS)
-    assert "its end is lost" in store("import", "--from", backup.path, "--to", *engine.place, "--only", str(ORDERS), code=1)
+def test_a_topic_whose_end_is_lost_is_not_replaced(backup: ClusterFolder, imported: TenureCluster) -> None:
+    damage(imported, ORDERS)
+    assert "its end is lost" in store("import", "--from", backup.path, "--to", *imported.place, "--only", str(ORDERS), code=1)
 
 
 def test_offsets_of_topics_that_were_deleted_since_do_not_come_back(backup: ClusterFolder, one_server: NatsEngine, tmp_path: Path) -> None:
@@ -124,11 +124,11 @@ def test_offsets_of_topics_that_were_deleted_since_do_not_come_back(backup: Clus
     later = backup.path
     backup.path = tmp_path / "later"
     backup.append("__tenure_topics", 0, [(topic_key("late"), None)])
-    engine = TenureCluster(one_server)
-    store("import", "--from", tmp_path / "later", "--to", *engine.place)
-    damage(engine, GROUPS)
-    store("import", "--from", later, "--to", *engine.place, "--only", str(GROUPS))
-    store("export", "--from", *engine.place, "--to", tmp_path / "back")
+    imported = TenureCluster(one_server)
+    store("import", "--from", tmp_path / "later", "--to", *imported.place)
+    damage(imported, GROUPS)
+    store("import", "--from", later, "--to", *imported.place, "--only", str(GROUPS))
+    store("export", "--from", *imported.place, "--to", tmp_path / "back")
     committed = {
         found.topic: value
         for key, value in facts_of(contents(tmp_path / "back")[str(GROUPS)].batches)
@@ -145,26 +145,26 @@ def test_offsets_of_topics_that_were_deleted_since_do_not_come_back(backup: Clus
         ("nosuch-0", 66, "there is no such log in"),
     ],
 )
-def test_what_cannot_be_replaced_is_refused(name: str, code: int, line: str, backup: ClusterFolder, engine: TenureCluster) -> None:
-    assert line in store("import", "--from", backup.path, "--to", *engine.place, "--only", name, code=code)
+def test_what_cannot_be_replaced_is_refused(name: str, code: int, line: str, backup: ClusterFolder, imported: TenureCluster) -> None:
+    assert line in store("import", "--from", backup.path, "--to", *imported.place, "--only", name, code=code)
 
 
-def test_a_log_is_not_replaced_while_a_node_runs(backup: ClusterFolder, engine: TenureCluster, nodes: NodesOverJetStream) -> None:
-    damage(engine, GROUPS)
+def test_a_log_is_not_replaced_while_a_node_runs(backup: ClusterFolder, imported: TenureCluster, nodes: NodesOverJetStream) -> None:
+    damage(imported, GROUPS)
     nodes.start(1)
-    refused = partial(store, "import", "--from", backup.path, "--to", *engine.place, "--set", "store.lease.ms=2000", "--only", str(GROUPS), code=1)
+    refused = partial(store, "import", "--from", backup.path, "--to", *imported.place, "--set", "store.lease.ms=2000", "--only", str(GROUPS), code=1)
     assert "node 1 runs; stop all nodes first" in nodes.loop.run_until_complete(nodes.loop.run_in_executor(None, refused))
 
 
-def test_a_restore_that_was_interrupted_goes_on(backup: ClusterFolder, engine: TenureCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_restore_that_was_interrupted_goes_on(backup: ClusterFolder, imported: TenureCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The interrupted restore has deleted the damaged stream; the next one must still know its end offset."""
-    damage(engine, ORDERS, 5)
-    arguments = ("store", "import", "--from", backup.path, "--to", *engine.place, "--only", ORDERS)
+    damage(imported, ORDERS, 5)
+    arguments = ("store", "import", "--from", backup.path, "--to", *imported.place, "--only", ORDERS)
     with monkeypatch.context() as patch:
         patch.setattr(StreamCopy, "finish", lambda *ignored: 1 / 0)
         assert tenure(*arguments) == 70
-    assert "has not finished" in store("export", "--from", *engine.place, "--to", tmp_path / "back", code=69)
-    assert "the unfinished import of another export" in store("import", "--from", backup.path, "--to", *engine.place, "--only", str(GROUPS), code=1)
+    assert "has not finished" in store("export", "--from", *imported.place, "--to", tmp_path / "back", code=69)
+    assert "the unfinished import of another export" in store("import", "--from", backup.path, "--to", *imported.place, "--only", str(GROUPS), code=1)
     assert tenure(*arguments) == 0
-    store("export", "--from", *engine.place, "--to", tmp_path / "back")
+    store("export", "--from", *imported.place, "--to", tmp_path / "back")
     assert contents(tmp_path / "back")[str(ORDERS)].end == 6

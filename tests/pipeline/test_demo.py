@@ -95,13 +95,13 @@ def test_notes_of_end_offsets_match_the_ends_of_the_logs(log_folder: Path, truth
 
 
 def test_the_demo_directory_is_sound(log_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, problems, summary = Command(log_folder, capsys).problems()
+    code, problems, summary = Command(log_folder, capsys).verify()
     assert (code, problems, summary["warnings"], summary["stopped_in_order"]) == (0, [], 0, True)
 
 
 def test_a_directory_of_kafka_has_no_notes(tmp_path: Path, command: Command) -> None:
     write_world(command.folder / "data", days=0.05, notes=False)
-    code, problems, _ = command.problems()
+    code, problems, _ = command.verify()
     assert (code, problems) == (0, [])
     names = {path.name for path in (command.folder / "data").iterdir()}
     assert not [name for name in names if "notes" in name or "tenure" in name]
@@ -122,7 +122,7 @@ def test_a_broker_serves_the_demo_directory(log_folder: Path, tmp_path: Path, ca
 def test_commits_made_of_templates_are_sound(tmp_path: Path, command: Command) -> None:
     data = command.folder / "data"
     written = write_commits(data, records=1_000, groups=7, per_batch=3, partitions=2)
-    code, problems, summary = command.problems()
+    code, problems, summary = command.verify()
     assert (code, [problem["problem"] for problem in problems]) == (0, ["meta-missing"])
     assert summary["records"] == written >= 1_000
     commits = [(key, read_offset(value)) for _, _, _, (key, value) in batches(data, "__consumer_offsets-*") if key[:2] == b"\0\1" and value is not None]

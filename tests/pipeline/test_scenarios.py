@@ -60,14 +60,14 @@ def test_a_scenario_is_found_in_its_logs(name: str) -> None:
 def test_a_scenario_can_be_written_to_a_directory(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = Command(tmp_path, capsys)
     write(name, tmp_path / "data")
-    code, problems, _ = command.problems()
+    code, problems, _ = command.verify()
     assert (code, problems) == (0, [])
 
 
 def test_transactions_can_be_written_to_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = Command(tmp_path, capsys)
     write_transactions(tmp_path / "data")
-    code, problems, summary = command.problems()
+    code, problems, summary = command.verify()
     assert (code, problems, summary["batches"], summary["records"]) == (0, [], 8, 10)
 
 

@@ -167,7 +167,7 @@ class Installed:
     def errors(self) -> str:
         return (self.folder / "errors").read_text()
 
-    def run_client(self) -> list[int]:
+    def offsets_consumed_by_client(self) -> list[int]:
         """Run a client with this test run's own Python, which exits after five records without leaving; returns the offsets that it printed."""
         run = subprocess.run([sys.executable, "-I", "-c", MEMBER, self.bootstrap[1]], capture_output=True, text=True, timeout=60, check=False)
         assert run.returncode == 0, run.stderr
@@ -195,10 +195,10 @@ def test_an_installed_broker_works_with_packages_of_the_same_names_and_survives_
         wait_until(lambda: "cleaned" in tenure.errors(), 60)
         assert "cleaned" in tenure.errors(), "no log was compacted"
         assert tenure("consume", "words", "--group", "readers", "--from-beginning", "--limit", "10", *tenure.bootstrap).count("x" * 10_000) == 10
-        first = tenure.run_client()
+        first = tenure.offsets_consumed_by_client()
         assert server.poll() is None
     with tenure.serving() as server:
-        second = tenure.run_client()
+        second = tenure.offsets_consumed_by_client()
         assert first + second == sorted({*first, *second}), "it continued at its committed offset"
         (described,) = json.loads(tenure("group", "describe", "clients", "--json", *tenure.bootstrap))["groups"]
         assert {partition["instance_id"] for partition in described["partitions"]} == {"one"}

@@ -130,10 +130,10 @@ class SequenceBuilder:
         if chance.random() < 0.14:
             return chance.choice((self._fetch, self._commit_without_membership, self._admin, self._admin, self._drop_connections))(player)
         state = player.state()
-        inside = {actor.name: actor for actor in self.actors if player.known(actor.name).id() in player.members()}
+        inside = {actor.name: actor for actor in self.actors if player.actor_state(actor.name).id() in player.members()}
         moves: list[Callable[[], Step]] = []
         for actor in self.actors:
-            view = player.known(actor.name)
+            view = player.actor_state(actor.name)
             idle = "join" not in view.parked
             if actor.name not in inside:
                 moves += [partial(self._join, player, actor, not view.pending)] * (2 if idle else 0)
@@ -175,7 +175,7 @@ class SequenceBuilder:
         }
         if actor.client != actor.name:
             step["client"] = actor.client
-        if actor.instance is not None and not player.known(actor.name).pending:
+        if actor.instance is not None and not player.actor_state(actor.name).pending:
             step["instance"] = actor.instance
         return step
 
@@ -201,7 +201,7 @@ class SequenceBuilder:
         step = self._identity(actor, "sync")
         if step["v"] >= 5:
             step |= {"type": f"@{actor.name}", "protocol": f"@{actor.name}"}
-        if player.known(actor.name).leads:
+        if player.actor_state(actor.name).leads:
             choices: list[Any] = ["all"] * 6 + [[], [[f"@{actor.name}", "mine"]], [[f"@{actor.name}", "x"], [NOBODY, "y"]]]
             step["assign"] = self.chance.choice(choices)
         return step
@@ -274,10 +274,10 @@ class SequenceBuilder:
     def _mistake(self, player: Player) -> Step:
         kinds = OTHER_MISTAKES if self.chance.random() < 0.4 else MISTAKEN_IDENTITIES
         do, member, instance, generation = self.recipes.rarest(self.chance, kinds, player.state())
-        inside = [actor for actor in self.actors if player.known(actor.name).id() in player.members()]
+        inside = [actor for actor in self.actors if player.actor_state(actor.name).id() in player.members()]
         actor = self.chance.choice(inside) if inside and self.chance.random() < 0.6 else self._any_actor()
         if member == "pending":
-            actor = next((actor for actor in self.actors if player.known(actor.name).pending), actor)
+            actor = next((actor for actor in self.actors if player.actor_state(actor.name).pending), actor)
         if not instance:
             return self._wrong(player, actor, do, member)
         step = self._plain(player, actor, do)
@@ -315,7 +315,7 @@ class SequenceBuilder:
         return {"own": actor.instance, "none": None, "unmapped": UNMAPPED, "blank": ""}[kind]
 
     def _wrong(self, player: Player, actor: Actor, do: str, mistake: str) -> Step:
-        state, chance = player.known(actor.name), self.chance
+        state, chance = player.actor_state(actor.name), self.chance
         outside = state.id() not in player.members() and not state.pending
         step = self._join(player, actor, fresh=outside) if do == "join" else self._plain(player, actor, do)
         if mistake == "no group":

@@ -101,7 +101,7 @@ class Player:
         """The seconds since the tick began, divided by the scale of the play."""
         return (time.monotonic() - self._begin) / self._scale - self._tick * TICK_S
 
-    def known(self, actor: str, group: str = "g") -> ActorState:
+    def actor_state(self, actor: str, group: str = "g") -> ActorState:
         return self.names.of(actor, group)
 
     def members(self, group: str = "g") -> list[str]:
@@ -139,7 +139,7 @@ class Player:
         for number, step in list(self.waiting.items()):
             if step["by"] == actor:
                 del self.waiting[number]
-                self.known(actor, step.get("group", "g")).parked.discard(step["do"])
+                self.actor_state(actor, step.get("group", "g")).parked.discard(step["do"])
 
     async def _kill(self, number: int) -> None:
         """Kill the server. Taint Z13: ours at once stores the new id of a static member in a rebalance, Kafka only with the assignments."""
@@ -176,7 +176,7 @@ class Player:
         request = request_of(step, self.names)
         self.waiting[number] = step
         wire = await self._wire(step["by"], bool(step.get("behind")))
-        self.known(step["by"], step.get("group", "g")).parked.add(step["do"])
+        self.actor_state(step["by"], step.get("group", "g")).parked.add(step["do"])
         with contextlib.suppress(TimeoutError):
             wire.send(request, step["v"], step.get("client", step["by"]), arrived)
             await asyncio.wait_for(answered.wait(), PARKED_S * self._scale)
@@ -192,7 +192,7 @@ class Player:
 
     def _learn(self, number: int, step: Step, reply: Any) -> None:
         group = step.get("group", "g")
-        state = self.known(step["by"], group)
+        state = self.actor_state(step["by"], group)
         state.parked.discard(step["do"])
         if step["do"] == "sync" and reply.error_code == 0:
             self._synced.add(self.names.member(step["member"], group))

@@ -101,7 +101,7 @@ class Names:
     def protocol(self, name: str | None, group: str) -> str | None:
         return self.of(name[1:], group).protocol if name and name.startswith("@") else name
 
-    def ms(self, timeout: int) -> int:
+    def scaled_ms(self, timeout: int) -> int:
         """A timeout in this play; out-of-bounds values stay out of bounds."""
         return timeout if timeout < 100 or timeout > 1_000_000 else round(timeout * self.scale)
 
@@ -132,8 +132,8 @@ def request_of(step: Step, names: Names) -> Any:
 def join(step: Step, names: Names, group: str) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=names.group(group),
-        session_timeout_ms=names.ms(step["session"]),
-        rebalance_timeout_ms=names.ms(step["rebalance"]),
+        session_timeout_ms=names.scaled_ms(step["session"]),
+        rebalance_timeout_ms=names.scaled_ms(step["rebalance"]),
         member_id=names.member(step["member"], group),
         group_instance_id=step.get("instance"),
         protocol_type=step["type"],

@@ -51,11 +51,11 @@ def away(policy_setup: PolicySetup, *since: float) -> Absences:
     return absences
 
 
-def an_early_end(policy_setup: PolicySetup) -> None:
+def an_absence_that_ends_early(policy_setup: PolicySetup) -> None:
     away(policy_setup, 10).removed("g", "m0", policy_setup.at(19.9), True, -1, 0)
 
 
-def an_end_soon_after_a_load(policy_setup: PolicySetup) -> None:
+def an_absence_that_ends_soon_after_a_load(policy_setup: PolicySetup) -> None:
     away(policy_setup, 10).removed("g", "m0", policy_setup.at(21), True, policy_setup.at(16), 6 * SECOND)
 
 
@@ -65,7 +65,7 @@ def absences_that_end_one_by_one(policy_setup: PolicySetup) -> None:
     absences.other_note("g", policy_setup.at(20))
 
 
-def a_late_end(policy_setup: PolicySetup) -> None:
+def an_absence_that_ends_late(policy_setup: PolicySetup) -> None:
     absences = away(policy_setup, 10, 18)
     policy_setup.at(21)
     absences.check("g", 0)
@@ -210,10 +210,10 @@ def a_read_that_does_not_know_what_was_read_before(policy_setup: PolicySetup) ->
 @pytest.mark.parametrize(
     "break_it",
     [
-        an_early_end,
-        an_end_soon_after_a_load,
+        an_absence_that_ends_early,
+        an_absence_that_ends_soon_after_a_load,
         absences_that_end_one_by_one,
-        a_late_end,
+        an_absence_that_ends_late,
         an_absence_that_begins_again,
         a_removal_at_the_end_of_the_session,
         two_rebalances_for_newcomers,

@@ -51,7 +51,7 @@ class RandomLog:
         self.segment_bytes = random.choice((3_000, 20_000, 1 << 20))
         self.log, _ = reopen(disk, "/data", segment_bytes=self.segment_bytes)
 
-    def do_something(self) -> None:
+    def take_random_step(self) -> None:
         random = self.random
         match random.randrange(40):
             case 0:
@@ -90,7 +90,7 @@ class RandomLog:
 def test_a_time_lookup_agrees_with_a_full_read(disk: SimDisk, seed: int) -> None:
     written = RandomLog(seed, disk)
     for number in range(150):
-        written.do_something()
+        written.take_random_step()
         if number % 10 == 9:
             log = written.log
             stored = readable(log)

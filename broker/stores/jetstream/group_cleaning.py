@@ -171,12 +171,12 @@ class GroupLogCleaner:
         self._busy = False
         self._stopped = False
         self._not_before: dict[object, float] = {}
-        self._check()
+        self._clean_due_log()
 
-    def _check(self) -> None:
+    def _clean_due_log(self) -> None:
         if self._stopped:
             return
-        self._engine.connection.loop.call_later(CHECK_SECONDS, Contained(self._check))
+        self._engine.connection.loop.call_later(CHECK_SECONDS, Contained(self._clean_due_log))
         if self._busy:
             return
         now = self._monotonic()

@@ -98,7 +98,7 @@ class View:
         return owner.epoch if owner is not None else -1
 
     def is_live(self, node: int, incarnation: str) -> bool:
-        """Whether this process of the node may still have a lease."""
+        """Whether this process of the node may still have a lease: the present one, or a former one whose node id another process has taken."""
         node_state = self.live.get(node)
         return (node, incarnation) in self.former_processes or (node_state is not None and node_state.incarnation == incarnation)
 

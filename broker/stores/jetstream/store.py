@@ -100,7 +100,7 @@ class JetStreamStore:
     async def open(self) -> None:
         """Connect to the engine and read the meta stream; raises StartError."""
         try:
-            await self._reach()
+            await self._connect_with_retries()
         except TooOld as error:
             raise StartError(f"store {self._servers}: {error}", ExitCode.CONFIG) from None
         except (OSError, NatsError, ValueError, TimeoutError) as error:
@@ -114,7 +114,7 @@ class JetStreamStore:
             await self._read_meta()
         self._check_format()
 
-    async def _reach(self) -> None:
+    async def _connect_with_retries(self) -> None:
         for attempt in range(START_ATTEMPTS):
             try:
                 await self.connection.open()

@@ -271,7 +271,7 @@ class StreamTopicStore:
     def exists(self, id: LogId) -> bool:
         return False
 
-    def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
+    def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, name_in_use: bool, delete_delay_ms: int) -> None:
         """Delete the stream at once: its name has the topic's id, so no other topic can use it."""
         stream = self._store.names.topic(id, topic_id)
         owned = self._store.topic_log(id)

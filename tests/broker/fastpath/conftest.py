@@ -10,7 +10,7 @@ from broker.security.authorizer import Authorizer
 from tests.support.group_harness import GroupHarness, refusing
 
 
-def changeable(*refused: tuple[int, int, str | None]) -> Authorizer:
+def changeable_authorizer(*refused: tuple[int, int, str | None]) -> Authorizer:
     """An authorizer that allows everything until a test sets `allows_all` to False; then it refuses `refused`."""
     authorizer = refusing(*refused)
     authorizer.allows_all = True
@@ -19,7 +19,7 @@ def changeable(*refused: tuple[int, int, str | None]) -> Authorizer:
 
 @pytest.fixture
 def harness() -> GroupHarness:
-    return GroupHarness(changeable((3, 3, "g"), (8, 3, "g")))
+    return GroupHarness(changeable_authorizer((3, 3, "g"), (8, 3, "g")))
 
 
 def decoded_requests(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, *api_keys: int) -> list[int]:

@@ -43,7 +43,7 @@ def commit(id: str, offset: int, partitions: tuple[int, ...] = (0, 2), text: str
     return OffsetCommitRequest("g", generation, id, None, -1, [OffsetCommitRequestTopic(topic, requested)])
 
 
-def learned(harness: GroupHarness, peer: GroupClient) -> str:
+def member_with_learned_commit(harness: GroupHarness, peer: GroupClient) -> str:
     """The id of a member whose commits take the fast path: its first two were decoded."""
     id = join_stable_group(harness, peer)
     for offset in range(4):
@@ -74,7 +74,7 @@ def test_a_commit_with_a_new_layout_is_decoded_once(harness: GroupHarness, peer:
 
 
 def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: GroupHarness, peer: GroupClient) -> None:
-    id = learned(harness, peer)
+    id = member_with_learned_commit(harness, peer)
     harness.topics._drop("t")
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 3, ("t", 2): 3}
     harness.topics.create("t", 1, {}, 0)
@@ -84,7 +84,7 @@ def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: GroupHar
 @pytest.mark.plain
 @pytest.mark.parametrize("after", [False, True])
 def test_a_defect_is_answered_and_counted_once(harness: GroupHarness, peer: GroupClient, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
-    id = learned(harness, peer)
+    id = member_with_learned_commit(harness, peer)
     (repeat,) = learned_commits(peer)
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
@@ -101,7 +101,7 @@ def test_a_chunk_of_several_requests_is_split_into_frames(
     harness: GroupHarness, peer: GroupClient, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
 ) -> None:
     """Two commits arrive in one read, or cut into two reads; each begins with the bytes of the learned commit."""
-    id = learned(harness, peer)
+    id = member_with_learned_commit(harness, peer)
     assert learned_commits(peer)
     sent: list[bytes] = []
     with monkeypatch.context() as patched:
@@ -118,7 +118,7 @@ def test_a_chunk_of_several_requests_is_split_into_frames(
 
 
 def test_changes_of_other_topics_keep_a_commit_on_the_fast_path(harness: GroupHarness, peer: GroupClient, decoded: list[int]) -> None:
-    id = learned(harness, peer)
+    id = member_with_learned_commit(harness, peer)
     before = len(decoded)
     harness.topics.create("beside", 1, {}, 0)
     assert set(codes_of_commit(peer.ask(commit(id, 8), 9)).values()) == {0}

@@ -19,7 +19,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from tests.broker.fastpath.conftest import changeable
+from tests.broker.fastpath.conftest import changeable_authorizer
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
 from tests.support.group_harness import GroupClient, GroupHarness
@@ -115,7 +115,7 @@ class Client:
 class NodePair:
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.nodes = [GroupHarness(changeable((3, 3, "g"))) for _ in range(2)]
+        self.nodes = [GroupHarness(changeable_authorizer((3, 3, "g"))) for _ in range(2)]
         self.nodes[1].context.trace = lambda direction, call, message: None  # a connection that logs its frames learns no fast path
         self.members = [Client(self.nodes, *versions) for versions in ((None, 9, 9), ("ib", 7, 7), (None, 5, 2))]
         self.watcher = Client(self.nodes, None, 9, 9)

@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
-from tests.broker.fastpath.test_rejoin import Pair
+from tests.broker.fastpath.test_rejoin import LeaderAndFollower
 from tests.support.group_harness import GroupClient, GroupHarness
 from tests.support.group_requests import committing, join_stable_group
 
@@ -69,12 +69,12 @@ def offset_fetches(harness: GroupHarness) -> Repeated:
 
 
 def joins(harness: GroupHarness) -> Repeated:
-    follower = Pair(harness).b
+    follower = LeaderAndFollower(harness).b
     return Repeated(JoinFastPath, follower.peer, follower.join, error_code, {})
 
 
 def syncs(harness: GroupHarness) -> Repeated:
-    follower = Pair(harness).b
+    follower = LeaderAndFollower(harness).b
     codes: dict[int, int] = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.REBALANCE_IN_PROGRESS}
     return Repeated(SyncFastPath, follower.peer, follower.sync, error_code, codes)
 

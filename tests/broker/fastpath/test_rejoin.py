@@ -71,7 +71,7 @@ class Member:
         self.peer.send(request, self.sync_version)
 
 
-class Pair:
+class LeaderAndFollower:
     """A leader and a follower that rebalance again and again."""
 
     def __init__(self, harness: GroupHarness, **member_options: Any) -> None:
@@ -105,19 +105,19 @@ class Pair:
 
 
 @pytest.fixture
-def pair(harness: GroupHarness) -> Pair:
-    return Pair(harness)
+def pair(harness: GroupHarness) -> LeaderAndFollower:
+    return LeaderAndFollower(harness)
 
 
 @pytest.fixture
-def decoded(harness: GroupHarness, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def decoded(harness: GroupHarness, pair: LeaderAndFollower, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The API keys of the requests that are decoded once the pair's requests are learned."""
     return decoded_requests(harness, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
 
 
 @pytest.mark.parametrize("version", JOIN_VERSIONS)
 def test_repeated_joins_and_syncs_are_not_decoded_in_any_version(harness: GroupHarness, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair(harness, join_version=version, sync_version=min(version, SYNC_VERSIONS[-1]))
+    pair = LeaderAndFollower(harness, join_version=version, sync_version=min(version, SYNC_VERSIONS[-1]))
     decoded = decoded_requests(harness, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
     generation = pair.a.generation
     for number in range(1, 4):
@@ -143,7 +143,7 @@ def test_requests_of_static_members_are_learned_too(harness: GroupHarness, monke
     assert len(decoded) == 4  # the first JoinGroup had no member id, so the request with one had to be learned anew
 
 
-def test_a_join_with_changed_metadata_is_decoded_and_changes_the_leaders_list(pair: Pair, decoded: list[int]) -> None:
+def test_a_join_with_changed_metadata_is_decoded_and_changes_the_leaders_list(pair: LeaderAndFollower, decoded: list[int]) -> None:
     pair.b.metadata = b"others"
     first, _ = pair.rebalance()
     assert [member.metadata for member in first.members] == [b"topics", b"others"]
@@ -154,7 +154,7 @@ def test_a_join_with_changed_metadata_is_decoded_and_changes_the_leaders_list(pa
 
 
 @pytest.mark.parametrize("kind", [JoinFastPath, SyncFastPath])
-def test_a_member_with_changing_requests_is_not_learned_for_a_minute(pair: Pair, kind: type[FastPath]) -> None:
+def test_a_member_with_changing_requests_is_not_learned_for_a_minute(pair: LeaderAndFollower, kind: type[FastPath]) -> None:
     """Assignors that put owned partitions or the generation into the request change it in each rebalance."""
     a = pair.a
     built: list[FastPath] = []
@@ -170,13 +170,13 @@ def test_a_member_with_changing_requests_is_not_learned_for_a_minute(pair: Pair,
     assert learned not in built
 
 
-def test_equal_bytes_of_another_version_are_decoded(pair: Pair, decoded: list[int]) -> None:
+def test_equal_bytes_of_another_version_are_decoded(pair: LeaderAndFollower, decoded: list[int]) -> None:
     pair.b.join_version = 8  # only the version differs on the wire
     _, second = pair.rebalance()
     assert (second.error_code, decoded) == (0, [JoinGroupRequest.API_KEY])
 
 
-def test_an_equal_join_of_another_client_is_decoded(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
+def test_an_equal_join_of_another_client_is_decoded(harness: GroupHarness, pair: LeaderAndFollower, decoded: list[int]) -> None:
     pair.b.peer._client_id = "tneilc"  # of the same length
     pair.rebalance()
     assert decoded == [JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY]
@@ -191,7 +191,7 @@ def test_an_equal_join_of_another_client_is_decoded(harness: GroupHarness, pair:
         ({"protocols": [JoinGroupRequestProtocol("other", b"topics")]}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_a_refused_join_is_refused_again(pair: Pair, decoded: list[int], wrong: dict[str, Any], error: int) -> None:
+def test_a_refused_join_is_refused_again(pair: LeaderAndFollower, decoded: list[int], wrong: dict[str, Any], error: int) -> None:
     request = pair.b.request()
     for name, value in wrong.items():
         setattr(request, name, value)
@@ -200,7 +200,7 @@ def test_a_refused_join_is_refused_again(pair: Pair, decoded: list[int], wrong: 
     assert decoded == [JoinGroupRequest.API_KEY] * 3
 
 
-def test_a_full_group_refuses_a_former_member(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
+def test_a_full_group_refuses_a_former_member(harness: GroupHarness, pair: LeaderAndFollower, decoded: list[int]) -> None:
     shard = harness.shards.journal_of("g").shard
     shard._size_max = 1
     shard._out.config = shard._out.config._replace(group_max_size=1)
@@ -210,7 +210,7 @@ def test_a_full_group_refuses_a_former_member(harness: GroupHarness, pair: Pair,
     assert decoded == []
 
 
-def test_an_earlier_join_is_learned_again_after_a_different_one(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
+def test_an_earlier_join_is_learned_again_after_a_different_one(harness: GroupHarness, pair: LeaderAndFollower, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     changed = b.request()
     changed.protocols[0].metadata = b"others"
@@ -241,7 +241,7 @@ def test_another_protocol_is_sent_with_the_next_assignment(harness: GroupHarness
         assert member.peer.ask(sync, 5).protocol_name == name
 
 
-def test_changed_timeouts_of_a_join_take_effect(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
+def test_changed_timeouts_of_a_join_take_effect(harness: GroupHarness, pair: LeaderAndFollower, decoded: list[int]) -> None:
     member = harness.shards.journal_of("g").shard.groups["g"].members[pair.b.id]
     request = pair.b.request()
     request.session_timeout_ms, request.rebalance_timeout_ms = 30_000, 40_000
@@ -251,7 +251,7 @@ def test_changed_timeouts_of_a_join_take_effect(harness: GroupHarness, pair: Pai
     assert decoded == [JoinGroupRequest.API_KEY]
 
 
-def test_other_assignments_are_decoded_and_sent(pair: Pair, decoded: list[int]) -> None:
+def test_other_assignments_are_decoded_and_sent(pair: LeaderAndFollower, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     for assignment in (b"third", b"fourt", b"fourt", b"fifth"):
         a.join()
@@ -264,7 +264,7 @@ def test_other_assignments_are_decoded_and_sent(pair: Pair, decoded: list[int]) 
     assert decoded == [SyncGroupRequest.API_KEY] * 3
 
 
-def test_a_second_request_of_the_same_member_answers_the_first(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
+def test_a_second_request_of_the_same_member_answers_the_first(harness: GroupHarness, pair: LeaderAndFollower, decoded: list[int]) -> None:
     a, second = pair.a, GroupClient(harness)
     a.join()
     second.send(a.request(), 9)
@@ -278,7 +278,7 @@ def test_a_second_request_of_the_same_member_answers_the_first(harness: GroupHar
     assert decoded == [JoinGroupRequest.API_KEY]
 
 
-def test_when_the_log_refuses_all_waiting_requests_are_answered(harness: GroupHarness, pair: Pair, decoded: list[int]) -> None:
+def test_when_the_log_refuses_all_waiting_requests_are_answered(harness: GroupHarness, pair: LeaderAndFollower, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     log = harness.hold_appends()
     a.join()
@@ -294,7 +294,7 @@ def test_when_the_log_refuses_all_waiting_requests_are_answered(harness: GroupHa
     assert decoded == []
 
 
-def test_a_parked_member_is_answered_with_its_id(harness: GroupHarness, pair: Pair) -> None:
+def test_a_parked_member_is_answered_with_its_id(harness: GroupHarness, pair: LeaderAndFollower) -> None:
     pair.a.join()
     harness.shards.journal_of("g").shard.abandon()
     harness.loop.run()
@@ -306,7 +306,7 @@ def test_a_parked_member_is_answered_with_its_id(harness: GroupHarness, pair: Pa
 @pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize("call", ["join", "sync"])
 def test_a_defect_after_an_answered_or_parked_request_is_counted_once(
-    harness: GroupHarness, pair: Pair, monkeypatch: pytest.MonkeyPatch, call: str, parked: bool
+    harness: GroupHarness, pair: LeaderAndFollower, monkeypatch: pytest.MonkeyPatch, call: str, parked: bool
 ) -> None:
     a, b = pair.a, pair.b
     if call == "sync" and parked:
@@ -338,7 +338,7 @@ def test_a_defect_after_an_answered_or_parked_request_is_counted_once(
 
 
 @pytest.mark.parametrize("kind", [JoinFastPath, SyncFastPath])
-def test_each_request_is_answered_once(harness: GroupHarness, pair: Pair, kind: type[JoinFastPath | SyncFastPath]) -> None:
+def test_each_request_is_answered_once(harness: GroupHarness, pair: LeaderAndFollower, kind: type[JoinFastPath | SyncFastPath]) -> None:
     a, b = pair.a, pair.b
     (repeat,) = [fast_path for fast_path in b.peer.connection.fast_paths.values() if type(fast_path) is kind]
     assert isinstance(repeat, JoinFastPath | SyncFastPath)
@@ -363,7 +363,7 @@ def test_each_request_is_answered_once(harness: GroupHarness, pair: Pair, kind: 
         assert member.peer._received == b""
 
 
-def test_a_deadline_set_by_a_fast_join_is_scheduled(harness: GroupHarness, pair: Pair) -> None:
+def test_a_deadline_set_by_a_fast_join_is_scheduled(harness: GroupHarness, pair: LeaderAndFollower) -> None:
     """The deadline may be the shard's only one: the turn must set its timer for it."""
     a, b = pair.a, pair.b
     shard = harness.shards.journal_of("g").shard
@@ -379,7 +379,7 @@ def test_a_deadline_set_by_a_fast_join_is_scheduled(harness: GroupHarness, pair:
 
 
 @pytest.mark.plain
-def test_a_defect_is_answered_once(harness: GroupHarness, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_answered_once(harness: GroupHarness, pair: LeaderAndFollower, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = pair.a, pair.b
     journal = harness.shards.journal_of("g")
     shard = journal.shard
@@ -397,7 +397,7 @@ def test_a_defect_is_answered_once(harness: GroupHarness, pair: Pair, monkeypatc
     assert b.peer.reply() is None
 
 
-def test_a_fast_reply_to_a_closed_connection_is_dropped(harness: GroupHarness, pair: Pair) -> None:
+def test_a_fast_reply_to_a_closed_connection_is_dropped(harness: GroupHarness, pair: LeaderAndFollower) -> None:
     pair.b.join()
     assert pair.b.joined() is not None
     pair.a.join()
@@ -424,23 +424,23 @@ def test_a_first_join_builds_no_fast_path(harness: GroupHarness) -> None:
 
 @pytest.mark.plain
 def test_only_short_requests_are_learned(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair(harness)
+    pair = LeaderAndFollower(harness)
     assert kinds(pair.a.peer) == [JoinFastPath, SyncFastPath]
     for limit, expected in (("join_group.JOIN_BYTES_MAX", []), ("sync_group.SYNC_BYTES_MAX", [JoinFastPath])):
         with monkeypatch.context() as patched:
             patched.setattr(f"broker.api.{limit}", 60)
-            assert kinds(Pair(GroupHarness()).a.peer) == expected
+            assert kinds(LeaderAndFollower(GroupHarness()).a.peer) == expected
     with monkeypatch.context() as patched:
         patched.setattr("broker.api.join_group.ELEMENTS_MAX", 1)
         patched.setattr("broker.api.sync_group.ELEMENTS_MAX", 1)
-        pair = Pair(GroupHarness())
+        pair = LeaderAndFollower(GroupHarness())
         assert (kinds(pair.a.peer), kinds(pair.b.peer)) == ([JoinFastPath], [JoinFastPath, SyncFastPath])
 
 
 @pytest.mark.plain
 def test_long_join_replies_are_encoded_each_time(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", 5)
-    pair = Pair(harness)
+    pair = LeaderAndFollower(harness)
     pair.rebalance()
     (rejoin, resync) = pair.a.peer.connection.fast_paths.values()
     assert isinstance(rejoin, JoinFastPath)
@@ -463,7 +463,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
 
 
 @pytest.mark.plain  # calls of compiled code cannot be counted
-def test_equal_replies_are_not_encoded_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_replies_are_not_encoded_again(pair: LeaderAndFollower, monkeypatch: pytest.MonkeyPatch) -> None:
     joins, syncs = counted(monkeypatch, "join_end"), counted(monkeypatch, "sync_end")
     pair.rebalance()
     joins.clear()
@@ -482,14 +482,14 @@ def test_equal_replies_are_not_encoded_again(pair: Pair, monkeypatch: pytest.Mon
 @pytest.mark.plain
 @pytest.mark.parametrize("name", ["join_end", "sync_end"])
 @pytest.mark.parametrize("spare", [0, -1])
-def test_cached_reply_bytes_are_limited(pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str, spare: int) -> None:
+def test_cached_reply_bytes_are_limited(pair: LeaderAndFollower, monkeypatch: pytest.MonkeyPatch, name: str, spare: int) -> None:
     pair.rebalance()
     (join, _), (_, sync) = [member.peer.connection.fast_paths.values() for member in (pair.a, pair.b)]
     assert isinstance(join, JoinFastPath)
     assert isinstance(sync, SyncFastPath)
     longest = len(join._leader_end) if name == "join_end" else len(sync._size_bytes) + 4 + len(sync._end)
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", longest + spare)
-    other_pair = Pair(GroupHarness())
+    other_pair = LeaderAndFollower(GroupHarness())
     other_pair.rebalance()
     sizes = counted(monkeypatch, name)
     other_pair.rebalance()
@@ -522,7 +522,7 @@ MEMBERS = [("id", None, b"x"), ("id2", "seat", b"yy")]
 def test_consecutive_fast_replies_equal_the_codecs_output(harness: GroupHarness, version: int, seed: int) -> None:
     """A member follows, leads, is refused, and gets another id, in any order."""
     random = Random(seed)
-    pair = Pair(harness, join_version=version, sync_version=min(version, SYNC_VERSIONS[-1]))
+    pair = LeaderAndFollower(harness, join_version=version, sync_version=min(version, SYNC_VERSIONS[-1]))
     peer = pair.a.peer
     rejoin, resync = peer.connection.fast_paths.values()
     assert isinstance(rejoin, JoinFastPath)
@@ -566,7 +566,7 @@ def test_the_generation_is_found_where_the_codec_writes_it(version: int, client_
     assert generation_position(data, group + "x", version) == 0
 
 
-def test_learned_joins_are_limited_by_bytes_and_elements(pair: Pair) -> None:
+def test_learned_joins_are_limited_by_bytes_and_elements(pair: LeaderAndFollower) -> None:
     a, b = pair.a, pair.b
     for member, assignments in ((a, {a.id: b"first", b.id: b"second"}), (b, {})):
         requests = member.request().encode(9), syncing(member.id, member.generation, assignments).encode(5)

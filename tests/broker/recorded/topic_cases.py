@@ -1,4 +1,4 @@
-"""The cases of topics.py: each API without an extreme field, and cases beyond the change of one field."""
+"""The cases of topics.py: an ordinary request of each API, in which topics.py sets one field at a time to an extreme, and special requests."""
 
 from __future__ import annotations
 

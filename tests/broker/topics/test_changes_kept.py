@@ -75,7 +75,7 @@ class RestartedBroker:
         assert answer.error_code == 0, answer
         return answer
 
-    def ends(self, name: str) -> tuple[int, int]:
+    def start_and_end(self, name: str) -> tuple[int, int]:
         def end(timestamp: int) -> int:
             request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, timestamp)])])
             return int(self.until_served(lambda: self.ask(request, 5).topics[0].partitions[0]).offset)
@@ -90,7 +90,7 @@ class RestartedBroker:
         request = OffsetCommitRequest(group, -1, "", None, -1, topics)
         self.until_served(lambda: self.ask(request, 8).topics[0].partitions[0])
 
-    def committed(self, group: str) -> list[str]:
+    def committed_topics(self, group: str) -> list[str]:
         request = OffsetFetchRequest([OffsetFetchRequestGroup(group, None, -1, None)])
         return [topic.name for topic in self.until_served(lambda: self.ask(request, 8).groups[0]).topics]
 
@@ -120,11 +120,11 @@ def test_acknowledged_changes_survive_a_kill(directory: RestartedBroker) -> None
 
     for _ in range(2):
         directory.kill()
-        assert directory.ends("emptied") == (4, 6)
-        assert directory.ends("kept") == (0, 6)
-        assert directory.ends("again") == (0, 2)
+        assert directory.start_and_end("emptied") == (4, 6)
+        assert directory.start_and_end("kept") == (0, 6)
+        assert directory.start_and_end("again") == (0, 2)
         assert [directory.partitions(name) for name in ("kept", "gone", "again")] == [3, 0, 1]
-        assert directory.committed("group") == ["kept"]
+        assert directory.committed_topics("group") == ["kept"]
         (described,) = directory.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, "kept", ["retention.ms"])], True), 4).results
         (retention,) = described.configs
         assert (retention.value, retention.config_source) == ("7200000", 1)

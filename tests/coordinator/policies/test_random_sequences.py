@@ -252,7 +252,7 @@ def settle(world: PolicyWorld) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_group_with_any_policies_settles(seed: int) -> None:
-    """After five minutes of all processes, the group has each process that a strict roster allows, and then stays unchanged."""
+    """After all processes have run for five minutes, each that a strict roster allows is a member, and the generation stays the same."""
     world = PolicyWorld(seed)
     play = world.play
     for _ in range(250):
