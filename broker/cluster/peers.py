@@ -102,8 +102,7 @@ class Peers:
         self._nodes = nodes
         self._frame_bytes_max = frame_bytes_max
         self._links: dict[int, Link] = {}
-        self._idle: dict[int, list[Link]] = {}  # connections for forwarded requests, by node
-        self._forwarding: dict[int, set[Link]] = {}  # ... each with one in flight
+        self._forwarding: dict[int, list[Link]] = {}  # connections for forwarded requests, idle ones too
         self._warned_until: dict[int, float] = {}
         self._closed = False
 
@@ -120,28 +119,20 @@ class Peers:
 
     def forward(self, node: int, request: NodeRequest, done: Done) -> None:
         """Like `send`, over a connection that no other request uses meanwhile."""
-        idle = self._idle.setdefault(node, [])
-        link: Link | None = None
-        while idle and link is None:
-            link = idle.pop()
-            if link.ended:
-                link = None
+        links = self._forwarding.setdefault(node, [])
+        link = next((link for link in reversed(links) if not link.busy), None)
         if link is None:
-            link = self._open(node, _ignore)
-        if link is None:
-            run_contained(done, None)
-            return
-        self._forwarding.setdefault(node, set()).add(link)
+            link = self._open(node, partial(self._drop_forwarding, node))
+            if link is None:
+                run_contained(done, None)
+                return
+            links.append(link)
         link.send(request, partial(self._forwarded, node, link, done), FORWARD_TIMEOUT_SECONDS)
 
     def _forwarded(self, node: int, link: Link, done: Done, reply: NodeResponse | None) -> None:
-        self._forwarding.get(node, set()).discard(link)
-        idle = self._idle.setdefault(node, [])
-        if not link.ended:
-            if len(idle) < IDLE_LINKS_MAX and not self._closed:
-                idle.append(link)
-            else:
-                self._loop.call_soon(Contained(link.end))
+        if sum(not other.busy for other in self._forwarding.get(node, ())) > IDLE_LINKS_MAX and not link.ended:
+            self._drop_forwarding(node, link)
+            self._loop.call_soon(Contained(link.end))
         run_contained(done, reply)
 
     def _open(self, node: int, ended: Callable[[Link], None]) -> Link | None:
@@ -167,9 +158,14 @@ class Peers:
         if self._links.get(node) is link:
             del self._links[node]
 
+    def _drop_forwarding(self, node: int, link: Link) -> None:
+        links = self._forwarding.get(node, [])
+        if link in links:
+            links.remove(link)
+
     def node_ended(self, node: int) -> None:
         """The node is dead: waiting requests get None."""
-        links = [*self._idle.pop(node, []), *self._forwarding.pop(node, set())]
+        links = self._forwarding.pop(node, [])
         link = self._links.pop(node, None)
         if link is not None:
             links.append(link)
@@ -178,8 +174,5 @@ class Peers:
 
     def close(self) -> None:
         self._closed = True
-        for node in {*self._links, *self._idle}:
+        for node in {*self._links, *self._forwarding}:
             self.node_ended(node)
-
-
-def _ignore(link: Link) -> None: ...
