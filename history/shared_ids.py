@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from history.episodes import Entry, Rebalance, StaticReturned
@@ -29,13 +30,18 @@ def shared_ids(entries: Iterable[Entry]) -> list[SharedId]:
     shared = []
     for instance_id, list_of_returns in sorted(returns.items()):
         in_order = sorted(list_of_returns, key=lambda back: back.at_ms)
-        if any(last.at_ms - first.at_ms <= WINDOW_MS for first, last in zip(in_order, in_order[RETURNS_MIN - 1 :], strict=False)):
-            places = _alternating([back.host for back in in_order]) or _alternating([back.client_id for back in in_order])
+        if max(returns_in_window([back.at_ms for back in in_order], WINDOW_MS)) >= RETURNS_MIN:
+            places = alternating([back.host for back in in_order]) or alternating([back.client_id for back in in_order])
             shared.append(SharedId(instance_id, len(in_order), in_order[-1].at_ms - in_order[0].at_ms, places))
     return shared
 
 
-def _alternating(places: list[str]) -> list[str]:
+def returns_in_window(times_ms: Sequence[int], window_ms: int) -> list[int]:
+    """For each of these ascending times, the number of them in the window that ends at it."""
+    return [number - bisect_left(times_ms, last - window_ms) + 1 for number, last in enumerate(times_ms)]
+
+
+def alternating(places: Sequence[str]) -> list[str]:
     """The places, sorted, if the id came back to one that it had left; else none: a process that only moves is at each place once."""
     changes = [place for number, place in enumerate(places) if not number or place != places[number - 1]]
     return sorted(set(changes)) if len(changes) > len(set(changes)) else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.shared_ids import RETURNS_MIN, WINDOW_MS
+from history.shared_ids import RETURNS_MIN, WINDOW_MS, alternating, returns_in_window
 from pipeline.columns import MISSING, Ints, ints
 from pipeline.rows import Generation, Hygiene, Member, Replaced
 from pipeline.schema import rows_of
@@ -147,19 +146,20 @@ def instances(
     hosts: dict[str, list[str]] = defaultdict(list)
     moved: dict[str, int] = {}
     for member in sorted(members, key=lambda row: row.offset):
-        if member.instance_id is not None and (not hosts[member.instance_id] or hosts[member.instance_id][-1] != member.host):
+        if member.instance_id is not None and hosts[member.instance_id][-1:] != [member.host]:
             hosts[member.instance_id].append(member.host)
             moved[member.instance_id] = at_ms.get(member.offset, 0)
     for instance, host_sequence in sorted(hosts.items()):
-        if len(host_sequence) > len(set(host_sequence)):  # a process that only moves was on each host once
-            text = f"{instance} is on {_listed(sorted(set(host_sequence)))} alternately"
+        shared_hosts = alternating(host_sequence)
+        if shared_hosts:
+            text = f"{instance} is on {_listed(shared_hosts)} alternately"
             yield Hygiene(cluster, group, None, None, "host_shared_instance", text, moved[instance])
     times: dict[str, list[int]] = defaultdict(list)
     for replacement in replaced:
         times[replacement.instance_id].append(replacement.at_ms)
     for instance, at in sorted(times.items()):
         at.sort()
-        close = [number - bisect_left(at, last - rules.returns_ms) + 1 for number, last in enumerate(at)]  # returns within `returns_ms` up to each
+        close = returns_in_window(at, rules.returns_ms)
         most = max(close)
         if most >= rules.returns:
             within = f"within {rules.returns_ms // 60_000} minutes"
