@@ -10,11 +10,12 @@ from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
 from storage.segment import segment_bases, segment_name
 
 FORMAT = 1  # incremented when older versions cannot read what this one writes
-SHARED_FORMAT = 2  # while several nodes use the directory: a single broker converts it first (node_merge.py)
+SHARED_FORMAT = 3  # while several nodes use the directory: a single broker converts it first (node_merge.py)
+FORMER_SHARED_FORMAT = 2  # of several nodes, with a table of owners that does not name topics
 FORMAT_FILE = "tenure.format"
 UNFINISHED = "unfinished-export"  # content of FORMAT_FILE during an export
 META_FILE = "meta.properties"
-OWNERS_FILE = "owners"  # the table of owners, if several nodes use or used the directory
+OWNERS_FILE = "log-owners"  # the table of owners, if several nodes use or used the directory
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLOCK_FILE = "tenure.clock"
@@ -182,10 +183,19 @@ def _check_format(path: str, text: str) -> None:
         raise DirectoryForeign(
             f"data directory {path} has format {text or 'nothing'} and this version reads up to {SHARED_FORMAT}; start the version that wrote it"
         )
+    if int(text) == FORMER_SHARED_FORMAT:
+        raise DirectoryForeign(former_shared_format(path))
     if int(text) == SHARED_FORMAT:
         raise DirectoryForeign(
             f"data directory {path} has format {text}, that of several nodes, which a single broker converts only with its folder nodes; restore the folder"
         )
+
+
+def former_shared_format(path: str) -> str:
+    return (
+        f"data directory {path} has format {FORMER_SHARED_FORMAT}, that of several nodes of an earlier version: start that version once"
+        " without --nodes, which converts the directory, and then this one"
+    )
 
 
 def claim_directory(disk: Disk, path: str, node_id: int, cluster_id: str, new_id: Callable[[], str]) -> dict[str, str]:

@@ -264,10 +264,12 @@ def _lock_byte(descriptor: int, kind: int, at: int) -> bool:
 
 class OsSharedBytes:
     def __init__(self, path: str, size: int) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        if not os.path.exists(path):
+            _allocate(path, size)
+        self._descriptor = os.open(path, os.O_RDWR)
         try:
-            if os.fstat(self._descriptor).st_size < size:
-                os.ftruncate(self._descriptor, size)
+            if os.fstat(self._descriptor).st_size != size:
+                raise OSError(errno.EIO, f"{path} has {os.fstat(self._descriptor).st_size} bytes instead of {size}: restore it from a backup")
             self._bytes = mmap.mmap(self._descriptor, size)
         except BaseException:
             os.close(self._descriptor)
@@ -295,6 +297,23 @@ class OsSharedBytes:
             self._bytes.close()
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _allocate(path: str, size: int) -> None:
+    """Create a file of zeros whose blocks are all allocated: a write to a mapped hole of a full disk would end the process by SIGBUS."""
+    new = f"{path}.{os.getpid()}"
+    try:
+        with open(new, "xb") as file:
+            file.write(bytes(size))
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):  # another process has just created it
+            os.link(new, path)
+    except OSError as error:
+        raise OSError(error.errno, f"{size} bytes for {path} cannot be allocated: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
 
 
 class OsDisk:

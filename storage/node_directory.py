@@ -13,6 +13,7 @@ from storage.directory import (
     CLEAN_SHUTDOWN_FILE,
     FORMAT,
     FORMAT_FILE,
+    FORMER_SHARED_FORMAT,
     LOCK_FILE,
     META_FILE,
     RESTORE_META,
@@ -20,6 +21,7 @@ from storage.directory import (
     DataDirectory,
     check_identity,
     claim_directory,
+    former_shared_format,
     parse_properties,
 )
 from storage.disk import Disk, Lock, SharedDisk
@@ -104,6 +106,8 @@ def _prepare(disk: SharedDisk, root: str, cluster_id: str, new_id: Callable[[], 
         raise DirectoryForeign(
             f"data directory {root} has format {text or 'nothing'} and this version reads up to {SHARED_FORMAT}; start the version that wrote it"
         )
+    if int(text) == FORMER_SHARED_FORMAT:
+        raise DirectoryForeign(former_shared_format(root))
     meta = parse_properties(disk.read_text(meta_file)) if disk.exists(meta_file) else {}
     stored = meta.get("cluster.id", "")
     if meta and not stored:

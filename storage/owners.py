@@ -19,13 +19,13 @@ from storage.store import LogId
 
 LOCKS_FILE: Final = "locks"
 SLOTS: Final = 1 << 16
-_SLOT: Final = Struct("<QiIqIi")  # hash of the log's name, node, epoch, since (ms), state, writer
+_SLOT: Final = Struct("<QiIqIi16s")  # hash of the log's name, node, epoch, since (ms), state, writer, topic id
 _COUNTERS: Final = 512  # before the slots: one for each node, incremented with every change of that node's slots
 _HEADER_BYTES: Final = 8 * _COUNTERS
 _SLOTS_BYTES: Final = _SLOT.size * SLOTS
 TABLE_BYTES: Final = _HEADER_BYTES + _SLOTS_BYTES
-_PAGE_BYTES: Final = 4096
-_UNUSED_PAGE: Final = bytes(_PAGE_BYTES)
+_SCAN_BYTES: Final = 256 * _SLOT.size  # read at once by a scan of all slots
+_UNUSED: Final = bytes(_SCAN_BYTES)
 
 UNUSED, OWNED, FREE, GONE = range(4)  # states; GONE: the log's topic was deleted
 
@@ -33,18 +33,27 @@ UNUSED, OWNED, FREE, GONE = range(4)  # states; GONE: the log's topic was delete
 SINGLE_BROKER: Final = 0
 NO_WRITER: Final = -(1 << 31)  # the log is new, or its topic was deleted: it begins empty
 
+# `Slot.topic_id` of internal logs, and of logs whose state a single broker has written: their checkpoints are those of the folder's topic.
+NO_TOPIC: Final = bytes(16)
+
 
 class Slot(NamedTuple):
-    """The last owner of a log, and its last writer. They differ while a new owner opens the log."""
+    """The last owner of a log, and its last writer. They differ while a new owner opens the log.
+
+    The slot is that of a name; `topic_id` says to which of the topics of this name, deleted ones included, its contents belong.
+    """
 
     node: int
     epoch: int
     since_ms: int
     state: int
     writer: int
+    topic_id: bytes = NO_TOPIC
 
 
-NO_SLOT: Final = Slot(-1, -1, 0, UNUSED, SINGLE_BROKER)
+NO_SLOT: Final = Slot(-1, -1, 0, UNUSED, SINGLE_BROKER, NO_TOPIC)
+
+_Stored = tuple[int, int, int, int, int, int, bytes]  # the key, and the fields of the slot
 
 
 def writer_open(node: int) -> int:
@@ -108,9 +117,10 @@ class OwnerTable:
         at = self._probe(key)
         if at is None:
             return
-        stored, owner, epoch, since_ms, state, writer = self._slot(at)
-        if (stored, owner, state) == (key, node, OWNED):
-            self._bytes.write(at, _SLOT.pack(key, node, epoch, since_ms, FREE, writer))
+        stored = self._slot(at)
+        slot = Slot(*stored[1:])
+        if (stored[0], slot.node, slot.state) == (key, node, OWNED):
+            self._bytes.write(at, _SLOT.pack(key, *slot._replace(state=FREE)))
 
     def count_change(self, node: int) -> None:
         """Increment this node's counter, so that all nodes see the change of its slots."""
@@ -120,12 +130,14 @@ class OwnerTable:
 
     def forget_writers(self) -> None:
         """Set the writer of all logs to the single broker: it has replaced the nodes, so their checkpoints and turn logs are out of date."""
-        for at, (key, node, epoch, since_ms, state, writer) in self._used_slots():
-            if writer != SINGLE_BROKER:
-                self._bytes.write(at, _SLOT.pack(key, node, epoch, since_ms, GONE if state == GONE else FREE, SINGLE_BROKER))
+        for at, stored in self._used_slots():
+            slot = Slot(*stored[1:])
+            if slot.writer != SINGLE_BROKER:
+                state = GONE if slot.state == GONE else FREE
+                self._bytes.write(at, _SLOT.pack(stored[0], *slot._replace(state=state, writer=SINGLE_BROKER, topic_id=NO_TOPIC)))
         self._bytes.sync()
 
-    def _stored(self, id: LogId) -> tuple[int, int, int, int, int, int] | None:
+    def _stored(self, id: LogId) -> _Stored | None:
         """The fields of the log's slot, the key first. The slot's position is cached."""
         cached = self._slot_positions.get(id)
         if cached is not None:
@@ -140,17 +152,17 @@ class OwnerTable:
         self._slot_positions[id] = at, key
         return self._slot(at)
 
-    def _used_slots(self) -> Iterator[tuple[int, tuple[int, int, int, int, int, int]]]:
-        """The positions and contents of the used slots. Unused pages, usually most of them, are skipped quickly."""
-        for start in range(_HEADER_BYTES, TABLE_BYTES, _PAGE_BYTES):
-            page = self._bytes.read(start, _PAGE_BYTES)
-            if page != _UNUSED_PAGE:
-                for at in range(0, _PAGE_BYTES, _SLOT.size):
-                    slot = _SLOT.unpack_from(page, at)
+    def _used_slots(self) -> Iterator[tuple[int, _Stored]]:
+        """The positions and contents of the used slots. Unused stretches, usually most of the table, are skipped quickly."""
+        for start in range(_HEADER_BYTES, TABLE_BYTES, _SCAN_BYTES):
+            slots = self._bytes.read(start, _SCAN_BYTES)
+            if slots != _UNUSED:
+                for at in range(0, _SCAN_BYTES, _SLOT.size):
+                    slot = _SLOT.unpack_from(slots, at)
                     if slot[0]:
                         yield start + at, slot
 
-    def _slot(self, at: int) -> tuple[int, int, int, int, int, int]:
+    def _slot(self, at: int) -> _Stored:
         return _SLOT.unpack(self._bytes.read(at, _SLOT.size))
 
     def _position_for(self, key: int) -> int | None:

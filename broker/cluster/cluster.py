@@ -37,6 +37,7 @@ from broker.topics.registry import Topic, TopicRegistry
 from protocol.errors import ErrorCode
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 from storage import HeldBy, LogId, OwnedLog, ServedLog, TopicStore, Unreadable
+from storage.owners import NO_TOPIC
 
 CONTROLLER_WARN_SECONDS: Final = 5.0  # between two warnings of a node that starts and gets no topics from the controller
 FOLLOW_SECONDS: Final = 2.0  # the interval of reading the controller's registry and greeting the other nodes, in case a message was lost
@@ -248,8 +249,13 @@ class Cluster:
     # Ownership (`Actions`).
 
     def acquire(self, id: LogId) -> None:
+        is_internal = id.name in (REGISTRY_LOG, CONSUMER_OFFSETS)
+        topic = None if is_internal else self._topics.by_name.get(id.name)
+        if not is_internal and (topic is None or self.partitions.awaits_deletion(id)):
+            self.partitions.acquire(id)
+            return
         # Lock the log before opening it: opening takes a while, in which another node could lock it.
-        locked = self._store.lock_log(id)
+        locked = self._store.lock_log(id, NO_TOPIC if topic is None else topic.id)
         if isinstance(locked, HeldBy):
             self.opened(id, locked)
         elif isinstance(locked, Unreadable):
@@ -297,6 +303,9 @@ class Cluster:
 
     def release(self, id: LogId, done: Callable[[], None]) -> None:
         self._store.release(id, done)
+
+    def release_unopened(self, id: LogId, topic_id: bytes) -> None:
+        self._store.release_unopened(id, topic_id)
 
     def lost(self, id: LogId) -> None:
         """Another node has claimed the log; writes of this node are fenced."""

@@ -39,6 +39,10 @@ class PartitionOwnership(Protocol):
         """Close the log, so that other nodes can acquire it."""
         ...
 
+    def release_unopened(self, log: LogId, topic_id: bytes) -> None:
+        """Give up a log of this deleted topic that was to be opened, and was not."""
+        ...
+
     def lost(self, log: LogId) -> None:
         """Called when another node has claimed the log."""
         ...
@@ -54,6 +58,10 @@ class SharedPartitions(Partitions):
 
     open_concurrency = OPEN_CONCURRENCY
     owners: PartitionOwnership  # set once the logs are placed
+
+    def awaits_deletion(self, id: LogId) -> bool:
+        """Whether the log will be opened only when the log of a deleted topic of this name was renamed."""
+        return id in self._unreleased_names
 
     def acquire(self, id: LogId) -> None:
         """Open the log for this node; `PartitionOwnership.opened` gets the result."""
@@ -198,6 +206,7 @@ class SharedPartitions(Partitions):
     def _set_folder_aside(self, partition: Partition, topic: Topic, owned: TopicLog | None) -> bool:
         """Returns whether this node has nothing more to do for the folder."""
         if owned is None and not self.owners.is_controller:
+            self.owners.release_unopened(partition.id, topic.id)
             return True
         try:
             return super()._set_folder_aside(partition, topic, owned)

@@ -28,8 +28,15 @@ class ClusterStore(Protocol):
         """Own the log from now on; `done` gets the log, HeldBy if another node owns it, or Unreadable."""
         ...
 
-    def lock_log(self, log: LogId) -> HeldBy | Unreadable | int:
-        """Lock the log for this node and return its epoch, or why it cannot be locked; `acquire` opens it."""
+    def lock_log(self, log: LogId, topic_id: bytes) -> HeldBy | Unreadable | int:
+        """Lock the log for this node and return its epoch, or why it cannot be locked; `acquire` or `open_topic_log` opens it.
+
+        `topic_id` is that of the log's topic, or NO_TOPIC for an internal log.
+        """
+        ...
+
+    def release_unopened(self, log: LogId, topic_id: bytes) -> None:
+        """Give up the lock on the log of a deleted topic that this node locked and did not open."""
         ...
 
     def release(self, log: LogId, done: Callable[[], None]) -> None:

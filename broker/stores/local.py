@@ -205,8 +205,11 @@ class LocalStore:
     def _folder(self, id: LogId) -> str:
         return self.directory.log_folder(id.name, id.partition)
 
-    def inherited(self, id: LogId) -> Inherited:
-        """The state in which the previous process left the log. Called in any thread; raises OSError."""
+    def inherited(self, id: LogId, is_new: bool = False) -> Inherited:
+        """The state in which the previous process left the log. Called in any thread; raises OSError.
+
+        `is_new`: the log's folder was that of another topic, whose checkpoint entries were removed.
+        """
         directory = self.directory
         return Inherited(
             directory.recovery_points.get(id, 0), directory.log_starts.get(id, 0), directory.clean, self.turn_flushes.leftover

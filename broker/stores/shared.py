@@ -1,6 +1,7 @@
 """A LogStore over a data directory that several nodes on one machine share; experimental.
 
-A log belongs to the node that holds the lock on the log's byte of the lock file. A node takes over the log of a dead node as a single
+A log belongs to the node that holds the lock on the log's byte of the lock file. The byte is that of a name, which topics may have one after
+the other: so a node locks it for the log of one topic, and whatever it does with the lock and the log's slot names that topic. A node takes over the log of a dead node as a single
 broker opens a log after a crash: it reads the log's last segment and the dead node's checkpoints and `turns.N`. The table of owners
 names the dead node as the last writer until the new owner has opened the log. If the new owner dies before that, the next one reads the
 same files.
@@ -9,14 +10,15 @@ same files.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
-from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, owning_log
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, owning_log
 from broker.runtime.contain import Contained, run_contained
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.workers import Workers
@@ -49,10 +51,12 @@ from storage.owners import (
     GONE,
     LOCKS_FILE,
     NO_SLOT,
+    NO_TOPIC,
     NO_WRITER,
     OWNED,
     SINGLE_BROKER,
     OwnerTable,
+    Slot,
     lock_byte_of,
     writer_closed,
     writer_open,
@@ -69,7 +73,7 @@ PROBE_BYTE: Final = 1 << 62  # after the bytes of all logs
 class SharedStoreView:
     """The live nodes and the table of owners."""
 
-    def __init__(self, node_id: int, table: OwnerTable, locked_logs: set[LogId]) -> None:
+    def __init__(self, node_id: int, table: OwnerTable, locked_logs: Container[LogId]) -> None:
         self.live: dict[int, NodeInfo] = {}
         self.changes = 0  # the number of changes of live nodes
         self._node_id = node_id
@@ -98,12 +102,27 @@ class SharedStoreView:
         return self._table.read(owning_log(log)).since_ms
 
 
-class OpenedLog(NamedTuple):
+class LockedLog:
+    """The log of one topic whose byte this node has locked. Only whoever has this object gives the lock up."""
+
+    __slots__ = ("epoch", "inherited", "topic_id")
+
+    def __init__(self, topic_id: bytes, epoch: int) -> None:
+        self.topic_id = topic_id
+        self.epoch = epoch
+        self.inherited: Inherited | None = None  # of a topic's log, once it was read for opening
+
+
+class OpenedLog:
     """A log that this node has opened, and may use once the table of owners names this node."""
 
-    id: LogId
-    epoch: int
-    ready: Callable[[Exception | None], None]
+    __slots__ = ("id", "locked", "owned", "ready")
+
+    def __init__(self, id: LogId, locked: LockedLog, owned: OpenLog, ready: Callable[[Exception | None], None]) -> None:
+        self.id = id
+        self.locked = locked
+        self.owned = owned
+        self.ready = ready
 
 
 class SharedStore(LocalStore):
@@ -129,8 +148,7 @@ class SharedStore(LocalStore):
         self._sleep = sleep
         self._shared_disk = shared = disk or OsDisk()
         super().__init__(config, loop, shared, log_files_max, new_workers, random_bytes, monotonic)
-        self._locked_logs: set[LogId] = set()
-        self._inherited_states: dict[LogId, Inherited] = {}  # log being opened -> its inherited state
+        self._locked_logs: dict[LogId, LockedLog] = {}
         self._opened_logs: list[OpenedLog] = []  # to be entered by the next write of the table
         self._registering = False
         self._leaving: dict[LogId, list[Callable[[], None]]] = {}  # logs being released, and the callbacks after that
@@ -229,50 +247,72 @@ class SharedStore(LocalStore):
 
     # Owning logs.
 
-    def lock_log(self, id: LogId) -> HeldBy | Unreadable | int:
-        if id in self._leaving:
-            return HeldBy(f"node {self._node_id}")
-        if id in self._locked_logs:
-            return self._table.read(id).epoch
+    def lock_log(self, id: LogId, topic_id: bytes = NO_TOPIC) -> HeldBy | Unreadable | int:
+        locked = self.lock(id, topic_id)
+        return locked.epoch if isinstance(locked, LockedLog) else locked
+
+    def lock(self, id: LogId, topic_id: bytes) -> HeldBy | Unreadable | LockedLog:
+        """Lock the log of this topic; HeldBy also while this node has the lock for the log of another topic of that name."""
+        locked = self._locked_logs.get(id)
+        if locked is not None:
+            return locked if locked.topic_id == topic_id and id not in self._leaving else HeldBy(f"node {self._node_id}")
         try:
-            if not self._locks.lock(lock_byte_of(id)):
+            if id in self._leaving or not self._locks.lock(lock_byte_of(id)):
                 return HeldBy(f"node {self._table.read(id).node}")
             before = self._table.read(id)
-            if before == NO_SLOT and not self.disk.exists(self.directory.log_folder(*id)):
-                before = before._replace(writer=NO_WRITER)
             epoch = before.epoch + 1
-            self._table.write(id, before._replace(node=self._node_id, epoch=epoch, since_ms=self._wall_ns() // 1_000_000, state=OWNED))
+            writer = before.writer if self._has_state_of(topic_id, before, id) else NO_WRITER
+            self._table.write(id, Slot(self._node_id, epoch, self._wall_ns() // 1_000_000, OWNED, writer, topic_id))
         except OSError as error:
             self._locks.drop(lock_byte_of(id))
             return Unreadable(f"{self._root}: {error.strerror or error}", False)
-        self._locked_logs.add(id)
+        locked = self._locked_logs[id] = LockedLog(topic_id, epoch)
         self._table.count_change(self._node_id)
-        return epoch
+        return locked
 
-    def _unlock(self, id: LogId, writer: int | None = None, state: int = FREE) -> None:
-        """Unlock the log, so that other nodes can acquire it."""
-        if id in self._locked_logs:
-            self._locked_logs.discard(id)
-            self._inherited_states.pop(id, None)
-            slot = self._table.read(id)
-            writer = slot.writer if writer is None else writer
-            self._table.write(id, slot._replace(state=state, since_ms=self._wall_ns() // 1_000_000, writer=writer))
-            self._table.count_change(self._node_id)
-            self._locks.drop(lock_byte_of(id))
+    def _has_state_of(self, topic_id: bytes, slot: Slot, id: LogId) -> bool:
+        """Whether the checkpoints and turn logs of the slot's writer are those of this topic's log."""
+        if slot.topic_id == NO_TOPIC:
+            return (topic_id == NO_TOPIC and slot != NO_SLOT) or self.disk.exists(self.directory.log_folder(*id))
+        return slot.topic_id == topic_id
 
-    def inherited(self, id: LogId) -> Inherited:
-        """The state in which the last writer left the log: this node, another node, or a single broker."""
-        writer = self._table.read(owning_log(id)).writer
+    def locked_log(self, id: LogId) -> LockedLog | None:
+        """The log that this node has locked under this name."""
+        return self._locked_logs.get(id)
+
+    def unlock(self, id: LogId, locked: LockedLog, writer: int | None = None, state: int = FREE) -> None:
+        """Unlock this very log, so that other nodes can acquire it."""
+        if self._locked_logs.get(id) is not locked:
+            return
+        del self._locked_logs[id]
+        slot = self._table.read(id)
+        writer = slot.writer if writer is None else writer
+        self._table.write(id, slot._replace(state=state, since_ms=self._wall_ns() // 1_000_000, writer=writer))
+        self._table.count_change(self._node_id)
+        self._locks.drop(lock_byte_of(id))
+
+    def inherited(self, id: LogId, is_new: bool = False) -> Inherited:
+        """The state in which the last writer left the log: this node, another node, or a single broker.
+
+        `is_new`: the log's folder was that of another topic, so nothing is inherited.
+        """
+        log_state = self._new_log_state() if is_new else self._state_by(self._table.read(owning_log(id)).writer, id)
+        locked = self._locked_logs.get(id)
+        if locked is not None and locked.topic_id != NO_TOPIC:
+            locked.inherited = log_state
+        return log_state
+
+    def _new_log_state(self) -> Inherited:
+        return Inherited(0, 0, False, self.turn_flushes.leftover)
+
+    def _state_by(self, writer: int, id: LogId) -> Inherited:
         if writer == NO_WRITER:
-            return Inherited(0, 0, False, self.turn_flushes.leftover)
+            return self._new_log_state()
         folder = node_folder(self._root, SINGLE if writer == SINGLE_BROKER else abs(writer) - 1)
         point = read_offset(self.disk, f"{folder}/{RECOVERY_POINTS}", id)
         start = read_offset(self.disk, f"{folder}/{LOG_STARTS}", id)
         clean = self.disk.exists(f"{folder}/{CLEAN_SHUTDOWN_FILE}") if writer == SINGLE_BROKER else writer < 0 and id.name != NOTES_LOG
-        inherited = Inherited(point, start, clean, self._leftover(folder))
-        if id.name not in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG):
-            self._inherited_states[id] = inherited
-        return inherited
+        return Inherited(point, start, clean, self._leftover(folder))
 
     def _leftover(self, folder: str) -> LeftoverTurns:
         """The `turns.N` files of a node, read again if they have changed."""
@@ -296,8 +336,8 @@ class SharedStore(LocalStore):
             else:
                 done(HeldBy("another node"))
             return
-        locked = self.lock_log(id)
-        if isinstance(locked, int):
+        locked = self.lock(id, NO_TOPIC)
+        if isinstance(locked, LockedLog):
             super().acquire(id, partial(self._acquired, id, locked, done))
         else:
             done(locked)
@@ -319,20 +359,24 @@ class SharedStore(LocalStore):
         """Whether the notes log of this partition is being opened."""
         return LogId(NOTES_LOG, id.partition) in self._opening_notes
 
-    def _acquired(self, id: LogId, epoch: int, done: Acquired, result: OwnedLog | HeldBy | Unreadable) -> None:
+    def _acquired(self, id: LogId, locked: LockedLog, done: Acquired, result: OwnedLog | HeldBy | Unreadable) -> None:
         if isinstance(result, Unreadable | HeldBy):
-            self.release_unopened(id)
+            self.unlock(id, locked)
             done(result)
             return
+        assert isinstance(result, OpenLog)
+        self.register_writer(id, locked, result, lambda problem: done(result if problem is None else problem))
+
+    def register_writer(self, id: LogId, locked: LockedLog, owned: OpenLog, done: Callable[[Unreadable | None], None]) -> None:
+        """Call `done` with None once the table durably names this node as the writer of the opened log, otherwise with the reason.
+
+        A log that cannot be registered is closed and unlocked, so that another node can acquire it.
+        """
 
         def ready(failure: Exception | None) -> None:
-            done(result if failure is None else self.close_unregistered(id, failure))
+            done(None if failure is None else self._close_unregistered(id, locked, owned, failure))
 
-        self.register_writer(id, epoch, ready)
-
-    def register_writer(self, id: LogId, epoch: int, ready: Callable[[Exception | None], None]) -> None:
-        """Call `ready` once the table durably names this node as the log's writer from this epoch on."""
-        self._opened_logs.append(OpenedLog(id, epoch, ready))
+        self._opened_logs.append(OpenedLog(id, locked, owned, ready))
         if not self._registering:
             self._registering = True
             self.loop.call_soon(Contained(self._adopt))
@@ -340,8 +384,10 @@ class SharedStore(LocalStore):
     def _adopt(self) -> None:
         """Write the opened logs' checkpoints, which the next owner will read, to this node's folder; then write the table."""
         opened, self._opened_logs = self._opened_logs, []
-        inherited = {(log.id.name, log.id.partition): self._inherited_states.pop(log.id) for log in opened if log.id in self._inherited_states}
-        points = {partition: (log.recovery_point, log.start_offset) for partition, log in inherited.items()}
+        points = {}
+        for log in opened:
+            if log.locked.inherited is not None:
+                points[log.id.name, log.id.partition] = log.locked.inherited.recovery_point, log.locked.inherited.start_offset
         directory = self.directory
         assert isinstance(directory, NodeDirectory)
         self.checkpoint_worker.submit(partial(directory.adopt, points), partial(self._write_slots, opened))
@@ -350,32 +396,38 @@ class SharedStore(LocalStore):
         if isinstance(result, Exception):
             self._registered(opened, result)
             return
-        for id, epoch, _ in opened:
-            owned = self.owned_log(id)
-            if id in self._locked_logs and owned is not None:
-                owned.epoch = owned.log.epoch = max(owned.log.epoch, epoch)
-                self._table.write(id, self._table.read(id)._replace(epoch=owned.epoch, writer=writer_open(self._node_id)))
+        written = [log for log in opened if self._write_slot(log)]
         self._table.count_change(self._node_id)
-        self.checkpoint_worker.submit(self._table.sync, partial(self._registered, opened))
+        self.checkpoint_worker.submit(self._table.sync, partial(self._registered, written))
+        self._call_ready([log for log in opened if log not in written], OSError(errno.ENOLCK, "the log's lock was given up while it was opened"))
 
-    def _registered(self, opened: list[OpenedLog], result: object) -> None:
-        failure = result if isinstance(result, Exception) else None
+    def _write_slot(self, log: OpenedLog) -> bool:
+        """Name this node as the log's writer; False if the log is not locked, or not open, any more."""
+        if self._locked_logs.get(log.id) is not log.locked or self.owned_log(log.id) is not log.owned:
+            return False
+        owned = log.owned
+        owned.epoch = owned.log.epoch = max(owned.log.epoch, log.locked.epoch)
+        self._table.write(log.id, self._table.read(log.id)._replace(epoch=owned.epoch, writer=writer_open(self._node_id)))
+        return True
+
+    def _registered(self, written: list[OpenedLog], result: object) -> None:
         self._registering = False
         if self._opened_logs:
             self._registering = True
             self._adopt()
         self._clear_turns()
+        self._call_ready(written, result if isinstance(result, Exception) else None)
+
+    def _call_ready(self, logs: list[OpenedLog], failure: Exception | None) -> None:
         if not self.finishing:
-            for log in opened:
+            for log in logs:
                 run_contained(partial(log.ready, failure))
 
-    def close_unregistered(self, id: LogId, failure: Exception) -> Unreadable:
-        """The table could not be written: close the log, so that another node can acquire it."""
-        owned = self.owned_log(id)
-        if owned is not None:
+    def _close_unregistered(self, id: LogId, locked: LockedLog, owned: OpenLog, failure: Exception) -> Unreadable:
+        if self.owned_log(id) is owned:
             owned.log.retire()
             self.drop(id)
-        self.release_unopened(id)
+        self.unlock(id, locked)
         return Unreadable(f"{self._root}: {failure}", False)
 
     def _clear_turns(self) -> None:
@@ -401,16 +453,38 @@ class SharedStore(LocalStore):
         for done in self._leaving.pop(id):
             run_contained(done)
 
-    def release_unopened(self, id: LogId) -> None:
-        """Release a log that could not be opened, so that another node can try."""
-        self._unlock(id)
+    def release_unopened(self, id: LogId, topic_id: bytes) -> None:
+        """Give up the lock on the log of a deleted topic that this node locked and did not open."""
+        locked = self._locked_logs.get(id)
+        if locked is not None and locked.topic_id == topic_id and self.owned_log(id) is None and id not in self._leaving:
+            self.unlock(id, locked)
 
-    def drop_deleted(self, id: LogId) -> None:
-        """Unlock the log of a deleted topic, whose folder was renamed, unless this node has the log open."""
-        if self.owned_log(id) is None:
-            self._unlock(id, NO_WRITER, GONE)
+    def set_deleted_aside(self, id: LogId, topic_id: bytes, set_aside: Callable[[], bool]) -> None:
+        """Call `set_aside`, which renames the folder of a deleted topic's log, under the log's lock; then the log exists no more.
 
-    def finish_release(self, id: LogId, logs: list[OpenLog], problem: str, done: Callable[[], None]) -> None:
+        `set_aside` returns whether there was a folder. Raises BlockingIOError while the log cannot be locked; the caller checks whether a
+        folder of this topic is there at all.
+        """
+        locked = self._locked_logs.get(id)
+        if locked is not None:
+            if locked.topic_id == topic_id:
+                if id in self._leaving:
+                    raise BlockingIOError("its log is being closed")
+                set_aside()
+                self.unlock(id, locked, NO_WRITER, GONE)
+            return  # otherwise locked for a new topic of this name, whose opening moves a folder of another topic away
+        if id in self._leaving or not self._locks.lock(lock_byte_of(id)):
+            raise BlockingIOError("another node has its log open")
+        try:
+            had_folder = set_aside()
+            slot = self._table.read(id)
+            if slot.state != GONE and (slot.topic_id == topic_id or (slot.topic_id == NO_TOPIC and had_folder)):
+                self._table.write(id, slot._replace(state=GONE, since_ms=self._wall_ns() // 1_000_000, writer=NO_WRITER))
+                self._table.count_change(self._node_id)
+        finally:
+            self._locks.drop(lock_byte_of(id))
+
+    def finish_release(self, id: LogId, locked: LockedLog | None, logs: list[OpenLog], problem: str, done: Callable[[], None]) -> None:
         """Store the log's checkpoints, and let other nodes acquire the log. `problem`: why its files could not be flushed and closed, or ""."""
         points = {(owned.id.name, owned.id.partition): owned.log.flushed_offset for owned in logs if owned.log.flushed_offset}
         starts = {(owned.id.name, owned.id.partition): owned.log.start_offset for owned in logs if owned.log.start_offset}
@@ -422,7 +496,8 @@ class SharedStore(LocalStore):
 
         def written(result: object) -> None:
             in_order = logs and not problem and not isinstance(result, Exception)
-            self._unlock(id, self._writer_when_closed(id) if in_order else None)
+            if locked is not None:
+                self.unlock(id, locked, self._writer_when_closed(id) if in_order else None)
             done()
 
         self.checkpoint_worker.submit(write, written)
@@ -458,6 +533,7 @@ class _Release:
     def __init__(self, store: SharedStore, id: LogId, logs: list[OpenLog], done: Callable[[], None]) -> None:
         self._store = store
         self._id = id
+        self._locked = store.locked_log(id)
         self._logs = logs
         self._done = done
         self._waiting = len(logs)
@@ -494,7 +570,7 @@ class _Release:
         self._store.bulk_flusher.close_logs([owned.log for owned in self._logs], self._closed)
 
     def _closed(self, problem: str) -> None:
-        self._store.finish_release(self._id, self._logs, self._problem or problem, self._done)
+        self._store.finish_release(self._id, self._locked, self._logs, self._problem or problem, self._done)
 
 
 class SharedTopicStore(LocalTopicStore):
@@ -505,27 +581,27 @@ class SharedTopicStore(LocalTopicStore):
         self._shared = store
 
     def open_topic_log(self, id: LogId, topic: TopicInfo, done: Callable[[TopicLog | HeldBy | Unreadable], None]) -> None:
-        locked = self._shared.lock_log(id)
-        if not isinstance(locked, int):
+        locked = self._shared.lock(id, topic.topic_id)
+        if not isinstance(locked, LockedLog):
             done(locked)
             return
 
         def opened(result: TopicLog | HeldBy | Unreadable) -> None:
             if isinstance(result, Unreadable | HeldBy):
-                self._shared.release_unopened(id)
+                self._shared.unlock(id, locked)
                 done(result)
             else:
-                self._shared.register_writer(id, locked, lambda failure: done(result if failure is None else self._shared.close_unregistered(id, failure)))
+                assert isinstance(result, OpenLog)
+                self._shared.register_writer(id, locked, result, lambda problem: done(result if problem is None else problem))
 
         super().open_topic_log(id, topic, opened)
 
     def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, name_in_use: bool, delete_delay_ms: int) -> None:
         if self.served_log(id) is not opened:
             return  # a log of a new topic of the same name
-        if not isinstance(self._shared.lock_log(id), int):
-            folder = self._directory.log_folder(*id)
-            if self.exists(id) and self._folder_belongs_to(folder, topic_id, name_in_use):
-                raise BlockingIOError("another node has its log open")
-            return  # the log of a new topic of the same name
-        super().set_aside(id, topic_id, opened, name_in_use, delete_delay_ms)
-        self._shared.drop_deleted(id)
+        try:
+            self._shared.set_deleted_aside(id, topic_id, partial(self._set_folder_aside, id, topic_id, name_in_use, delete_delay_ms))
+        except BlockingIOError:
+            if self._has_folder_of(id, topic_id, name_in_use):
+                raise
+            # Otherwise the lock is that of a new topic's log.

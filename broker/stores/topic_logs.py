@@ -149,7 +149,7 @@ class LocalTopicStore:
                 if not checkpoints_cleared:
                     return None
                 stray_folder = set_folder_aside(self._disk, folder, self._store.fresh_token(), STRAY)
-            inherited = self._store.inherited(id)
+            inherited = self._store.inherited(id, bool(stray_folder))
             opened, truncation = Log.open(
                 handles,
                 folder,
@@ -204,21 +204,27 @@ class LocalTopicStore:
 
     def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, name_in_use: bool, delete_delay_ms: int) -> None:
         """Rename the folder at once, as Kafka does, so that a topic of the same name can be created."""
-        if self.served_log(id) is not opened:
-            return  # another log has opened a folder of this name since
+        if self.served_log(id) is opened:  # otherwise another log has opened a folder of this name since
+            self._set_folder_aside(id, topic_id, name_in_use, delete_delay_ms)
+
+    def _set_folder_aside(self, id: LogId, topic_id: bytes, name_in_use: bool, delete_delay_ms: int) -> bool:
+        """Rename the log's folder, that of the open log or of a closed one of this topic; returns whether there was one."""
         owned = self._store.owned_log(id)
         moved = ""
         if owned is not None:
             moved = owned.log.set_folder_aside(self._store.fresh_token())
             self._store.drop(id)
-        else:
-            folder = self._directory.log_folder(*id)
-            if self._disk.exists(folder) and self._folder_belongs_to(folder, topic_id, name_in_use):
-                moved = set_folder_aside(self._disk, folder, self._store.fresh_token())
+        elif self._has_folder_of(id, topic_id, name_in_use):
+            moved = set_folder_aside(self._disk, self._directory.log_folder(*id), self._store.fresh_token())
         if moved:
             self._remove_later([moved], delete_delay_ms)
+        return bool(moved)
 
-    def _folder_belongs_to(self, folder: str, topic_id: bytes, name_in_use: bool) -> bool:
+    def _has_folder_of(self, id: LogId, topic_id: bytes, name_in_use: bool) -> bool:
+        """Whether the log's folder exists and belongs to this topic; a folder without a topic id belongs to the topic that has the name."""
+        folder = self._directory.log_folder(*id)
+        if not self._disk.exists(folder):
+            return False
         stored = read_topic_id(self._disk, folder)
         return stored == id_text(topic_id) or (not stored and not name_in_use)
 

@@ -7,7 +7,7 @@ import os
 from cli.logs.files import InputError, lock_holder
 from cli.logs.nodes import NodesDirectory
 from cli.logs.text import shown
-from storage.directory import FORMAT_FILE, SHARED_FORMAT
+from storage.directory import FORMAT_FILE, FORMER_SHARED_FORMAT, SHARED_FORMAT, former_shared_format
 
 
 def format_text(directory: str) -> str | None:
@@ -22,6 +22,8 @@ def format_text(directory: str) -> str | None:
 def format_problem(directory: str) -> str:
     """Why this version cannot read the directory, or ""."""
     text = format_text(directory)
+    if text == str(FORMER_SHARED_FORMAT):
+        return former_shared_format(directory)
     if text is None or (text.isascii() and text.isdigit() and int(text) <= SHARED_FORMAT):
         return ""
     return f"data directory {directory} has format {shown(text) if text else 'nothing'} and this version reads up to {SHARED_FORMAT}"

@@ -12,6 +12,7 @@ import google_crc32c
 
 from protocol.batch import Record, build, iterate_headers, stamp
 from storage import OsDisk
+from storage.directory import OWNERS_FILE, SHARED_FORMAT
 from storage.turn_format import FILE_BYTES, file_header
 from storage.turn_log import TurnLog
 from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Folder, change, cut, group_record, groups_of, member, offset, topic
@@ -78,8 +79,8 @@ def index_entry(ending: str, at: int, changed: Callable[[int], int]) -> Plant:
 
 
 def nodes_without_owners(folder: Folder) -> Path:
-    (folder.path / "tenure.format").write_text("2\n")
-    return folder.path / "owners"
+    (folder.path / "tenure.format").write_text(f"{SHARED_FORMAT}\n")
+    return folder.path / OWNERS_FILE
 
 
 def written(file: str, content: str) -> Plant:
@@ -319,8 +320,8 @@ ROWS: list[tuple[str, str, Plant, str]] = [
     ("epoch-order", "batches", epochs_out_of_order, r"offset 1 has epoch 1, but follows epoch 9"),
     ("meta-damaged", "cluster id", written("meta.properties", "node.id=1\nversion=1\n"), r"it has no cluster\.id"),
     ("meta-missing", "file", removed("meta.properties"), r"there is no such file"),
-    ("format-newer", "format", written("tenure.format", "3\n"), r"has format 3 and this version reads up to 2"),
-    ("owners-damaged", "owners", nodes_without_owners, r"there is no such file: the last writer of each log is unknown"),
+    ("format-newer", "format", written("tenure.format", "4\n"), r"has format 4 and this version reads up to 3"),
+    ("owners-damaged", OWNERS_FILE, nodes_without_owners, r"there is no such file: the last writer of each log is unknown"),
     ("checkpoint-damaged", "lines", written(RECOVERY_POINT, "0\n2\norders 0 5\n"), r"its number of lines is not the declared one"),
     ("checkpoint-ahead", "last segment", a_log_that_lost_its_last_segment, r"orders-0 reached offset 120 and now ends at \d+"),
     ("log-missing", "folder", removed_log, rf"{OFFSETS}-0 reached offset 6 and has no folder"),

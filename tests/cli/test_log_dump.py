@@ -269,13 +269,13 @@ def test_an_empty_segment_and_an_empty_log_are_printed(folder: Folder, command: 
     assert command.lines(log / f"{0:020d}.log") == []
 
 
-@pytest.mark.parametrize("text", ["3\n", "soon\n", ""])
+@pytest.mark.parametrize("text", ["4\n", "soon\n", ""])
 def test_a_newer_format_is_refused_and_left_untouched(text: str, folder: Folder, command: Command) -> None:
     (folder.path / "tenure.format").write_text(text)
     for path in (folder.path, folder.path / "orders-0", folder.segment("orders")):
         assert command.lines(path, code=65) == []
         assert command.errors == [
-            f"tenure: data directory {folder.path} has format {text.strip() or 'nothing'} and this version reads up to 2; use the version that wrote it"
+            f"tenure: data directory {folder.path} has format {text.strip() or 'nothing'} and this version reads up to 3; use the version that wrote it"
         ]
 
 

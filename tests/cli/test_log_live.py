@@ -148,7 +148,7 @@ def test_groups_in_a_wrong_partition_are_reported_at_the_start(tmp_path: Path) -
     assert described.stderr.startswith(f"tenure: there is no group {folder.group}, but a broker lists it: perhaps it is in a partition that")
 
 
-@pytest.mark.parametrize(("text", "version_text"), [("3\n", "3"), ("soon\n", "soon"), ("", "nothing")])
+@pytest.mark.parametrize(("text", "version_text"), [("4\n", "4"), ("soon\n", "soon"), ("", "nothing")])
 def test_serve_refuses_a_newer_format_and_leaves_it_untouched(text: str, version_text: str, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "data")
     (folder.path / "tenure.format").write_text(text)
@@ -157,7 +157,7 @@ def test_serve_refuses_a_newer_format_and_leaves_it_untouched(text: str, version
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (65, "")
     assert done.stderr == (
-        f"tenure: data directory {folder.path} has format {version_text} and this version reads up to 2; start the version that wrote it\n"
+        f"tenure: data directory {folder.path} has format {version_text} and this version reads up to 3; start the version that wrote it\n"
     )
     assert snapshot(folder.path) == before
 

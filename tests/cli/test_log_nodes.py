@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from storage.directory import OWNERS_FILE
 from tests.cli.log_folders import TOPICS, cut, process, snapshot
 from tests.cli.planted import write_newer_turns
 from tests.nodes.cluster import Nodes
@@ -96,8 +97,8 @@ def test_a_torn_end_after_a_crash_is_no_damage(crashed: Path) -> None:
 def test_damaged_files_of_nodes_are_named(stopped: Path) -> None:
     (stopped / "nodes" / "2" / "recovery-point-offset-checkpoint").write_text("x\n")
     write_newer_turns(stopped / "nodes" / "2")
-    (stopped / "owners").unlink()
+    (stopped / OWNERS_FILE).unlink()
     kinds = {problem["problem"]: problem["file"] for problem in verify(stopped)[1]}
     assert kinds["checkpoint-damaged"] == str(stopped / "nodes" / "2" / "recovery-point-offset-checkpoint")
     assert kinds["turns-newer"] == str(stopped / "nodes" / "2")
-    assert kinds["owners-damaged"] == str(stopped / "owners")
+    assert kinds["owners-damaged"] == str(stopped / OWNERS_FILE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulator.disk import SimDisk
 from storage import Disk, LogId
+from storage.directory import OWNERS_FILE
 from storage.node_directory import NodeDirectory
 from storage.owners import FREE, OwnerTable, Slot
 from storage.turn_log import TurnLog
@@ -47,5 +48,5 @@ def leave_turns(disk: Disk, folder: str, *names: str) -> None:
 
 def files_in(disk: SimDisk, folder: str = ROOT) -> dict[str, bytes]:
     """The files of a folder, without its locks and the folders of logs."""
-    names = [name for name in disk.list(folder) if name not in (".lock", "nodes", "owners", "locks", "unknown-0")]
+    names = [name for name in disk.list(folder) if name not in (".lock", "nodes", OWNERS_FILE, "locks", "unknown-0")]
     return {name: read(disk, f"{folder}/{name}") for name in names}

@@ -52,7 +52,7 @@ def test_the_first_node_makes_the_directory(data_folder: DataFolder) -> None:
     assert (directory.root, directory.path) == (root, f"{root}/nodes/2")
     assert (directory.is_new, directory.clean, directory.last_use()) == (True, False, -1)
     assert directory.log_folder("orders", 4) == f"{root}/orders-4"
-    assert data_folder.disk.read_text(f"{root}/tenure.format") == "2\n"
+    assert data_folder.disk.read_text(f"{root}/tenure.format") == "3\n"
     assert data_folder.disk.read_text(f"{root}/meta.properties") == "node.id=0\ndirectory.id=id-2\nversion=1\ncluster.id=id-1\n"
     assert data_folder.disk.read_text(f"{root}/nodes/2/meta.properties") == "node.id=2\ndirectory.id=id-3\nversion=1\ncluster.id=id-1\n"
     assert directory.cluster_id == "id-1"
@@ -130,7 +130,8 @@ def test_a_directory_that_cannot_be_used_is_named_with_the_reason(disk: SimDisk)
 @pytest.mark.parametrize(
     ("file", "data", "message"),
     [
-        ("tenure.format", b"3\n", "has format 3 and this version reads up to 2; start the version that wrote it"),
+        ("tenure.format", b"4\n", "has format 4 and this version reads up to 3; start the version that wrote it"),
+        ("tenure.format", b"2\n", "has format 2, that of several nodes of an earlier version: start that version once without --nodes"),
         ("tenure.format", b"", "has format nothing and"),
         ("tenure.format", b"-1", "has format -1 and"),
         ("tenure.format", "\u0662".encode(), "has format \u0662 and"),
@@ -158,7 +159,7 @@ def test_a_directory_of_one_broker_becomes_that_of_nodes_once(disk: SimDisk) -> 
     first = open_node(disk, 1)
     assert first.cluster_id == alone_cluster(meta)
     assert files_in(disk, SINGLE) == files_before
-    assert files_in(disk) == {"meta.properties": meta.encode(), "tenure.format": b"2\n"}
+    assert files_in(disk) == {"meta.properties": meta.encode(), "tenure.format": b"3\n"}
     assert (first.clean, first.recovery_points, first.last_use()) == (False, {}, -1)
     table = OwnerTable(disk, ROOT)
     assert table.read(LogId(*A)) == Slot(7, 3, 5, FREE, SINGLE_BROKER)
@@ -166,7 +167,7 @@ def test_a_directory_of_one_broker_becomes_that_of_nodes_once(disk: SimDisk) -> 
     open_node(disk, 2)
     assert files_in(disk, SINGLE) == files_before
     assert table.read(LogId(*A)) == Slot(1, 4, 5, OWNED, writer_open(1))
-    with pytest.raises(DirectoryForeign, match="format 2, that of several nodes"):
+    with pytest.raises(DirectoryForeign, match="format 3, that of several nodes"):
         alone(disk.for_another_process())
 
 
@@ -194,7 +195,7 @@ def test_a_conversion_that_crashed_anywhere_is_completed_by_nodes(torn: bool) ->
         node = open_node(disk)
         assert files_in(disk, SINGLE).keys() == files_before.keys()
         assert read_offsets(disk, f"{SINGLE}/log-start-offset-checkpoint") == {A: 5}
-        assert disk.read_text(f"{ROOT}/tenure.format") == "2\n"
+        assert disk.read_text(f"{ROOT}/tenure.format") == "3\n"
         assert node.cluster_id == "id-2"
         assert OwnerTable(disk, ROOT).read(LogId(*A)).writer == SINGLE_BROKER
 
@@ -264,7 +265,7 @@ def test_moved_files_are_durable_before_the_meta_properties_are_written(disk: Si
 
 def test_nodes_complete_a_conversion_to_one_broker_and_convert_back(disk: SimDisk) -> None:
     """A single broker crashed after it had merged the files of the nodes. Nodes first complete its conversion, then convert back."""
-    overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
+    overwrite(disk, f"{ROOT}/tenure.format", b"3\n")
     overwrite(disk, f"{ROOT}/meta.properties", META.encode())
     written_by(disk, {LogId(*A): writer_open(2)})
     disk.make_folder(f"{ROOT}/nodes/merged")
@@ -273,7 +274,7 @@ def test_nodes_complete_a_conversion_to_one_broker_and_convert_back(disk: SimDis
     open_node(disk)
     assert read_offsets(disk, f"{SINGLE}/recovery-point-offset-checkpoint") == {A: 5}
     assert files_in(disk, f"{ROOT}/nodes/merged") == {}
-    assert files_in(disk)["tenure.format"] == b"2\n"
+    assert files_in(disk)["tenure.format"] == b"3\n"
     assert OwnerTable(disk, ROOT).read(LogId(*A)).writer == SINGLE_BROKER
     assert "node.id=4\n" in disk.read_text(f"{ROOT}/meta.properties")
 

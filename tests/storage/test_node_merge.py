@@ -31,7 +31,7 @@ def names(logs: Sequence[LogId]) -> list[str]:
 def left_by_nodes(disk: SimDisk, turns: bool = True) -> None:
     """The files of nodes 1 and 2, and of a single broker before them. Each folder has an entry of every log."""
     overwrite(disk, f"{ROOT}/meta.properties", META.encode())
-    overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
+    overwrite(disk, f"{ROOT}/tenure.format", b"3\n")
     disk.make_folder(f"{ROOT}/nodes")
     written_by(disk, WRITERS)
     disk.make_folder(f"{ROOT}/{UNKNOWN.name}-{UNKNOWN.partition}")
@@ -88,7 +88,7 @@ def test_a_directory_created_by_nodes_gets_the_id_of_the_single_broker(disk: Sim
 
 
 def test_an_unfinished_directory_gets_no_partial_meta_properties(disk: SimDisk) -> None:
-    overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
+    overwrite(disk, f"{ROOT}/tenure.format", b"3\n")
     disk.make_folder(f"{ROOT}/nodes")
     merge(disk)
     assert not disk.exists(f"{ROOT}/meta.properties")
@@ -127,7 +127,7 @@ def test_a_running_node_locks_out_a_single_broker(disk: SimDisk) -> None:
     with pytest.raises(DirectoryLocked, match=r"^data directory /data is in use by several nodes: /data/nodes/2 by process 2$"):
         merge(second_process)
     assert {*disk.locks} == {"/data/nodes/2/.lock"}
-    assert disk.read_text(f"{ROOT}/tenure.format") == "2\n"
+    assert disk.read_text(f"{ROOT}/tenure.format") == "3\n"
     node.close()
     merge(second_process)
     assert disk.locks == {}
@@ -150,7 +150,7 @@ def test_a_directory_of_a_single_broker_is_unchanged(disk: SimDisk) -> None:
     assert files_in(disk) == before
 
 
-@pytest.mark.parametrize(("format", "nodes", "shared"), [(b"2\n", True, True), (b" 2", True, True), (b"1\n", True, False), (b"2\n", False, False), (None, True, False)])
+@pytest.mark.parametrize(("format", "nodes", "shared"), [(b"3\n", True, True), (b" 3", True, True), (b"1\n", True, False), (b"3\n", False, False), (None, True, False)])
 def test_a_directory_is_shared_by_its_format_and_its_nodes(disk: SimDisk, format: bytes | None, nodes: bool, shared: bool) -> None:
     if format is not None:
         overwrite(disk, f"{ROOT}/tenure.format", format)
@@ -174,7 +174,7 @@ def test_damaged_turns_refuse_the_conversion(disk: SimDisk) -> None:
     overwrite(disk, f"{ROOT}/nodes/2/turns.1", bytes(data))
     with pytest.raises(DirectoryUnusable, match=r"^/data/nodes/2/turns.1 is damaged: start the nodes again, which know which logs may lack batches"):
         merge(disk)
-    assert disk.read_text(f"{ROOT}/tenure.format") == "2\n"
+    assert disk.read_text(f"{ROOT}/tenure.format") == "3\n"
     assert disk.locks == {}
     assert disk.opened == 0
     disk.remove(f"{ROOT}/nodes/2/turns.1")
@@ -264,9 +264,9 @@ def test_names_are_durable_before_the_format_counts_on_them(disk: SimDisk) -> No
 
 
 def test_a_directory_without_nodes_is_unchanged(disk: SimDisk) -> None:
-    overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
+    overwrite(disk, f"{ROOT}/tenure.format", b"3\n")
     merge(disk)
-    assert files_in(disk) == {"tenure.format": b"2\n"}
+    assert files_in(disk) == {"tenure.format": b"3\n"}
     assert disk.locks == {}
 
 

@@ -15,6 +15,7 @@ from storage.owners import (
     GONE,
     LOCKS_FILE,
     NO_SLOT,
+    NO_TOPIC,
     NO_WRITER,
     OWNED,
     SINGLE_BROKER,
@@ -32,9 +33,9 @@ from tests.storage.logs import overwrite, read
 
 LOG = LogId("orders", 3)
 OTHER = LogId("orders", 4)
-SLOT = Slot(2, 7, 1_700_000_000_123, OWNED, writer_open(2))
+SLOT = Slot(2, 7, 1_700_000_000_123, OWNED, writer_open(2), bytes(range(16)))
 HEADER_BYTES = 4096
-ON_DISK = Struct("<QiIqIi")
+ON_DISK = Struct("<QiIqIi16s")
 
 
 def table(data_folder: DataFolder) -> OwnerTable:
@@ -45,7 +46,7 @@ def position(key: int) -> int:
     return HEADER_BYTES + ON_DISK.size * (key % SLOTS)
 
 
-def on_disk(disk: SimDisk, *slots: tuple[int, tuple[int, ...]]) -> OwnerTable:
+def on_disk(disk: SimDisk, *slots: tuple[int, tuple[object, ...]]) -> OwnerTable:
     """A table whose file has these slots, each with its number."""
     data = bytearray(TABLE_BYTES)
     for number, slot in slots:
@@ -58,11 +59,11 @@ def test_the_byte_of_a_log_and_the_format_never_change() -> None:
     """During an upgrade, nodes of different versions share a directory."""
     assert lock_byte_of(LOG) == 450165056607674485
     assert lock_byte_of(LogId("__consumer_offsets", 49)) == 2741116486996581825
-    assert (TABLE_BYTES, SLOTS, ON_DISK.size) == (4096 + 65536 * 32, 65536, 32)
+    assert (TABLE_BYTES, SLOTS, ON_DISK.size) == (4096 + 65536 * 48, 65536, 48)
     assert (UNUSED, OWNED, FREE, GONE, SINGLE_BROKER, NO_WRITER) == (0, 1, 2, 3, 0, -(1 << 31))
     assert (writer_open(0), writer_open(5), writer_closed(0), writer_closed(5)) == (1, 6, -1, -6)
-    assert (OWNERS_FILE, LOCKS_FILE) == ("owners", "locks")
-    assert NO_SLOT == (-1, -1, 0, UNUSED, SINGLE_BROKER)
+    assert (OWNERS_FILE, LOCKS_FILE) == ("log-owners", "locks")
+    assert tuple(NO_SLOT) == (-1, -1, 0, UNUSED, SINGLE_BROKER, bytes(16))
 
 
 @pytest.mark.parametrize("name", [f"topic-{number}" for number in range(32)])
@@ -236,7 +237,7 @@ def test_slots_of_new_logs_are_assigned_by_one_node_at_a_time(disk: SimDisk, mon
     owners.write(LOG, SLOT)
 
 
-def overwrite_slot(disk: SimDisk, number: int, slot: tuple[int, ...]) -> None:
+def overwrite_slot(disk: SimDisk, number: int, slot: tuple[object, ...]) -> None:
     data = bytearray(read(disk, f"/data/{OWNERS_FILE}"))
     ON_DISK.pack_into(data, HEADER_BYTES + ON_DISK.size * number, *slot)
     file = disk.open(f"/data/{OWNERS_FILE}")
@@ -335,9 +336,9 @@ def test_forgetting_writers_invalidates_the_files_of_nodes(disk: SimDisk) -> Non
     owners.forget_writers()
     disk.crash()
     reopened = table(DataFolder(disk, "/data"))
-    assert [reopened.read(id) for id in logs[:3]] == [slot._replace(state=FREE, writer=SINGLE_BROKER) for slot in slots[:3]]
+    assert [reopened.read(id) for id in logs[:3]] == [slot._replace(state=FREE, writer=SINGLE_BROKER, topic_id=NO_TOPIC) for slot in slots[:3]]
     assert reopened.read(logs[3]) == slots[3]
-    assert reopened.read(logs[4]) == slots[4]._replace(writer=SINGLE_BROKER)
+    assert reopened.read(logs[4]) == slots[4]._replace(writer=SINGLE_BROKER, topic_id=NO_TOPIC)
     assert reopened.read(LogId("t", 5)) == NO_SLOT
 
 
@@ -347,13 +348,13 @@ def test_forgetting_writers_includes_the_first_and_the_last_slot(disk: SimDisk) 
     data = read(disk, f"/data/{OWNERS_FILE}")
     for number, key in ((0, 3), (SLOTS - 1, 5)):
         slot = ON_DISK.unpack_from(data, HEADER_BYTES + ON_DISK.size * number)
-        assert slot == (key, *SLOT._replace(state=FREE, writer=SINGLE_BROKER))
+        assert slot == (key, *SLOT._replace(state=FREE, writer=SINGLE_BROKER, topic_id=NO_TOPIC))
 
 
 def test_forgetting_writers_leaves_unused_slots_unused(disk: SimDisk) -> None:
-    owners = on_disk(disk, (1, (0, 0, 0, 0, 0, 9)))
+    owners = on_disk(disk, (1, (0, 0, 0, 0, 0, 9, NO_TOPIC)))
     owners.forget_writers()
-    assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES + ON_DISK.size) == (0, 0, 0, 0, 0, 9)
+    assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES + ON_DISK.size) == (0, 0, 0, 0, 0, 9, NO_TOPIC)
 
 
 def test_a_synced_slot_survives_a_power_failure(disk: SimDisk) -> None:

@@ -1,13 +1,17 @@
-"""A deleted topic's slot in the table of owners goes to another log: a topic of the same name still begins empty."""
+"""Logs of topics that have one name after the other: each has its own lock and its own state, and inherits nothing."""
 
 from __future__ import annotations
 
 from itertools import count
+from typing import cast
 
-from storage import LogId
+import pytest
+
+from broker.stores.shared import LockedLog
+from storage import HeldBy, LogId, Producers, TopicInfo, TopicLog, Unreadable
 from storage.checkpoints import LOG_STARTS, read_offsets
 from storage.owners import SLOTS, lock_byte_of
-from tests.stores.nodes import TOPIC_ID, NodesOverSimDisk, append_to_topic, delete_before, delete_topic
+from tests.stores.nodes import TOPIC_ID, DirectoryNode, NodesOverSimDisk, append_to_topic, delete_before, delete_topic
 from tests.stores.test_conversion import Alone
 
 TOPIC = LogId("orders", 0)
@@ -60,3 +64,125 @@ def test_a_broker_alone_again_has_no_log_start_of_a_deleted_topic() -> None:
     alone = Alone(1, nodes.disk.for_another_process())
     assert TOPIC not in read_offsets(alone.disk, f"/data/{LOG_STARTS}")
     assert alone.acquired_topic(TOPIC, NEW_ID).records.start_offset == 0
+
+
+def opened_by(node: DirectoryNode, topic_id: bytes) -> list[TopicLog | HeldBy | Unreadable]:
+    """Begin to open the log of this topic; returns the list that gets the result."""
+    results: list[TopicLog | HeldBy | Unreadable] = []
+    node.topics.open_topic_log(TOPIC, TopicInfo(topic_id, 1 << 20, Producers(), lambda folder: None), results.append)
+    return results
+
+
+def recreated(nodes: NodesOverSimDisk) -> DirectoryNode:
+    """A node whose log of a topic that was created again has records, of which the first are deleted; the log is free."""
+    first = nodes.start(1)
+    delete_topic(first, TOPIC, TOPIC_ID, first.acquired_topic(TOPIC, TOPIC_ID))
+    log = first.acquired_topic(TOPIC, NEW_ID)
+    for _ in range(RECORDS):
+        append_to_topic(first, log, b"new")
+    delete_before(first, TOPIC, log, DELETED)
+    first.release(TOPIC)
+    return first
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_the_deletion_of_an_older_topic_leaves_the_lock_on_a_log_that_is_being_opened(steps: int) -> None:
+    nodes = NodesOverSimDisk()
+    recreated(nodes)
+    second, third = nodes.start(2), nodes.start(3)
+    results = opened_by(second, NEW_ID)
+    for _ in range(steps):
+        second.loop.run()
+        if second.threads.jobs:
+            second.threads.run()
+    second.topics.set_aside(TOPIC, TOPIC_ID, None, True, 0)
+    assert third.acquire_topic(TOPIC, NEW_ID) == HeldBy("node 2")
+    second.run()
+    (log,) = results
+    assert not isinstance(log, HeldBy | Unreadable)
+    assert (log.records.start_offset, append_to_topic(second, log, b"new")) == (DELETED, RECORDS)
+    assert third.acquire_topic(TOPIC, NEW_ID) == HeldBy("node 2")
+
+
+@pytest.mark.parametrize("way", ["free", "its owner was killed"])
+def test_the_deletion_of_an_older_topic_leaves_the_state_of_a_log_without_owner(way: str) -> None:
+    nodes = NodesOverSimDisk()
+    first = recreated(nodes)
+    if way != "free":
+        first.acquired_topic(TOPIC, NEW_ID)
+        nodes.kill(first)
+    second, third = nodes.start(2), nodes.start(3)
+    second.topics.set_aside(TOPIC, TOPIC_ID, None, True, 0)
+    log = third.acquired_topic(TOPIC, NEW_ID)
+    assert (log.records.start_offset, log.records.next_offset) == (DELETED, RECORDS)
+
+
+def test_a_log_whose_lock_was_given_up_while_it_was_opened_is_not_reported_as_opened() -> None:
+    nodes = NodesOverSimDisk()
+    recreated(nodes)
+    second = nodes.start(2)
+    results = opened_by(second, NEW_ID)
+    second.loop.run()
+    second.threads.run()
+    locked = second.store.locked_log(TOPIC)
+    assert locked is not None
+    second.store.unlock(TOPIC, locked)
+    second.run()
+    (result,) = results
+    assert isinstance(result, Unreadable)
+    assert "given up" in result.reason
+    assert second.store.owned_log(TOPIC) is None
+    assert nodes.start(3).acquired_topic(TOPIC, NEW_ID).records.next_offset == RECORDS
+
+
+def test_a_lock_is_not_given_up_by_who_held_an_earlier_one() -> None:
+    nodes = NodesOverSimDisk()
+    first = recreated(nodes)
+    former = first.store.lock(TOPIC, TOPIC_ID)
+    assert isinstance(former, LockedLog)
+    first.store.unlock(TOPIC, former)
+    first.acquired_topic(TOPIC, NEW_ID)
+    first.store.unlock(TOPIC, former)
+    assert nodes.start(2).acquire_topic(TOPIC, NEW_ID) == HeldBy("node 1")
+
+
+def test_a_log_locked_for_one_topic_is_not_opened_for_another_of_its_name() -> None:
+    nodes = NodesOverSimDisk()
+    first, second = nodes.start(1), nodes.start(2)
+    assert isinstance(first.store.lock_log(TOPIC, TOPIC_ID), int)
+    assert first.acquire_topic(TOPIC, NEW_ID) == HeldBy("node 1")
+    first.store.release_unopened(TOPIC, NEW_ID)
+    assert second.acquire_topic(TOPIC, NEW_ID) == HeldBy("node 1")
+    first.store.release_unopened(TOPIC, TOPIC_ID)
+    second.acquired_topic(TOPIC, NEW_ID)
+
+
+def test_the_next_topic_of_a_name_inherits_nothing_from_a_deleted_one_that_no_node_set_aside() -> None:
+    nodes = NodesOverSimDisk()
+    first = nodes.start(1)
+    log = first.acquired_topic(TOPIC, TOPIC_ID)
+    for _ in range(RECORDS):
+        append_to_topic(first, log, b"old")
+    delete_before(first, TOPIC, log, DELETED)
+    nodes.kill(first)
+    second = nodes.start(2)
+    log = second.acquired_topic(TOPIC, NEW_ID)  # moves the folder of the other topic away
+    assert (log.records.start_offset, log.records.next_offset) == (0, 0)
+    append_to_topic(second, log, b"new")
+    nodes.kill(second)
+    log = nodes.start(3).acquired_topic(TOPIC, NEW_ID)
+    assert (log.records.start_offset, log.records.next_offset) == (0, 1)
+
+
+def test_a_deleted_log_that_is_being_closed_is_set_aside_later() -> None:
+    nodes = NodesOverSimDisk()
+    first = nodes.start(1)
+    append_to_topic(first, first.acquired_topic(TOPIC, TOPIC_ID), b"old")
+    released: list[bool] = []
+    first.store.release(TOPIC, lambda: released.append(True))
+    opened = first.topics.served_log(TOPIC)
+    with pytest.raises(BlockingIOError):
+        first.topics.set_aside(TOPIC, TOPIC_ID, cast(TopicLog, opened), False, 0)
+    first.run()
+    first.topics.set_aside(TOPIC, TOPIC_ID, None, False, 0)
+    assert not first.topics.exists(TOPIC)

@@ -204,9 +204,12 @@ class JetStreamStore:
     def find_new_nodes(self) -> None:
         self.meta.refresh(lambda read: None)
 
-    def lock_log(self, id: LogId) -> HeldBy | Unreadable | int:
+    def lock_log(self, id: LogId, topic_id: bytes) -> HeldBy | Unreadable | int:
         """The epoch to expect. Locks nothing: `acquire` reads the owner from the log's stream."""
         return self._view.epoch(id) + 1
+
+    def release_unopened(self, id: LogId, topic_id: bytes) -> None:
+        """Does nothing: `lock_log` has locked nothing."""
 
     def owned_log(self, id: LogId) -> ServedLog | None:
         return self._logs.get(id)

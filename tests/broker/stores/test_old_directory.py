@@ -75,7 +75,7 @@ def test_opening_and_stopping_an_old_directory_rewrites_few_files(data: Path) ->
             assert after[name][0].startswith(stored)
 
 
-@pytest.mark.parametrize("format", ["2", "1000"])
+@pytest.mark.parametrize("format", ["2", "3", "1000"])
 def test_a_directory_of_a_newer_format_is_refused_unchanged(data: Path, format: str) -> None:
     (data / "tenure.format").write_text(f"{format}\n")
     os.utime(data, (0, 0))
@@ -84,8 +84,10 @@ def test_a_directory_of_a_newer_format_is_refused_unchanged(data: Path, format: 
     output, errors = process.communicate(timeout=20)
     assert (process.returncode, output) == (ExitCode.DATA, "")
     reason = {
-        "2": "has format 2, that of several nodes, which a single broker converts only with its folder nodes; restore the folder",
-        "1000": "has format 1000 and this version reads up to 2; start the version that wrote it",
+        "2": "has format 2, that of several nodes of an earlier version: start that version once without --nodes, which converts the directory,"
+        " and then this one",
+        "3": "has format 3, that of several nodes, which a single broker converts only with its folder nodes; restore the folder",
+        "1000": "has format 1000 and this version reads up to 3; start the version that wrote it",
     }
     error = f"tenure: data directory {data} {reason[format]}"
     assert errors.splitlines() == [error]
