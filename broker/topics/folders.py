@@ -44,18 +44,26 @@ class TopicFolders:
             log.warning("folders of unknown topics are left as they are", count=len(unknown), folders=", ".join(unknown[:NAMES_SHOWN_MAX]))
         return existing
 
-    def finish_deletion(self, deleted: DeletedTopic, delete_delay_ms: int) -> list[LogId]:
-        """Rename the folders that a crashed broker left; returns the partitions whose folder name is free now. Raises OSError.
+    def finish_deletion(self, deleted: DeletedTopic, ids: Collection[LogId], delete_delay_ms: int) -> tuple[list[LogId], OSError | None]:
+        """Rename the folders that a crashed broker, or an earlier controller, left.
 
-        A name is not free if a newer topic of that name has a log: the checkpoint entries under that name are the newer topic's.
+        Returns the logs whose folders could not be renamed, and the last reason; None: other nodes still have these logs open.
         """
-        free = []
-        for index in range(deleted.partition_count):
-            id = LogId(deleted.name, index)
-            self.set_aside(id, deleted.id, None, delete_delay_ms)
-            if not self._store.exists(id):
-                free.append(id)
-        return free
+        remaining = []
+        problem = None
+        for id in ids:
+            try:
+                self.set_aside(id, deleted.id, None, delete_delay_ms)
+            except BlockingIOError:
+                remaining.append(id)
+            except OSError as error:
+                remaining.append(id)
+                problem = error
+        return remaining, problem
+
+    def free_names(self, ids: Collection[LogId]) -> list[LogId]:
+        """The logs without a folder; any other folder is that of a newer topic of this name, which has the checkpoint entries under the name."""
+        return [id for id in ids if not self._store.exists(id)]
 
     def set_aside(self, id: LogId, topic_id: bytes, owned: TopicLog | None, delete_delay_ms: int) -> None:
         """Rename the folder of a deleted topic's partition, if it exists and belongs to that topic. Raises OSError."""

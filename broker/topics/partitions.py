@@ -272,7 +272,7 @@ class Partitions:
             ids = [LogId(deleted.name, index) for index in range(deleted.partition_count)]
             for id in ids:
                 self._unreleased_names[id] = self._unreleased_names.get(id, 0) + 1
-            self._finish_deletion(deleted, ids, delay_ms)
+            self._finish_deletion(deleted, ids, ids, delay_ms, BUSY_SECONDS)
         existing = self._existing_logs(delay_ms)
         for partition in self:
             if partition.id in existing:
@@ -284,17 +284,23 @@ class Partitions:
         """The logs to open at the start."""
         return self._folders.existing_logs(delay_ms)
 
-    def _finish_deletion(self, deleted: DeletedTopic, ids: list[LogId], delay_ms: int) -> None:
-        """Complete a deletion that was interrupted by a crash."""
+    def _finish_deletion(self, deleted: DeletedTopic, ids: list[LogId], remaining: list[LogId], delay_ms: int, pause: float) -> None:
+        """Complete a deletion that was interrupted by a crash, or by a change of controller: `remaining` are the logs that still have folders."""
         if self._stopped:
             return
-        try:
-            free = self._folders.finish_deletion(deleted, delay_ms)
-        except OSError as error:
-            log.warning("folder of a deleted topic stays", log=deleted.name, reason=str(error))
-            self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._finish_deletion), deleted, ids, delay_ms)
+        remaining, problem = self._folders.finish_deletion(deleted, remaining, delay_ms)
+        if problem is not None:
+            log.warning("folder of a deleted topic stays", log=deleted.name, reason=str(problem))
+            pause = UNREADABLE_RETRY_SECONDS
+        if remaining:
+            arguments = deleted, ids, remaining, delay_ms, min(2 * pause, UNREADABLE_RETRY_SECONDS)
+            self._loop.call_later(pause, Contained(self._finish_deletion, partial(self._finish_deletion_later, arguments)), *arguments)
         else:
-            self._folders.forget(deleted.id, free, partial(self._free, ids))
+            self._folders.forget(deleted.id, self._folders.free_names(ids), partial(self._free, ids))
+
+    def _finish_deletion_later(self, arguments: tuple[DeletedTopic, list[LogId], list[LogId], int, float]) -> None:
+        """Try again after a defect."""
+        self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._finish_deletion), *arguments)
 
     def _request(self, partition: Partition) -> None:
         """Open a requested partition before all others."""

@@ -44,8 +44,11 @@ class Folders:
     def existing_logs(self, delete_delay_ms: int) -> set[LogId]:
         return self.existing
 
-    def finish_deletion(self, deleted: Any, delete_delay_ms: int) -> list[LogId]:
-        return [LogId(deleted.name, index) for index in range(deleted.partition_count)]
+    def finish_deletion(self, deleted: Any, ids: list[LogId], delete_delay_ms: int) -> tuple[list[LogId], OSError | None]:
+        return [], None
+
+    def free_names(self, ids: list[LogId]) -> list[LogId]:
+        return ids
 
     def set_aside(self, *arguments: Any) -> None: ...
 

@@ -23,7 +23,7 @@ from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecor
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from storage import LogId, Unreadable
+from storage import LogId, TopicLog, Unreadable
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 from tests.support.produce_harness import ProduceClient, ProduceHarness
 
@@ -360,3 +360,47 @@ def test_a_slow_log_stores_and_answers_like_an_immediate_log() -> None:
         logs = [{id: log.records.bytes_at(0, 1 << 30) for id, log in harness.store.logs.items()} for harness in harnesses]
         assert logs[0] == logs[1]
         assert any(logs[0].values())
+
+
+class BusyStore(MemoryTopicStore):
+    """A store in which another node has the logs of deleted topics open, until the test says otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure: OSError | None = BlockingIOError("another node has its log open")
+        self.attempts = 0
+
+    def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
+        self.attempts += 1
+        if self.failure is not None:
+            raise self.failure
+
+
+@pytest.mark.parametrize(("failure", "seconds"), [(BlockingIOError("another node has its log open"), 0.1), (OSError("input/output error"), 16)])
+def test_a_new_topic_waits_only_as_long_as_another_node_has_the_log_of_the_deleted_one_open(failure: OSError, seconds: float) -> None:
+    store = BusyStore()
+    store.failure = failure
+    harness = SecondHarness(store, other=1)
+    harness.topics.delete(harness.topics.create("t", 1, {}, 0).name, 0)
+    topic = harness.topics.create("t", 1, {}, 0)
+    harness.registry.readable = False  # type: ignore[attr-defined]
+    harness.partitions.open_all()
+    partition = harness.partitions.of_topic(topic)[0]
+    harness.find("t")
+    harness.loop.run()
+    assert (partition.opened, store.attempts) == (False, 1)
+    store.failure = None
+    harness.loop.jump(seconds / 4)
+    assert not partition.opened
+    harness.loop.jump(seconds)
+    assert partition.opened
+
+
+def test_attempts_at_a_log_that_stays_open_elsewhere_become_rare() -> None:
+    store = BusyStore()
+    harness = SecondHarness(store, other=1)
+    harness.topics.delete(harness.topics.create("t", 1, {}, 0).name, 0)
+    harness.partitions.open_all()
+    for _ in range(600):
+        harness.loop.jump(0.1)
+    assert 8 < store.attempts < 16
