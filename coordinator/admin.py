@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from coordinator.calls import DescribedMember, Description, ListedGroup
-from coordinator.facts import group_key, offset_key, read_offset
+from coordinator.facts import group_key, offset_key
 from coordinator.group import CONSUMER, Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
 from coordinator.offsets import forget_offset
@@ -81,16 +81,15 @@ def delete_offsets(out: StepOutput, group: Group, partitions: list[tuple[str, in
     return ErrorCode.NONE, codes
 
 
-def forget_topics(out: StepOutput, group: Group, deleted: dict[str, int]) -> Iterator[None]:
-    """Delete the offsets of deleted topics. `deleted` has the deletion time by topic: later commits belong to a new topic of that name.
+def forget_topics(out: StepOutput, group: Group, deleted: Collection[str]) -> Iterator[None]:
+    """Delete the offsets of deleted topics.
 
     Yields whenever the tombstones fill a batch: the caller then emits them.
     """
     size = 0
     for topic in [topic for topic in group.offsets if topic in deleted]:
         stored = group.offsets[topic]
-        deleted_ms = deleted[topic]
-        for partition in [partition for partition, value in stored.values.items() if read_offset(value).commit_ms <= deleted_ms]:
+        for partition in list(stored.values):
             fact: Fact = (offset_key(stored.key_prefix, partition), None)
             cost = facts_bytes([fact])
             if out.facts and BATCH_OVERHEAD_BYTES + size + cost > out.config.batch_bytes_max:

@@ -19,8 +19,10 @@ from protocol.messages.consumer_offsets import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    TopicDeletionsKey,
+    TopicDeletionsValue,
 )
-from protocol.records import read_record, with_version
+from protocol.records import DELETIONS_KEY_VERSION, read_record, with_version
 
 GROUP_KEY_VERSION: Final = 2
 GROUP_VALUE_VERSION: Final = 3
@@ -170,3 +172,12 @@ def read_offset(value: bytes) -> StoredOffset:
             raise ProtocolError("an offset record is cut short") from error
     stored = read_record(OffsetCommitValue, value)
     return StoredOffset(stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp, stored.expire_timestamp)
+
+
+def deletions_fact(number: int) -> tuple[bytes, bytes | None]:
+    """The fact that the offsets of topics deleted up to this number are removed."""
+    return with_version(TopicDeletionsKey(0), DELETIONS_KEY_VERSION), with_version(TopicDeletionsValue(number), 0)
+
+
+def read_deletions(value: bytes) -> int:
+    return read_record(TopicDeletionsValue, value).number

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final
 
-from coordinator.facts import offset_key_prefix, read_group, read_offset
+from coordinator.facts import offset_key_prefix, read_deletions, read_group, read_offset
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact
 from coordinator.member import Member
 from coordinator.policy_records import read_away, read_policies, read_seats
 from coordinator.states import State
 from protocol.errors import ProtocolError
-from protocol.messages.consumer_offsets import AwayMemberKey, GroupMetadataKey, OffsetCommitKey, SeatsKey
-from protocol.records import read_offsets_key, read_policy_key
+from protocol.messages.consumer_offsets import AwayMemberKey, GroupMetadataKey, OffsetCommitKey, SeatsKey, TopicDeletionsKey
+from protocol.records import read_offsets_key, read_own_key
 
 _VALUE_SHAPE: Final = Struct(">h12xh").unpack_from  # version; in version 3 also the length of the metadata
 _PARTITION_BYTES: Final = 4
@@ -40,6 +40,7 @@ class Replay:
         seats: dict[str, bytes] | None = None,
     ) -> None:
         self.facts = 0
+        self.deletions_applied = 0  # the number of the last deletion of a topic whose offsets are removed
         self.unknown = 0  # records of an unknown kind, perhaps of a newer version
         self._groups = groups
         self._orphaned_offsets = orphaned_offsets
@@ -99,10 +100,10 @@ class Replay:
         elif isinstance(key, OffsetCommitKey):
             self._fold_offset(key, data, value)
         else:
-            self._fold_policy(data, value)
+            self._fold_own(data, value)
 
-    def _fold_policy(self, data: bytes, value: bytes | None) -> None:
-        key = read_policy_key(data)
+    def _fold_own(self, data: bytes, value: bytes | None) -> None:
+        key = read_own_key(data)
         if isinstance(key, AwayMemberKey):
             if value is not None:
                 self._away.setdefault(key.group, {})[key.instance_id] = read_away(value)
@@ -114,6 +115,8 @@ class Replay:
                 self._seats[key.group] = value
             else:
                 self._seats.pop(key.group, None)
+        elif isinstance(key, TopicDeletionsKey):
+            self.deletions_applied = 0 if value is None else read_deletions(value)
         elif key is None:
             self.unknown += 1
         elif value is None:

@@ -25,7 +25,7 @@ from coordinator.calls import (
 from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
 from coordinator.expansion import check_newcomers, is_waiting_newcomer, set_newcomer_timer
-from coordinator.facts import group_key, group_value, storable
+from coordinator.facts import deletions_fact, group_key, group_value, storable
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact, Hold, UntilDurable
 from coordinator.join import admit_newcomer, has_room, offers_protocol_twice, remove_over_size, require_member_id
@@ -464,15 +464,23 @@ class Shard:
         self._end_step()
         return result
 
-    def forget_topics(self, deleted: dict[str, int], now: int, wall: int) -> None:
-        """Delete the offsets of deleted topics that were committed up to each topic's deletion time."""
+    def forget_topics(self, deleted: Collection[str], now: int, wall: int) -> None:
+        """Delete the offsets of deleted topics."""
         self._out.now = now
         self._out.wall = wall
         for group in self.groups.values():
-            if not deleted.keys().isdisjoint(group.offsets):
+            if any(topic in group.offsets for topic in deleted):
                 for _ in admin.forget_topics(self._out, group, deleted):
                     self._end_step()
                 self._end_step()
+
+    def note_deletions(self, number: int, now: int, wall: int) -> None:
+        """Note that the offsets of topics deleted up to this number are removed: later offsets belong to newer topics of their names."""
+        self._out.now = now
+        self._out.wall = wall
+        self.deletions_applied = number
+        self._out.facts.append(deletions_fact(number))
+        self._end_step()
 
     # Administration.
 
@@ -623,6 +631,7 @@ class Shard:
         self._sweep = expiry.Sweep()
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
+        self.deletions_applied = 0  # `note_deletions`
         self._policy_texts: dict[str, dict[str, str]] = {}  # group id -> its policies, as the operator wrote them
         # Replay fills these two; `open_groups` applies and empties them.
         self._stored_away: dict[str, dict[str, tuple[str, int]]] = {}  # group id -> instance id -> member id, begin of its absence
@@ -680,6 +689,7 @@ class Shard:
             del self._stored_seats[id]
             out.facts.append((seats_key(id), None))
             self._end_step()
+        self.deletions_applied = self._replay.deletions_applied
         self._new_replay()
         expiry.schedule_sweep(out, self._sweep)
         self._end_step()

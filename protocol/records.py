@@ -9,7 +9,14 @@ from typing import Final, TypeVar, cast
 
 from protocol.errors import ProtocolError
 from protocol.message import Message
-from protocol.messages.consumer_offsets import AwayMemberKey, GroupMetadataKey, GroupPoliciesKey, OffsetCommitKey, SeatsKey
+from protocol.messages.consumer_offsets import (
+    AwayMemberKey,
+    GroupMetadataKey,
+    GroupPoliciesKey,
+    OffsetCommitKey,
+    SeatsKey,
+    TopicDeletionsKey,
+)
 from protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from protocol.messages.coordinator_notes import (
     CommitRefused,
@@ -27,7 +34,7 @@ from protocol.messages.coordinator_notes import (
     StaticReplaced,
 )
 from protocol.messages.fixed import pack_h, unpack_h
-from protocol.messages.topics_registry import DeletedTopicKey, ProducerIdsKey, TopicKey
+from protocol.messages.topics_registry import DeletedTopicKey, DeletionNumberKey, ProducerIdsKey, TopicKey
 from protocol.wire import UNREADABLE
 
 M = TypeVar("M", bound=Message)
@@ -38,6 +45,7 @@ NOTE_BODY_VERSION: Final = 0
 POLICIES_KEY_VERSION: Final = 30_000
 AWAY_KEY_VERSION: Final = 30_001
 SEATS_KEY_VERSION: Final = 30_002
+DELETIONS_KEY_VERSION: Final = 30_003
 NOTES: Final[dict[int, type[Message]]] = {
     1: StateChange,
     2: MemberJoin,
@@ -87,8 +95,8 @@ def read_offsets_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
     return None
 
 
-def read_policy_key(data: bytes) -> GroupPoliciesKey | AwayMemberKey | SeatsKey | None:
-    """A key of group policies in __consumer_offsets; None for every other kind."""
+def read_own_key(data: bytes) -> GroupPoliciesKey | AwayMemberKey | SeatsKey | TopicDeletionsKey | None:
+    """A key of Tenure's own kinds of records in __consumer_offsets; None for every other kind."""
     version = version_of(data)
     if version == POLICIES_KEY_VERSION:
         return GroupPoliciesKey.decode(data, 2, version)[0]
@@ -96,10 +104,12 @@ def read_policy_key(data: bytes) -> GroupPoliciesKey | AwayMemberKey | SeatsKey 
         return AwayMemberKey.decode(data, 2, version)[0]
     if version == SEATS_KEY_VERSION:
         return SeatsKey.decode(data, 2, version)[0]
+    if version == DELETIONS_KEY_VERSION:
+        return TopicDeletionsKey.decode(data, 2, version)[0]
     return None
 
 
-def read_registry_key(data: bytes) -> TopicKey | ProducerIdsKey | DeletedTopicKey | None:
+def read_registry_key(data: bytes) -> TopicKey | ProducerIdsKey | DeletedTopicKey | DeletionNumberKey | None:
     """A key of the registry of topics; None for kinds of records that a newer version may have written."""
     version = version_of(data)
     if version == 0:
@@ -108,6 +118,8 @@ def read_registry_key(data: bytes) -> TopicKey | ProducerIdsKey | DeletedTopicKe
         return ProducerIdsKey.decode(data, 2, version)[0]
     if version == 2:
         return DeletedTopicKey.decode(data, 2, version)[0]
+    if version == 3:
+        return DeletionNumberKey.decode(data, 2, version)[0]
     if version < 0:
         raise ProtocolError(f"a key of version {version}")
     return None

@@ -21,9 +21,10 @@ from protocol.messages.consumer_offsets import (
     GroupPoliciesKey,
     OffsetCommitKey,
     SeatsKey,
+    TopicDeletionsKey,
 )
 from protocol.messages.coordinator_notes import StateChange
-from protocol.records import read_offsets_key, read_policy_key
+from protocol.records import read_offsets_key, read_own_key
 
 
 def check_documented(change: StateChange) -> None:
@@ -131,7 +132,9 @@ class Record(NamedTuple):
 
 def as_record(fact: Fact, group: Group | None, during: str) -> Record:
     key, value = fact
-    policy = read_policy_key(key)
+    policy = read_own_key(key)
+    if isinstance(policy, TopicDeletionsKey):
+        return Record("deletions", "", value=value)
     if isinstance(policy, GroupPoliciesKey):
         return Record("policies", policy.group, value=value)
     if isinstance(policy, AwayMemberKey):

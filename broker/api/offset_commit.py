@@ -42,6 +42,7 @@ class OffsetCommit:
         self._metadata_max = parts.groups.offset_metadata_max_bytes
         self._clock = parts.clock
         self._authorizer = parts.authorizer
+        self._deletions = parts.deletions
 
     def handle(self, call: Call, request: OffsetCommitRequest) -> Response | None:
         if not group_allowed(self._authorizer, call, Operation.READ, request.group_id):
@@ -67,8 +68,9 @@ class OffsetCommit:
         if not valid:  # every partition is refused: the group is not looked up, and the member's ids are not checked
             return OffsetCommitResponse(0, list(refused.values()))
         journal = self._shards.journal_of(request.group_id)
-        if journal.refusal:
-            return commit_response(refused, valid, journal.refusal)
+        refusal = journal.refusal or self._deletions.prepare_commit(journal, valid)
+        if refusal:
+            return commit_response(refused, valid, refusal)
         commit = Commit(
             request.group_id,
             request.generation_id_or_member_epoch,

@@ -38,6 +38,7 @@ class OffsetFetch:
         self._shards = parts.shards
         self._clock = parts.clock
         self._authorizer = parts.authorizer
+        self._deletions = parts.deletions
 
     def handle(self, call: Call, request: OffsetFetchRequest) -> Response | None:
         if call.version < FETCH_GROUPS_FROM:
@@ -73,6 +74,8 @@ class OffsetFetch:
         if not open_to_all and not group_allowed(self._authorizer, call, Operation.DESCRIBE, group_id):
             return None, _refused(group_id, topics, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         journal = self._shards.journal_of(group_id)
+        if journal.queued_deletions:
+            self._deletions.settle(journal)
         if journal.refusal:
             return None, _refused(group_id, topics, call.version, journal.refusal)
         group = journal.shard.groups.get(group_id)

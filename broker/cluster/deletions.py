@@ -31,11 +31,7 @@ class SharedDeletions(Deletions):
 
     def delete_offsets_again(self) -> None:
         """Delete the offsets of all open deletions again, and so report them again: the registry was read again."""
-        idle = not self._queue
-        for deletion in self._open:
-            self._queue.append((deletion, list(self._shards.journals)))
-        if idle and self._queue:
-            self._remove_slice()
+        self.enqueue(self._open)
 
     def forget_completed(self, topic_ids: Iterable[bytes]) -> None:
         """Forget the deletions of these topics: no partition has offsets of them."""

@@ -51,7 +51,7 @@ class OffsetFetchFastPath(LearnedFastPath):
         if data[REST_AT:] != self._repeated_bytes:
             return None
         journal = self._journal
-        if not self._authorizer.allows_all or not journal.answers_at_once:
+        if not self._authorizer.allows_all or not journal.answers_at_once or journal.queued_deletions:
             return None
         group = journal.shard.groups.get(self._group_id)
         if group is None or ((group.newest_undecoded is not None or group.offsets_version is not self._encoded_version) and not self._encode(group)):

@@ -90,6 +90,7 @@ class GroupJournal(Journal):
         self.load_ms = 0
         # Called when the partition begins to serve, before any request is answered.
         self.on_serving: Callable[[GroupJournal], None] = lambda journal: None
+        self.queued_deletions = 0  # deletions of topics whose offsets will be removed soon (`Deletions.settle`)
         self._changed_topics: set[str] = set()  # topics that changed while the partition is loading
         self._note_writer = note_writer
         self._reload = reload

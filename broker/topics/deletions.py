@@ -3,6 +3,10 @@
 Nothing is removed before the deletion is durable; `partitions.py` removes the folders. The registry keeps a deletion until folders and
 offsets are removed, so that the next start completes it after a crash. An offsets partition that does not serve removes the offsets when
 it is loaded; after a failed append it removes them again.
+
+A deletion may be repeated when a new topic has the name already. Which offsets are whose follows from their order in the partition's log, not
+from times: before the first commit to the new topic, the partition removes the offsets of the deleted one and notes the deletion's number
+in its log. A partition that has noted the number never removes offsets for that deletion again.
 """
 
 from __future__ import annotations
@@ -12,16 +16,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from broker.groups.group_journal import GroupJournal
+from broker.groups.group_journal import LOADING, SERVING, GroupJournal
 from broker.groups.journal import Journal
 from broker.groups.shards import Shards
 from broker.runtime.contain import Contained, report_defect
 from broker.topics.partitions import Partitions
-from broker.topics.registry import DeletedTopic, Topic, TopicRegistry
+from broker.topics.registry import DeletedTopic, TopicRegistry
 from protocol.errors import ErrorCode
 
 SLICE_SECONDS = 0.005  # offsets are removed for so long before the loop runs
-ALL_COMMITS = (1 << 63) - 1
 REGISTRY_RETRY_SECONDS = 1.0  # while the registry cannot be read
 
 
@@ -36,12 +39,11 @@ class Deletion:
     object tracks which partitions still have to remove the offsets of the topics.
     """
 
-    __slots__ = ("_deletions", "defective", "deleted_ms", "done", "topics", "waiting")
+    __slots__ = ("_deletions", "defective", "done", "topics", "waiting")
 
-    def __init__(self, deletions: Deletions, topics: list[Topic], deleted_ms: dict[str, int], done: Callable[[int], None]) -> None:
+    def __init__(self, deletions: Deletions, topics: list[DeletedTopic], done: Callable[[int], None]) -> None:
         self._deletions = deletions
         self.topics = topics
-        self.deleted_ms = deleted_ms  # by topic name
         self.waiting: set[GroupJournal] = set()  # partitions whose offsets are not removed yet
         self.defective: set[GroupJournal] = set()  # partitions that raised, which the next start retries
         self.done = done
@@ -90,6 +92,7 @@ class Deletions:
         self._monotonic = monotonic
         self._open: list[Deletion] = []
         self._queue: deque[tuple[Deletion, list[GroupJournal]]] = deque()
+        self._begun = 0  # the number of the last deletion that has begun
         for journal in shards.journals:
             journal.on_serving = self._on_serving
 
@@ -99,17 +102,13 @@ class Deletions:
         topics = [self._topics.delete(name, now) for name in names]
         for topic in topics:
             self._partitions.deleted(topic)
-        self._registry_journal.hold_reply(Deletion(self, topics, {topic.name: now for topic in topics}, done))
+        self._registry_journal.hold_reply(Deletion(self, [self._topics.deleted[topic.id] for topic in topics], done))
 
     def resume(self, deleted: Iterable[DeletedTopic]) -> None:
         """After a start, remove the offsets of topics that were deleted before, in each partition when it is loaded."""
-        deleted_ms: dict[str, int] = {}
-        topics = []
-        for topic in deleted:
-            deleted_ms[topic.name] = max(topic.deleted_ms, deleted_ms.get(topic.name, 0))
-            topics.append(Topic(topic.name, topic.id, topic.partition_count, 0))
+        topics = list(deleted)
         if topics:
-            self.begin(Deletion(self, topics, deleted_ms, no_waiter))
+            self.begin(Deletion(self, topics, no_waiter))
 
     def failed(self, deletion: Deletion, error: int) -> None:
         """Answer with the error of the registry's append, and check later whether the topics were deleted anyway."""
@@ -123,14 +122,23 @@ class Deletions:
             return
         topics = [topic for topic in deletion.topics if topic.id in self._topics.deleted]
         if topics:
-            self._registry_journal.hold_reply(Deletion(self, topics, deletion.deleted_ms, no_waiter))
+            self._registry_journal.hold_reply(Deletion(self, topics, no_waiter))
 
     def begin(self, deletion: Deletion) -> None:
         """Remove the offsets committed for the deleted topics, in all partitions of __consumer_offsets: the deletion is durable now."""
         deletion.waiting = set(self._shards.journals)
+        self._begun = max([self._begun, *[topic.number for topic in deletion.topics]])
         self._open.append(deletion)
-        self._queue.append((deletion, list(self._shards.journals)))
-        if len(self._queue) == 1:
+        self.enqueue([deletion])
+
+    def enqueue(self, deletions: Iterable[Deletion]) -> None:
+        """Visit all partitions to remove the offsets of these deletions."""
+        idle = not self._queue
+        for deletion in deletions:
+            self._queue.append((deletion, list(self._shards.journals)))
+            for journal in self._shards.journals:
+                journal.queued_deletions += 1
+        if idle and self._queue:
             self._remove_slice()
 
     def _remove_slice(self) -> None:
@@ -142,14 +150,45 @@ class Deletions:
         while self._queue:
             deletion, journals = self._queue[0]
             while journals:
-                journal = journals.pop()
-                if not journal.refusal:
-                    self._remove_offsets(deletion, journal)
+                self._visit(deletion, journals.pop())
                 if self._monotonic() >= until:
                     self._loop.call_soon(Contained(self._remove_slice, self._work_failed))
                     return
             self._queue.popleft()
             deletion.done(ErrorCode.NONE)
+
+    def _visit(self, deletion: Deletion, journal: GroupJournal) -> None:
+        journal.queued_deletions -= 1
+        if not journal.refusal:
+            self._remove_offsets(deletion, journal)
+
+    def settle(self, journal: GroupJournal) -> None:
+        """Remove now what the queue would remove later in this partition: a request reads or changes its offsets."""
+        for deletion, journals in self._queue:
+            if journal in journals:
+                journals.remove(journal)
+                self._visit(deletion, journal)
+
+    def prepare_commit(self, journal: GroupJournal, topics: Iterable[tuple[str, object]]) -> int:
+        """Prepare a partition for a commit to these topics (names, and their partitions); returns an error if the client must try again.
+
+        If a topic has the name of a deleted one, its offsets follow the noted number of that deletion.
+        """
+        applied = journal.shard.deletions_applied
+        if applied > self._topics.last_deletion:
+            return LOADING  # the partition's former node knew deletions, and perhaps new topics, that this node has not read yet
+        if not self._topics.deleted:
+            return SERVING
+        names = {name for name, _ in topics}
+        number = max([topic.number for topic in self._topics.deleted.values() if topic.name in names], default=0)
+        if number <= applied:
+            return SERVING
+        if number > self._begun:
+            return LOADING  # the deletion is not durable yet
+        self.settle(journal)
+        if not journal.refusal and not any(journal in deletion.defective for deletion in self._open):
+            journal.call(journal.shard.note_deletions, self._begun, journal.now, journal.wall)
+        return journal.refusal
 
     def _work_failed(self) -> None:
         """Continue after a slice that raised; the partition at which it raised is already off the list."""
@@ -163,23 +202,14 @@ class Deletions:
 
     def _remove_offsets(self, deletion: Deletion, journal: GroupJournal) -> None:
         try:
-            journal.call(journal.shard.forget_topics, self._commit_time_limits(deletion), journal.now, journal.wall)
+            applied = journal.shard.deletions_applied
+            names = {topic.name for topic in deletion.topics if not topic.number or topic.number > applied}
+            journal.call(journal.shard.forget_topics, names, journal.now, journal.wall)
         except Exception as error:
             report_defect("offsets of deleted topics could not be removed", error, log=journal.name)
             deletion.defective.add(journal)
             return
         journal.hold_reply(RemovedOffsets(self, deletion, journal))
-
-    def _commit_time_limits(self, deletion: Deletion) -> dict[str, int]:
-        """The commit time, by topic, up to which offsets are removed: no limit unless a topic of that name was created since.
-
-        Offsets committed after the creation stay, even if the clock was set back between deletion and creation.
-        """
-        by_name = self._topics.by_name
-        return {
-            topic.name: min(deletion.deleted_ms[topic.name], by_name[topic.name].created_ms - 1) if topic.name in by_name else ALL_COMMITS
-            for topic in deletion.topics
-        }
 
     def keep_waiting(self, held: RemovedOffsets) -> None:
         """Continue to wait after a late append. After a failed append the partition is reloaded, which removes the offsets again."""

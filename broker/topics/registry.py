@@ -16,6 +16,8 @@ from coordinator import Fact, Hold
 from protocol.messages.topics_registry import (
     DeletedTopicKey,
     DeletedTopicValue,
+    DeletionNumberKey,
+    DeletionNumberValue,
     ProducerIdsKey,
     ProducerIdsValue,
     TopicKey,
@@ -57,6 +59,7 @@ class DeletedTopic:
     id: bytes
     partition_count: int
     deleted_ms: int
+    number: int = 0  # deletions are numbered in their order, across all topics; 0: stored by an earlier version
 
 
 def name_problem(name: str) -> str | None:
@@ -82,6 +85,7 @@ class TopicRegistry:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.deleted: dict[bytes, DeletedTopic] = {}
+        self.last_deletion = 0  # the number of the last deletion, complete or not
         self._remaining_parts: dict[bytes, int] = {}  # by topic id, once one part is removed: the other part
         self.next_producer_id = 0
         self.partition_count = 0
@@ -102,6 +106,7 @@ class TopicRegistry:
         self.by_name.clear()
         self.by_id.clear()
         self.deleted.clear()
+        self.last_deletion = 0
         self._folded.clear()
         self.version = object()
         self.next_producer_id = 0
@@ -124,8 +129,9 @@ class TopicRegistry:
         """Delete a topic. The deletion is kept until folders and offsets are removed (`folders_gone`, `offsets_gone`)."""
         topic = self.by_name[name]
         self._drop(name)
-        deleted = self.deleted[topic.id] = DeletedTopic(name, topic.id, topic.partition_count, now)
-        self.hold.emit([(_key(name), None), _deletion(deleted)])
+        self.last_deletion += 1
+        deleted = self.deleted[topic.id] = DeletedTopic(name, topic.id, topic.partition_count, now, self.last_deletion)
+        self.hold.emit([(_key(name), None), _deletion(deleted), _last_deletion(self.last_deletion)])
         self.partitions_changed(name)
         return topic
 
@@ -181,6 +187,8 @@ class TopicRegistry:
                     self.next_producer_id = read_record(ProducerIdsValue, value).next_id if value is not None else 0
                 case DeletedTopicKey(topic_id=id):
                     self._replay_deletion(id, value)
+                case DeletionNumberKey():
+                    self.last_deletion = read_record(DeletionNumberValue, value).last if value is not None else 0
 
     def _replay_topic(self, name: str, value: bytes | None) -> None:
         self._drop(name)
@@ -193,7 +201,7 @@ class TopicRegistry:
         self.deleted.pop(id, None)
         if value is not None:
             stored = read_record(DeletedTopicValue, value)
-            self.deleted[id] = DeletedTopic(stored.name, id, stored.partitions, stored.deleted_ms)
+            self.deleted[id] = DeletedTopic(stored.name, id, stored.partitions, stored.deleted_ms, stored.number)
 
     def _put(self, topic: Topic) -> None:
         self._drop(topic.name)
@@ -231,5 +239,9 @@ def _fact(topic: Topic) -> Fact:
 
 
 def _deletion(deleted: DeletedTopic) -> Fact:
-    value = DeletedTopicValue(deleted.name, deleted.partition_count, deleted.deleted_ms)
+    value = DeletedTopicValue(deleted.name, deleted.partition_count, deleted.deleted_ms, deleted.number)
     return with_version(DeletedTopicKey(deleted.id), 2), with_version(value, 0)
+
+
+def _last_deletion(number: int) -> Fact:
+    return with_version(DeletionNumberKey(0), 3), with_version(DeletionNumberValue(number), 0)

@@ -26,16 +26,26 @@ from protocol.messages.consumer_offsets import (
     OffsetCommitValue,
     SeatsKey,
     SeatsValue,
+    TopicDeletionsKey,
+    TopicDeletionsValue,
 )
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey
-from protocol.messages.topics_registry import DeletedTopicValue, ProducerIdsKey, ProducerIdsValue, TopicKey, TopicValue
+from protocol.messages.topics_registry import (
+    DeletedTopicValue,
+    DeletionNumberKey,
+    DeletionNumberValue,
+    ProducerIdsKey,
+    ProducerIdsValue,
+    TopicKey,
+    TopicValue,
+)
 from protocol.records import (
     NOTE_VERSION,
     NOTES,
     read_assignment,
     read_note,
     read_offsets_key,
-    read_policy_key,
+    read_own_key,
     read_record,
     read_registry_key,
     read_subscription,
@@ -45,14 +55,14 @@ from protocol.records import (
 OFFSETS_LOG = "__consumer_offsets"
 NOTES_LOG = "__coordinator_notes"
 REGISTRY_LOG = "__tenure_topics"
-REGISTRY_KEY_VERSION = 2  # the newest version of a key that read_registry_key reads
+REGISTRY_KEY_VERSION = 3  # the newest version of a key that read_registry_key reads
 CONSUMER = "consumer"
 
 Fields = dict[str, Any]
 
 
 class Decoded:
-    """One record. `kind`: offset, group, policies, away, seats, note, topic, producer-ids, deleted-topic, record, control, or other."""
+    """One record. `kind`: offset, group, policies, away, seats, deletions, note, topic, producer-ids, deleted-topic, deletion-number, record, control, or other."""
 
     __slots__ = ("group", "header", "key_message", "kind", "message", "newer", "record", "remark", "topic", "unreadable")
 
@@ -118,10 +128,12 @@ def _offsets(record: Record) -> Decoded:
         raise ProtocolError("a record without a key")
     key = read_offsets_key(record.key)
     if key is None:
-        policy_key = read_policy_key(record.key)
-        if policy_key is not None:
-            kind, value = _POLICY_RECORDS[type(policy_key)]
-            return _with_value(Decoded(kind, record, policy_key, policy_key.group), value)
+        own_key = read_own_key(record.key)
+        if isinstance(own_key, TopicDeletionsKey):
+            return _with_value(Decoded("deletions", record, own_key), TopicDeletionsValue)
+        if own_key is not None:
+            kind, value = _POLICY_RECORDS[type(own_key)]
+            return _with_value(Decoded(kind, record, own_key, own_key.group), value)
         decoded = Decoded("other", record)
         decoded.remark = f"a key of version {version_of(record.key)}, a kind of record that Tenure does not know and skips"
         return decoded
@@ -138,6 +150,8 @@ def _registry(record: Record) -> Decoded:
         return _with_value(Decoded("topic", record, key, topic=key.name), TopicValue)
     if isinstance(key, ProducerIdsKey):
         return _with_value(Decoded("producer-ids", record, key), ProducerIdsValue)
+    if isinstance(key, DeletionNumberKey):
+        return _with_value(Decoded("deletion-number", record, key), DeletionNumberValue)
     decoded = _with_value(Decoded("deleted-topic", record, key), DeletedTopicValue)
     if isinstance(decoded.message, DeletedTopicValue):
         decoded.topic = decoded.message.name

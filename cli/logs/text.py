@@ -207,6 +207,20 @@ def _producer_ids(decoded: Decoded) -> list[str]:
     return [f"producer ids below {value['next_id']} are allocated" if readable else f"producer ids: {shown(value)}"]
 
 
+def _deletion_number(decoded: Decoded) -> list[str]:
+    return [f"deletions of topics are numbered up to {_field(decoded, 'last')}"]
+
+
+def _deletions(decoded: Decoded) -> list[str]:
+    return [f"the offsets of topics deleted up to number {_field(decoded, 'number')} are removed"]
+
+
+def _field(decoded: Decoded, name: str) -> str:
+    """A field of the value, or the value as it can be shown."""
+    value = decoded.value
+    return str(value[name]) if isinstance(value, dict) and name in value else shown(value)
+
+
 def _deleted_topic(decoded: Decoded) -> list[str]:
     value, key = decoded.value, decoded.key
     head = f"deleted topic of id {key['topic_id'] if isinstance(key, dict) else shown(key)}: "
@@ -231,6 +245,8 @@ _LINES = {
     "topic": _topic,
     "producer-ids": _producer_ids,
     "deleted-topic": _deleted_topic,
+    "deletion-number": _deletion_number,
+    "deletions": _deletions,
     "control": _control,
     "record": _record,
 }

@@ -9,7 +9,20 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_i, pack_ii, pack_q, pack_qb, pack_qi, unpack_i, unpack_ii, unpack_q, unpack_qi, unpack_u
+from protocol.messages.fixed import (
+    pack_b,
+    pack_i,
+    pack_ii,
+    pack_q,
+    pack_qb,
+    pack_qi,
+    unpack_b,
+    unpack_i,
+    unpack_ii,
+    unpack_q,
+    unpack_qi,
+    unpack_u,
+)
 from protocol.wire import (
     BYTES,
     UNREADABLE,
@@ -942,4 +955,74 @@ class SeatsValue(Message):
             out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("SeatsValue", version, error) from error
+        return b"".join(out)
+
+
+class TopicDeletionsKey(Message):
+    """Key of the record of applied deletions of topics; scope 0 is the whole partition, the only one there is, version 30003."""
+
+    __slots__ = ("scope",)
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (30003, 30003)
+
+    def __init__(
+        self,
+        scope: int = 0,
+    ) -> None:
+        self.scope = scope
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[TopicDeletionsKey, int]:
+        try:
+            (scope,) = unpack_b(data, at)
+            at += 1
+        except UNREADABLE as error:
+            raise cut_short("TopicDeletionsKey", version) from error
+        if at > len(data):
+            raise cut_short("TopicDeletionsKey", version)
+        return TopicDeletionsKey(scope), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            out.append(pack_b(self.scope))
+        except UNWRITABLE as error:
+            raise unwritable("TopicDeletionsKey", version, error) from error
+        return b"".join(out)
+
+
+class TopicDeletionsValue(Message):
+    """Offsets before this record that belong to a topic deleted up to this number are removed; later ones belong to newer topics, version 0, flexible from 0."""
+
+    __slots__ = ("number",)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        number: int = 0,
+    ) -> None:
+        self.number = number
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[TopicDeletionsValue, int]:
+        try:
+            (number,) = unpack_q(data, at)
+            at += 8
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("TopicDeletionsValue", version) from error
+        if at > len(data):
+            raise cut_short("TopicDeletionsValue", version)
+        return TopicDeletionsValue(number), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            out.append(pack_qb(self.number, 0))
+        except UNWRITABLE as error:
+            raise unwritable("TopicDeletionsValue", version, error) from error
         return b"".join(out)

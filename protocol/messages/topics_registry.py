@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_b, pack_iq, pack_iqb, pack_qb, unpack_b, unpack_iq, unpack_q, unpack_u, unpack_uiq
+from protocol.messages.fixed import pack_b, pack_iq, pack_q, pack_qb, unpack_b, unpack_iq, unpack_q, unpack_u, unpack_uiq
 from protocol.wire import (
     BYTES,
     UNREADABLE,
@@ -22,10 +22,14 @@ from protocol.wire import (
     legacy_text,
     put_compact_count,
     put_legacy_text,
+    put_tag,
     put_uuid,
     skip_tags,
+    tag_count,
+    tag_head,
     text_length,
     unwritable,
+    wrong_tag_size,
 )
 
 
@@ -273,7 +277,7 @@ class DeletedTopicKey(Message):
 class DeletedTopicValue(Message):
     """A deleted topic: whose folders they were, version 0, flexible from 0."""
 
-    __slots__ = ("name", "partitions", "deleted_ms")
+    __slots__ = ("name", "partitions", "deleted_ms", "number")
     FLEXIBLE_FROM: ClassVar[int] = 0
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
 
@@ -282,13 +286,16 @@ class DeletedTopicValue(Message):
         name: str = "",
         partitions: int = 0,
         deleted_ms: int = 0,
+        number: int = 0,  # tag 0
     ) -> None:
         self.name = name
         self.partitions = partitions
         self.deleted_ms = deleted_ms
+        self.number = number
 
     @staticmethod
     def decode(data: bytes, at: int, version: int) -> tuple[DeletedTopicValue, int]:
+        number = 0
         try:
             n = data[at]
             if 0 < n < 128:
@@ -298,15 +305,21 @@ class DeletedTopicValue(Message):
                 name, at = compact_text(data, at)
             partitions, deleted_ms = unpack_iq(data, at)
             at += 12
-            if data[at]:
-                at = skip_tags(data, at)
-            else:
-                at += 1
+            tags, at = tag_count(data, at)
+            for _ in range(tags):
+                tag, stop, at = tag_head(data, at)
+                if tag == 0:
+                    (number,) = unpack_q(data, at)
+                    at += 8
+                else:
+                    at = stop
+                if at != stop:
+                    raise wrong_tag_size(tag)
         except UNREADABLE as error:
             raise cut_short("DeletedTopicValue", version) from error
         if at > len(data):
             raise cut_short("DeletedTopicValue", version)
-        return DeletedTopicValue(name, partitions, deleted_ms), at
+        return DeletedTopicValue(name, partitions, deleted_ms, number), at
 
     def encode(self, version: int) -> bytes:
         out: list[bytes] = []
@@ -315,7 +328,87 @@ class DeletedTopicValue(Message):
             n = len(text) + 1
             out.append(BYTES[n] if n < 128 else text_length(n))
             out.append(text)
-            out.append(pack_iqb(self.partitions, self.deleted_ms, 0))
+            out.append(pack_iq(self.partitions, self.deleted_ms))
+            tags = 0
+            tagged: list[bytes] = []
+            part: list[bytes]
+            if self.number != 0:
+                tags += 1
+                part = []
+                part.append(pack_q(self.number))
+                put_tag(tagged, 0, part)
+            out.append(BYTES[tags])
+            out += tagged
         except UNWRITABLE as error:
             raise unwritable("DeletedTopicValue", version, error) from error
+        return b"".join(out)
+
+
+class DeletionNumberKey(Message):
+    """Key of the record that counts the deletions of topics; scope 0 is the whole cluster, the only one there is, version 3."""
+
+    __slots__ = ("scope",)
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (3, 3)
+
+    def __init__(
+        self,
+        scope: int = 0,
+    ) -> None:
+        self.scope = scope
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[DeletionNumberKey, int]:
+        try:
+            (scope,) = unpack_b(data, at)
+            at += 1
+        except UNREADABLE as error:
+            raise cut_short("DeletionNumberKey", version) from error
+        if at > len(data):
+            raise cut_short("DeletionNumberKey", version)
+        return DeletionNumberKey(scope), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            out.append(pack_b(self.scope))
+        except UNWRITABLE as error:
+            raise unwritable("DeletionNumberKey", version, error) from error
+        return b"".join(out)
+
+
+class DeletionNumberValue(Message):
+    """The number of the last deletion; numbers only grow, version 0, flexible from 0."""
+
+    __slots__ = ("last",)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        last: int = 0,
+    ) -> None:
+        self.last = last
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[DeletionNumberValue, int]:
+        try:
+            (last,) = unpack_q(data, at)
+            at += 8
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("DeletionNumberValue", version) from error
+        if at > len(data):
+            raise cut_short("DeletionNumberValue", version)
+        return DeletionNumberValue(last), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            out.append(pack_qb(self.last, 0))
+        except UNWRITABLE as error:
+            raise unwritable("DeletionNumberValue", version, error) from error
         return b"".join(out)

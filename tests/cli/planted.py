@@ -251,7 +251,7 @@ def changed_value(changed: Callable[[bytes], bytes], folder: Folder) -> Path:
 
 
 def a_topic_of_a_newer_version(folder: Folder) -> Path:
-    folder.append(TOPICS, 0, [(b"\0\3" + topic("later", 1)[0][2:], b"\0\0")])
+    folder.append(TOPICS, 0, [(b"\0\4" + topic("later", 1)[0][2:], b"\0\0")])
     return folder.segment(TOPICS)
 
 
@@ -339,7 +339,7 @@ ROWS: list[tuple[str, str, Plant, str]] = [
     ("batch-unreadable", "length of a record", records_that_do_not_parse, r"offsets 120 to 120: "),
     ("record-unreadable", "value", partial(changed_value, lambda value: value[:-4]), r"offset 6: cannot be read: OffsetCommitValue v3 is cut short"),
     ("record-newer", "value", partial(changed_value, lambda value: b"\0\5" + value[2:]), r"offset 6: a value of version 5; this version of Tenure reads up to version 4"),
-    ("record-newer", "topic", a_topic_of_a_newer_version, r"offset 4: a key of version 3; this version of Tenure reads up to version 2"),
+    ("record-newer", "topic", a_topic_of_a_newer_version, r"offset 4: a key of version 4; this version of Tenure reads up to version 3"),
     ("record-unknown", "key", a_record_of_an_unknown_kind, r"offset 6: a key of version 7"),
     ("wrong-partition", "group", a_group_in_the_wrong_partition, rf"offset 6: group group-\d+ belongs to partition 1 of {PARTITIONS}"),
     ("instance-twice", "instance", an_instance_twice, r"offset 6: members a and c of group group-\d+ both have instance i"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.facts import deletions_fact
 from coordinator.notes import Cause, NoteKind, Removal, Replacement, RoundResult, ShardChange, StandbyStep
 from coordinator.policy_records import StoredSeats, away_key, away_value, policies_key, policies_value, seats_key, seats_value
 from coordinator.states import State
@@ -25,7 +26,14 @@ from protocol.messages.coordinator_notes import (
     StateChange,
     StaticReplaced,
 )
-from protocol.messages.topics_registry import DeletedTopicKey, DeletedTopicValue, ProducerIdsKey, ProducerIdsValue
+from protocol.messages.topics_registry import (
+    DeletedTopicKey,
+    DeletedTopicValue,
+    DeletionNumberKey,
+    DeletionNumberValue,
+    ProducerIdsKey,
+    ProducerIdsValue,
+)
 from protocol.records import NOTES as KINDS_OF_NOTES
 from protocol.records import with_version
 from tests.cli.log_folders import MOMENT, NOTES, OFFSETS, TOPICS, Command, Folder, first_batch, group_record, member, note, offset
@@ -192,7 +200,7 @@ def test_unknown_enumeration_values_stay_numbers(folder: Folder, command: Comman
         (OFFSETS, OFFSET_KEY, "0005ff", "offset", "a value of version 5; this version of Tenure reads up to version 4", 0),
         (OFFSETS, GROUP_KEY, "0005ff", "group", "a value of version 5; this version of Tenure reads up to version 4", 0),
         (TOPICS, "00000001", "0000", "other", "cannot be read: TopicKey v0 is cut short", 65),
-        (TOPICS, "0003000161", "0000", "other", "a key of version 3; this version of Tenure reads up to version 2", 0),
+        (TOPICS, "0004000161", "0000", "other", "a key of version 4; this version of Tenure reads up to version 3", 0),
         (TOPICS, "ffff", "00", "other", "cannot be read: a key of version -1", 65),
         (NOTES, "0001000161", "0000", "other", "a key of version 1; this version of Tenure reads up to version 0", 0),
         (OFFSETS, OFFSET_KEY, "00030000", "other", "cannot be read: OffsetCommitValue v3 is cut short", 65),
@@ -277,9 +285,19 @@ def test_deleted_topics_and_producer_ids_of_the_registry_are_decoded(folder: Fol
     ids, deleted, tombstone = command.records(folder.path / f"{TOPICS}-0")[-3:]
     assert (ids["kind"], ids["key"], ids["value"]) == ("producer-ids", {"scope": 0}, {"version": 0, "next_id": 3000})
     assert (deleted["kind"], deleted["key"]) == ("deleted-topic", {"topic_id": "AAECAwQFBgcICQoLDA0ODw"})
-    assert deleted["value"] == {"version": 0, "name": "orders", "partitions": 3, "deleted_ms": 1_700_000_000_000}
+    assert deleted["value"] == {"version": 0, "name": "orders", "partitions": 3, "deleted_ms": 1_700_000_000_000, "number": 0}
     assert tombstone["value"] is None
     lines = command.lines(folder.path / f"{TOPICS}-0")[-3:]
     assert "producer ids below 3000 are allocated" in lines[0]
     assert "deleted topic of id AAECAwQFBgcICQoLDA0ODw: orders, 3 partitions, deleted 2023-11-14" in lines[1]
     assert "its folders are renamed" in lines[2]
+
+
+def test_the_numbers_of_deletions_are_decoded(folder: Folder, command: Command) -> None:
+    folder.append(TOPICS, 0, [(with_version(DeletionNumberKey(0), 3), with_version(DeletionNumberValue(7), 0))])
+    folder.append(OFFSETS, 0, [deletions_fact(5)])
+    last, applied = command.records(folder.path / f"{TOPICS}-0")[-1], command.records(folder.path / f"{OFFSETS}-0")[-1]
+    assert (last["kind"], last["key"], last["value"]) == ("deletion-number", {"scope": 0}, {"version": 0, "last": 7})
+    assert (applied["kind"], applied["key"], applied["value"]) == ("deletions", {"scope": 0}, {"version": 0, "number": 5})
+    assert "deletions of topics are numbered up to 7" in command.lines(folder.path / f"{TOPICS}-0")[-1]
+    assert "the offsets of topics deleted up to number 5 are removed" in command.lines(folder.path / f"{OFFSETS}-0")[-1]

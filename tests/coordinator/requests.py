@@ -210,9 +210,13 @@ class Requests(Stage):
         sent.reply = self._serving.delete_offsets(group, list(partitions), self.now, self.wall)
         return self._replied("delete offsets", "", sent)
 
-    def forget_topics(self, *topics: str, moment: int | None = None) -> None:
-        self._serving.forget_topics(dict.fromkeys(topics, self.now if moment is None else moment), self.now, self.wall)
+    def forget_topics(self, *topics: str) -> None:
+        self._serving.forget_topics(topics, self.now, self.wall)
         self._end_step("topics deleted")
+
+    def note_deletions(self, number: int) -> None:
+        self._serving.note_deletions(number, self.now, self.wall)
+        self._end_step("deletions noted")
 
     def expect(self, actor: str, *error: int, **content: Any) -> None:
         """Check the reply to the actor's last request."""

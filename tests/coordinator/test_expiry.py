@@ -10,7 +10,7 @@ import pytest
 from coordinator import Commit, GroupConfig, Shard, expiry
 from coordinator.deadlines import NEVER
 from coordinator.expiry import GROUPS_PER_SWEEP_STEP
-from coordinator.facts import expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value, read_offset
+from coordinator.facts import deletions_fact, expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.hold import BATCH_OVERHEAD_BYTES, facts_bytes
 from coordinator.notes import NoteKind
 from coordinator.states import State
@@ -210,19 +210,23 @@ def test_a_deleted_topics_offsets_are_removed_from_all_groups(play: Play) -> Non
     play.group_is(State.EMPTY, group="simple")
 
 
-def test_a_commit_after_a_topic_deletion_belongs_to_the_new_topic(play: Play) -> None:
-    """A shard that was not loaded at the deletion is told of it late, perhaps twice: it must keep offsets committed since."""
+def test_the_number_of_the_last_applied_deletion_survives_a_load(play: Play) -> None:
     play.one_dynamic()
-    play.commit("a", {("t0", 0): 1, ("t0", 1): 2})
-    play.expect_records("offset", "offset")
-    moment = play.now
-    play.after(1).commit("a", {("t0", 1): 3})
-    play.expect_records("offset")
-    play.forget_topics("t0", moment=moment)
-    assert [record.partition for record in play.expect_records("offset tombstone")] == [0]
-    assert play.fetch_all() == {("t0", 1): 3}
-    play.forget_topics("t0", moment=moment)
-    play.expect_records()
+    play.note_deletions(7)
+    play.note_deletions(9)
+    (_, record) = play.expect_records("deletions", "deletions")
+    fact = deletions_fact(9)
+    assert record.value == fact[1]
+    shard = opened_shard()
+    assert shard.deletions_applied == 0
+    for facts in ([deletions_fact(7), fact], [fact]):
+        shard.clear()
+        shard.replay(facts)
+        for _ in shard.open_groups(lambda: (0, 0)):
+            pass
+        assert shard.deletions_applied == 9
+    shard.clear()
+    assert shard.deletions_applied == 0
 
 
 TOMBSTONE_BYTES = facts_bytes([(offset_key(offset_key_prefix("g", "t0"), 0), None)])
@@ -261,7 +265,7 @@ def with_offsets(batch_bytes_max: int) -> Shard:
 @pytest.mark.parametrize(("spare", "batches"), [(0, [4, 4, 2]), (-1, [3, 3, 3, 1]), (TOMBSTONE_BYTES - 1, [4, 4, 2]), (TOMBSTONE_BYTES, [5, 5])])
 def test_offsets_of_deleted_topics_fill_batches_to_the_byte(spare: int, batches: list[int]) -> None:
     shard = with_offsets(BATCH_OVERHEAD_BYTES + 4 * TOMBSTONE_BYTES + spare)
-    shard.forget_topics({"t0": 1_000, "t1": 1_000}, 2_000, 2_000)
+    shard.forget_topics({"t0", "t1"}, 2_000, 2_000)
     assert batches_of(shard) == batches
     assert not shard.groups["g"].offsets
 

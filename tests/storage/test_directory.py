@@ -177,8 +177,9 @@ def test_the_lock_ends_with_the_process_that_crashed() -> None:
 FOREIGN = {
     "tenure.format": [
         ("unfinished-export\n", "is an export that has not finished"),
-        ("2\n", "has format 2, that of several nodes, which a single broker converts only with its folder nodes; restore the folder"),
-        ("9\n", "has format 9 and this version reads up to 2; start the version that wrote it"),
+        ("2\n", "has format 2, that of several nodes of an earlier version: start that version once without --nodes"),
+        ("3\n", "has format 3, that of several nodes, which a single broker converts only with its folder nodes; restore the folder"),
+        ("9\n", "has format 9 and this version reads up to 3; start the version that wrote it"),
         ("\n", "has format nothing"),
         ("latest", "has format latest"),
         ("\u00b2\n", "has format \u00b2"),

@@ -16,7 +16,8 @@ from broker.net.connection import Connection, ConnectionContext
 from broker.net.dispatch import Dispatch
 from broker.runtime.node import Address, Node
 from broker.security.authorizer import Authorizer
-from broker.topics.registry import TopicRegistry
+from broker.topics.deletions import Deletions
+from broker.topics.registry import Topic, TopicRegistry
 from broker.topics.transactions import TransactionRefusals
 from coordinator import GroupConfig
 from protocol.apis import APIS
@@ -63,6 +64,16 @@ class Defective:
         return broken
 
 
+class DeletedFolders:
+    """A stand-in for the partitions of topics: records the deleted topics, whose folders they would set aside."""
+
+    def __init__(self) -> None:
+        self.set_aside: list[str] = []
+
+    def deleted(self, topic: Topic) -> None:
+        self.set_aside.append(topic.name)
+
+
 class GroupHarness(GroupWorld):
     """A node that serves groups. Its appends end at once, and only the test advances its time."""
 
@@ -85,6 +96,8 @@ class GroupHarness(GroupWorld):
         self.registry_log = ScriptedLog(immediate=True, stored=[stored])
         self.registry = Journal("__topics", self.topics, self.registry_log, self.turn, LATE_MS)
         self.dispatch = Dispatch(1 << 20)
+        self.deleted_folders = DeletedFolders()
+        self.deletions = Deletions(self.topics, self.registry, self.shards, self.deleted_folders, self.loop, lambda: 0.0)  # type: ignore[arg-type]
         parts: Any = SimpleNamespace(
             node=Node(1, "cluster"),
             clock=self.clock,
@@ -98,6 +111,7 @@ class GroupHarness(GroupWorld):
             topics=self.topics,
             registry_journal=self.registry,
             transaction_refusals=TransactionRefusals(),
+            deletions=self.deletions,
         )
         self.dispatch.add_routes(*[module.route(parts) for module in (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS)])
         self.context = ConnectionContext(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 1 << 20, 1 << 20, 1 << 20)

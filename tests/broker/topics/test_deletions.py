@@ -7,22 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker.topics.deletions import Deletions
-from broker.topics.registry import DeletedTopic, Topic
+from broker.topics.registry import DeletedTopic
+from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.group_harness import GroupClient, GroupHarness
 from tests.support.journals import LATE_MS
-
-
-class Folders:
-    """A stand-in for the partitions of topics: records the deleted topics, whose folders they would set aside."""
-
-    def __init__(self) -> None:
-        self.set_aside: list[str] = []
-
-    def deleted(self, topic: Topic) -> None:
-        self.set_aside.append(topic.name)
 
 
 class RegistryBroker:
@@ -33,16 +23,9 @@ class RegistryBroker:
         self.topics = self.harness.topics
         self.log = self.harness.registry_log
         self.registry = self.harness.registry
-        self.folders = Folders()
+        self.folders = self.harness.deleted_folders
         self.answers: list[int] = []
-        self.deletions = Deletions(
-            self.topics,
-            self.registry,
-            self.harness.shards,
-            self.folders,  # type: ignore[arg-type]
-            self.harness.loop,  # type: ignore[arg-type]
-            lambda: 0.0,
-        )
+        self.deletions = self.harness.deletions
         for topic in deleted:
             self.topics.deleted[topic.id] = topic
         self.deletions.resume(deleted)
@@ -177,16 +160,110 @@ def test_a_start_finishes_the_deletions_of_a_killed_broker() -> None:
     assert broker.kept_deletions == set()
 
 
-@pytest.mark.parametrize("set_back_ms", [0, 8 * 86_400_000])
-def test_offsets_of_a_recreated_topic_are_kept(broker: RegistryBroker, set_back_ms: int) -> None:
-    """A start may repeat an old deletion when a new topic has the name; the new topic's offsets must stay, even if the clock was set back."""
-    before = broker.harness.clock.wall
-    broker.topics.by_name["t"] = replace(broker.topics.by_name["t"], created_ms=before + 1)
+def recreate(broker: RegistryBroker, name: str = "t") -> None:
+    broker.topics.create(name, 2, {}, broker.harness.clock.wall)
+    broker.registry.turn.call_first_at_turn_end(broker.registry)
+    broker.run()
+
+
+def test_offsets_of_a_recreated_topic_are_kept_when_its_deletion_is_repeated(broker: RegistryBroker) -> None:
+    """After a start, or a change of controller, the deletion is repeated while a new topic has the name."""
+    broker.delete("t")
+    recreate(broker)
     broker.commit("group-0", "t")
-    broker.deletions.resume([DeletedTopic("t", b"t" * 16, 3, before + set_back_ms)])
+    for _ in range(2):
+        broker.deletions.resume(broker.topics.deleted.values())
+        broker.run()
+        assert broker.offsets("group-0") == {"t", "u"}
+        assert broker.offsets("group-1") == {"u"}
+
+
+@pytest.mark.parametrize("clock_ms", [-8 * 86_400_000, 8 * 86_400_000])
+def test_clocks_do_not_decide_whose_offsets_are_removed(broker: RegistryBroker, clock_ms: int) -> None:
+    """The clocks of the node that deleted the topic, of the one that created the new one, and of the coordinator may differ."""
+    broker.delete("t")
+    recreate(broker)
+    broker.topics.by_name["t"] = replace(broker.topics.by_name["t"], created_ms=broker.harness.clock.wall + clock_ms)
+    wall = broker.harness.clock.wall
+    broker.harness.clock._wall_ns = lambda: (wall - clock_ms) * 1_000_000
+    broker.commit("group-0", "t")
+    broker.harness.shards.journal_of("group-0").unload(lambda: None)
+    broker.run()
+    broker.harness.shards.load(broker.harness.shards.journal_of("group-0").partition)
     broker.run()
     assert broker.offsets("group-0") == {"t", "u"}
-    assert broker.offsets("group-1") == {"u"}
+
+
+def test_a_partition_notes_the_deletion_only_before_the_first_commit_to_the_new_topic(broker: RegistryBroker) -> None:
+    shard = broker.harness.shards.journal_of("group-0").shard
+    broker.delete("t")
+    broker.commit("group-0", "u")
+    assert shard.deletions_applied == 0
+    recreate(broker)
+    broker.commit("group-0", "t", "u")
+    assert shard.deletions_applied == 1
+    emitted = shard.hold.emitted
+    broker.commit("group-0", "t")
+    assert shard.hold.emitted == emitted + 2
+    broker.delete("t")
+    assert broker.offsets("group-0") == {"u"}
+    recreate(broker)
+    broker.commit("group-0", "t")
+    assert shard.deletions_applied == 2
+
+
+def test_offsets_that_a_deletion_will_remove_are_not_shown_for_the_new_topic(broker: RegistryBroker) -> None:
+    """A deletion removes offsets in slices; a client may read or commit before the slice of its partition."""
+    times = iter(float(number) for number in range(1_000))
+    broker.deletions._monotonic = lambda: next(times)  # each partition takes a slice of its own
+    journal = broker.harness.shards.journal_of("group-0")
+    others = [group for group in GROUPS if broker.harness.shards.journal_of(group) is journal]
+    broker.offsets("group-0")  # learns a fast path
+    deleted = broker.topics.deleted[broker.topics.delete("t", 0).id]
+    broker.topics.create("t", 2, {}, 0)
+    broker.topics.hold.confirm(broker.topics.hold.emitted)
+    broker.deletions.resume([deleted])
+    if journal.queued_deletions:
+        assert broker.offsets("group-0") == {"u"}
+    broker.commit("group-0", "t")
+    broker.run()
+    assert broker.offsets("group-0") == {"t", "u"}
+    assert all(broker.offsets(group) == {"u"} for group in others[1:])
+    assert not any(each.queued_deletions for each in broker.harness.shards.journals)
+
+
+def test_a_commit_waits_until_the_deletion_before_the_new_topic_is_durable(broker: RegistryBroker) -> None:
+    broker.log.immediate = False
+    broker.deletions.delete(["t"], broker.answers.append)
+    broker.topics.create("t", 2, {}, 0)
+    requested = [OffsetCommitRequestTopic("t", [OffsetCommitRequestPartition(0, 5)])]
+    reply = broker.peer.ask(OffsetCommitRequest("group-0", -1, "", None, -1, requested), 8)
+    assert reply.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    broker.run()
+    broker.log.immediate = True
+    broker.log.succeed()
+    broker.run()
+    broker.commit("group-0", "t")
+    assert broker.offsets("group-0") == {"t", "u"}
+
+
+def test_a_partition_ahead_of_this_nodes_registry_takes_no_commits(broker: RegistryBroker) -> None:
+    journal = broker.harness.shards.journal_of("group-0")
+    journal.call(journal.shard.note_deletions, 3, 0, 0)
+    requested = [OffsetCommitRequestTopic("t", [OffsetCommitRequestPartition(0, 5)])]
+    reply = broker.peer.ask(OffsetCommitRequest("group-0", -1, "", None, -1, requested), 8)
+    assert reply.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    broker.topics.last_deletion = 3
+    broker.commit("group-0", "t")
+
+
+def test_a_deletion_without_a_number_is_applied_each_time(broker: RegistryBroker) -> None:
+    deleted = DeletedTopic("t", b"t" * 16, 3, 0)
+    for _ in range(2):
+        broker.deletions.resume([deleted])
+        broker.run()
+        assert broker.offsets("group-0") == {"u"}
+        broker.commit("group-0", "t")
 
 
 def test_offsets_committed_by_a_clock_ahead_are_removed_with_their_topic(broker: RegistryBroker) -> None:
