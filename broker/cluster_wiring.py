@@ -10,6 +10,7 @@ from broker.api.parts import BrokerParts
 from broker.cluster.cluster import Cluster
 from broker.cluster.deletions import SharedDeletions
 from broker.cluster.forwarding import Forwarding
+from broker.cluster.late_node import LateNode
 from broker.cluster.partitions import SharedPartitions
 from broker.cluster.propagation import RegistryJournal
 from broker.cluster.status import status
@@ -63,6 +64,7 @@ class ClusterBroker(Broker):
         self._addresses = {address.name: address for address in addresses}
         await super().open(store, addresses)
         self.cluster.start()
+        self.clock.moved = LateNode(self._cluster_store(store), self.topics, lambda: self.connections.live, self.cluster.follow).check
 
     def _cluster_store(self, store: BrokerStore) -> NodeStore:
         assert isinstance(store, SharedStore)
@@ -111,6 +113,7 @@ class ClusterBroker(Broker):
     def _new_deletions(self) -> Deletions:
         deletions = SharedDeletions(self.topics, self.registry_journal, self.shards, self.partitions, self._loop, self._machine.monotonic)
         deletions.report = self.cluster.deletion_reports.report
+        deletions.publish = self.cluster.publish_deletion
         self.cluster.deletions = self.cluster.deletion_reports.deletions = deletions
         return deletions
 

@@ -23,7 +23,8 @@ _SLOT: Final = Struct("<QiIqIi16s")  # hash of the log's name, node, epoch, sinc
 _COUNTERS: Final = 512  # before the slots: one for each node, incremented with every change of that node's slots
 _HEADER_BYTES: Final = 8 * _COUNTERS
 _SLOTS_BYTES: Final = _SLOT.size * SLOTS
-TABLE_BYTES: Final = _HEADER_BYTES + _SLOTS_BYTES
+_LAST_DELETION_AT: Final = _HEADER_BYTES + _SLOTS_BYTES
+TABLE_BYTES: Final = _LAST_DELETION_AT + 8
 _SCAN_BYTES: Final = 256 * _SLOT.size  # read at once by a scan of all slots
 _UNUSED: Final = bytes(_SCAN_BYTES)
 
@@ -128,6 +129,15 @@ class OwnerTable:
         number = int.from_bytes(self._bytes.read(at, 8), "little") + 1
         self._bytes.write(at, number.to_bytes(8, "little"))
 
+    @property
+    def last_deletion(self) -> int:
+        """The number of the last deletion of a topic that a client may know of."""
+        return int.from_bytes(self._bytes.read(_LAST_DELETION_AT, 8), "little")
+
+    def set_last_deletion(self, number: int) -> None:
+        """Called by the controller."""
+        self._bytes.write(_LAST_DELETION_AT, number.to_bytes(8, "little"))
+
     def forget_writers(self) -> None:
         """Set the writer of all logs to the single broker: it has replaced the nodes, so their checkpoints and turn logs are out of date."""
         for at, stored in self._used_slots():
@@ -154,7 +164,7 @@ class OwnerTable:
 
     def _used_slots(self) -> Iterator[tuple[int, _Stored]]:
         """The positions and contents of the used slots. Unused stretches, usually most of the table, are skipped quickly."""
-        for start in range(_HEADER_BYTES, TABLE_BYTES, _SCAN_BYTES):
+        for start in range(_HEADER_BYTES, _LAST_DELETION_AT, _SCAN_BYTES):
             slots = self._bytes.read(start, _SCAN_BYTES)
             if slots != _UNUSED:
                 for at in range(0, _SCAN_BYTES, _SLOT.size):

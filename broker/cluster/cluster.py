@@ -367,7 +367,13 @@ class Cluster:
         served.watch_growth(self._registry_grew)
         return True
 
+    def publish_deletion(self, number: int) -> None:
+        """Tell all nodes the number of the last deletion, before a client learns of it."""
+        if number > self._store.last_deletion:
+            self._store.set_last_deletion(number)
+
     def _resume_deletions(self) -> None:
+        self._store.set_last_deletion(self._topics.last_deletion)  # also if a power failure has undone newer ones
         self.deletions.resume(self._topics.deleted.values())
         self.partitions.finish_deletions()
 

@@ -24,6 +24,12 @@ class SharedDeletions(Deletions):
     """Deletions on one of several nodes. `report` gets the ids of the topics, and the partition that has deleted their offsets."""
 
     report: Report
+    publish: Callable[[int], None]  # gets the number of the last deletion, before a client learns of it
+
+    def begin(self, deletion: Deletion) -> None:
+        if self._registry_journal.owns_log:
+            self.publish(max(topic.number for topic in deletion.topics))
+        super().begin(deletion)
 
     def removed(self, deletion: Deletion, journal: GroupJournal) -> None:
         if deletion in self._open:

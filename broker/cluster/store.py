@@ -46,6 +46,15 @@ class ClusterStore(Protocol):
         """
         ...
 
+    @property
+    def last_deletion(self) -> int:
+        """The number of the last deletion of a topic that a client may know of, as the controller has set it; reading it does no I/O."""
+        ...
+
+    def set_last_deletion(self, number: int) -> None:
+        """Called by the controller before a client learns of the deletion."""
+        ...
+
     def watch_nodes(self, changed: Callable[[int, bool], None]) -> None:
         """Call `changed` for each node that arrives (True) or ends (False), in the thread of the loop."""
         ...

@@ -53,6 +53,7 @@ class Clock:
         "_trusted_offset",
         "_wall_ns",
         "monotonic_ns",
+        "moved",
         "next_ns",
         "now",
         "wall",
@@ -68,6 +69,7 @@ class Clock:
         """`boot_ns`: a clock that counts sleep (`boot_clock`); without it, sleep looks like a step of the wall clock."""
         self._wall_ns = wall_ns
         self.monotonic_ns = monotonic_ns
+        self.moved: Callable[[], None] | None = None  # called in each new millisecond, before the requests that are read in it are processed
         self._boot_ns = boot_ns or monotonic_ns
         self._settle_ms = settle_ms
         self.now = monotonic_ns() // NS_PER_MS
@@ -96,6 +98,8 @@ class Clock:
         self.wall = wall = self._wall_ns() // NS_PER_MS
         if self._trusted_from or not -STEP_MS <= wall - ms - self._expected_offset <= STEP_MS:
             self._check_wall_clock()
+        if self.moved is not None:
+            self.moved()
 
     def _check_wall_clock(self) -> None:
         """Detect a step of the wall clock, or the end of the wait after one."""

@@ -245,6 +245,13 @@ class SharedStore(LocalStore):
             self._watcher(node, False)
             self.find_new_nodes()
 
+    @property
+    def last_deletion(self) -> int:
+        return self._table.last_deletion
+
+    def set_last_deletion(self, number: int) -> None:
+        self._table.set_last_deletion(number)
+
     # Owning logs.
 
     def lock_log(self, id: LogId, topic_id: bytes = NO_TOPIC) -> HeldBy | Unreadable | int:

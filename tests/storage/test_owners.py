@@ -59,7 +59,7 @@ def test_the_byte_of_a_log_and_the_format_never_change() -> None:
     """During an upgrade, nodes of different versions share a directory."""
     assert lock_byte_of(LOG) == 450165056607674485
     assert lock_byte_of(LogId("__consumer_offsets", 49)) == 2741116486996581825
-    assert (TABLE_BYTES, SLOTS, ON_DISK.size) == (4096 + 65536 * 48, 65536, 48)
+    assert (TABLE_BYTES, SLOTS, ON_DISK.size) == (4096 + 65536 * 48 + 8, 65536, 48)
     assert (UNUSED, OWNED, FREE, GONE, SINGLE_BROKER, NO_WRITER) == (0, 1, 2, 3, 0, -(1 << 31))
     assert (writer_open(0), writer_open(5), writer_closed(0), writer_closed(5)) == (1, 6, -1, -6)
     assert (OWNERS_FILE, LOCKS_FILE) == ("log-owners", "locks")
@@ -374,3 +374,15 @@ def test_a_closed_table_has_no_open_file(disk: SimDisk) -> None:
     opened = disk.opened
     owners.close()
     assert disk.opened == opened - 1
+
+
+def test_the_number_of_the_last_deletion_is_seen_by_all_nodes_and_touches_no_slot(disk: SimDisk) -> None:
+    first, second = table(DataFolder(disk, "/data")), table(DataFolder(disk, "/data"))
+    last = on_disk(disk, (SLOTS - 1, (5, *SLOT)))
+    assert (first.last_deletion, second.last_deletion) == (0, 0)
+    first = table(DataFolder(disk, "/data"))
+    first.set_last_deletion(7)
+    assert last.last_deletion == 7
+    data = read(disk, f"/data/{OWNERS_FILE}")
+    assert data[TABLE_BYTES - 8 :] == (7).to_bytes(8, "little")
+    assert ON_DISK.unpack_from(data, HEADER_BYTES + ON_DISK.size * (SLOTS - 1)) == (5, *SLOT)

@@ -204,6 +204,11 @@ class JetStreamStore:
     def find_new_nodes(self) -> None:
         self.meta.refresh(lambda read: None)
 
+    last_deletion = 0  # not needed: the streams of a deleted topic refuse appends, and a node that was frozen for longer than its lease claims its logs anew
+
+    def set_last_deletion(self, number: int) -> None:
+        """Does nothing."""
+
     def lock_log(self, id: LogId, topic_id: bytes) -> HeldBy | Unreadable | int:
         """The epoch to expect. Locks nothing: `acquire` reads the owner from the log's stream."""
         return self._view.epoch(id) + 1

@@ -1,0 +1,42 @@
+"""Refuse clients while this node does not know deletions of topics that clients may know of.
+
+The controller answers a deletion, and then the creation of a topic of the same name, after a second even if a node has not confirmed it: the node
+may be frozen. When that node continues, it would append a client's records to the log of the deleted topic, and acknowledge them. So the
+controller first stores the number of the deletion where every node sees it, and a node whose registry lags behind that number closes its
+clients' connections, before it processes what they sent, until it has followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from broker.cluster.store import ClusterStore
+from broker.logging.logs import log
+from broker.net.connection import Connection
+from broker.topics.registry import TopicRegistry
+
+REASON = "this node has not read yet which topics were deleted"
+
+
+class LateNode:
+    def __init__(self, store: ClusterStore, topics: TopicRegistry, connections: Callable[[], Iterable[Connection]], follow: Callable[[Callable[[], None]], None]) -> None:
+        """`connections`: those of clients. `follow` calls back when this node has the controller's topics."""
+        self._store = store
+        self._topics = topics
+        self._connections = connections
+        self._follow = follow
+        self._following = False
+
+    def check(self) -> None:
+        """Called in each millisecond in which requests arrive, before they are processed."""
+        if self._store.last_deletion <= self._topics.last_deletion:
+            return
+        for connection in list(self._connections()):
+            connection.abort("")
+        if not self._following:
+            self._following = True
+            log.warning("clients are refused until this node has followed the controller", reason=REASON)
+            self._follow(self._followed)
+
+    def _followed(self) -> None:
+        self._following = False
