@@ -23,6 +23,7 @@ from protocol.batch_record import (
     CorruptBatch,
     Fact,
     Record,
+    as_int64,
     put_record,
     read_record,
 )
@@ -289,7 +290,7 @@ def build(
     newest = max(record.timestamp for record in records)
     parts: list[bytes] = []
     for record in records:
-        put_record(parts, record, record.offset - base_offset, record.timestamp - first)
+        put_record(parts, record, record.offset - base_offset, as_int64(record.timestamp - first))
     last = records[-1].offset - base_offset
     span = (last, first, newest)
     producer = (producer_id, producer_epoch, base_sequence)
@@ -338,7 +339,7 @@ def rewrite(header: BatchHeader, records: Sequence[Record], delete_horizon: int 
             first = delete_horizon
     parts: list[bytes] = []
     for record in records:
-        put_record(parts, record, record.offset - header.base_offset, record.timestamp - first)
+        put_record(parts, record, record.offset - header.base_offset, as_int64(record.timestamp - first))
     fixed = _BODY.pack(
         attributes,
         header.last_offset_delta,

@@ -24,6 +24,15 @@ class CorruptBatch(ProtocolError):
     """The bytes are not a sound record batch."""
 
 
+class CutShort(CorruptBatch):
+    """The bytes end within a record."""
+
+
+def as_int64(value: int) -> int:
+    """The value as a Java long: times overflow as they do there."""
+    return value if INT64_MIN <= value <= INT64_MAX else (value - INT64_MIN) % (1 << 64) + INT64_MIN
+
+
 class Record:
     """One record; the names of headers are bytes."""
 
@@ -159,10 +168,7 @@ def read_record(data: bytes, at: int, end: int, base_offset: int, base_timestamp
         headers.append((name, header_value))
     if at != end:
         raise CorruptBatch("a record's fields are not as long as the record")
-    timestamp += base_timestamp
-    if not INT64_MIN <= timestamp <= INT64_MAX:
-        raise CorruptBatch(f"a record's timestamp {timestamp} is not an int64")
-    return Record(base_offset + delta, timestamp, key, value, headers), end
+    return Record(base_offset + delta, as_int64(timestamp + base_timestamp), key, value, headers), end
 
 
 def read_keys(data: bytes, at: int, end: int, count: int) -> list[tuple[int, bytes | None, bool]]:

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.batch_record import INT64_MAX, INT64_MIN, VARINT_SHIFT_MAX, VARLONG_SHIFT_MAX, CorruptBatch, longer_varint
+from protocol.batch_record import (
+    INT64_MAX,
+    INT64_MIN,
+    VARINT_SHIFT_MAX,
+    VARLONG_SHIFT_MAX,
+    CorruptBatch,
+    CutShort,
+    longer_varint,
+)
 
 RUN_MIN: Final = 16  # records; reading a shorter run record by record takes the same time
 WINDOW_MIN: Final = 64
@@ -73,7 +81,7 @@ def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITE
                 n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
             stop = at + (n >> 1)
             if n & 1 or stop > end:
-                raise CorruptBatch(f"a record of {n >> 1} bytes with {end - at} left")
+                raise (CorruptBatch if n & 1 else CutShort)(f"a record of {n >> 1} bytes with {end - at} left")
             at += 1
             n = data[at]
             at += 1
@@ -131,7 +139,7 @@ def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITE
                 pause = PAUSE_MIN if skipped >= RUN_MIN else min(2 * pause, PAUSE_MAX)
                 run_at = index + (1 if skipped >= RUN_MIN else pause)
     except IndexError:
-        raise CorruptBatch("a record is cut short") from None
+        raise CutShort("a record is cut short") from None
     if index < count:
         raise TooManyRecords
     if at != end:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from protocol.batch import DECOMPRESSED_BYTES_MAX, LOG_APPEND_TIME, _body, read_header
-from protocol.batch_record import VARINT_SHIFT_MAX, VARLONG_SHIFT_MAX, CorruptBatch, longer_varint
+from protocol.batch_record import INT64_MAX, INT64_MIN, VARINT_SHIFT_MAX, VARLONG_SHIFT_MAX, CorruptBatch, as_int64, longer_varint
 
 
 def record_times(data: bytes, at: int) -> Iterator[tuple[int, int]]:
@@ -33,6 +33,8 @@ def record_times(data: bytes, at: int) -> Iterator[tuple[int, int]]:
             if n > 127:
                 n, at = longer_varint(body, at, n, VARLONG_SHIFT_MAX)
             timestamp = base_timestamp + ((n >> 1) ^ -(n & 1))
+            if not INT64_MIN <= timestamp <= INT64_MAX:
+                timestamp = as_int64(timestamp)
             n = body[at]
             at += 1
             if n > 127:

@@ -1,11 +1,15 @@
 """The compression codecs of record batches. The decompressed size is limited before any memory is allocated.
 
+A container may have several frames, members or streams, and bytes after them. Kafka's Java clients decide what counts: what they do not read is
+no record, and what they cannot read must not be stored. So every codec is read here as they read it.
+
 The compressed bytes may claim a size of gigabytes, so that size never determines the output buffer: the buffer begins small and grows
 by a factor while the codec reports that it is too small, up to the caller's limit.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
@@ -13,6 +17,16 @@ from typing import Final
 
 import cramjam
 
+from protocol.containers import (
+    GZIP_TRAILER_BYTES,
+    NoContainer,
+    ZstdTail,
+    check_lz4_header,
+    checked_block,
+    complete_zstd_frames,
+    gzip_body,
+    lz4_frame,
+)
 from protocol.errors import ProtocolError
 
 
@@ -30,6 +44,18 @@ class TooLarge(ProtocolError):
     """The decompressed data has more bytes, or more blocks, than the caller allows."""
 
 
+class UnreadableRecords(ProtocolError):
+    """Kafka's consumers stop at an empty block before the last record."""
+
+
+class Damaged(ProtocolError):
+    """The container is damaged after the bytes in `unpacked`, which a reader may have got before it meets the damage."""
+
+    def __init__(self, message: str, unpacked: bytes) -> None:
+        super().__init__(message)
+        self.unpacked = unpacked
+
+
 BUFFER_BYTES_MIN: Final = 65_536
 BUFFER_FACTOR: Final = 8
 TOO_SMALL: Final = "failed to write whole buffer"  # cramjam's message for a full output buffer; other errors mean corrupt bytes
@@ -37,10 +63,18 @@ TOO_SMALL: Final = "failed to write whole buffer"  # cramjam's message for a ful
 # snappy-java's stream: a magic, a version, the oldest version that can read it, then blocks, each after its length.
 SNAPPY_STREAM: Final = b"\x82SNAPPY\0"
 SNAPPY_HEADER: Final = SNAPPY_STREAM + b"\0\0\0\1\0\0\0\1"
+SNAPPY_STREAM_HEAD: Final = int.from_bytes(SNAPPY_STREAM[:4], "big", signed=True)  # in place of a block's length: another stream
+SNAPPY_VERSION_MIN: Final = 1
 SNAPPY_BLOCK_BYTES: Final = 32_768
+GZIP_PIECE_BYTES_MIN: Final = 4_096  # of a member; the pieces grow, so that many small members are not copied again and again
+GZIP_PIECE_BYTES_MAX: Final = 1 << 20
+# Java looks for another member only if more bytes follow: a trailer and the shortest member.
+GZIP_REST_BYTES: Final = 26
 SNAPPY_EXPANSION_MAX: Final = 32  # three bytes encode at most sixty-four
 BLOCK_BYTES: Final = Struct(">i")
 BLOCKS_MAX: Final = 1 << 62
+
+_GZIP_TRAILER: Final = Struct("<II").pack
 
 
 def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
@@ -62,17 +96,17 @@ def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
 
 
 def decompress(data: bytes, codec: int, bytes_max: int, blocks_max: int = BLOCKS_MAX) -> bytes:
-    """Decompress. Raises ProtocolError, and TooLarge for more than `bytes_max` bytes or `blocks_max` blocks of snappy."""
+    """Decompress. Raises ProtocolError, and TooLarge for more than `bytes_max` bytes or `blocks_max` blocks of snappy or lz4."""
     if codec == Compression.NONE:
         return data
     if codec == Compression.GZIP:
-        return decompress_stream(cramjam.gzip.decompress_into, "gzip", data, bytes_max)
+        return decompress_gzip(data, bytes_max)
     if codec == Compression.SNAPPY:
         return decompress_snappy(data, bytes_max, blocks_max)
     if codec == Compression.LZ4:
-        return decompress_stream(cramjam.lz4.decompress_into, "lz4", data, bytes_max)
+        return decompress_lz4(data, bytes_max, blocks_max)
     if codec == Compression.ZSTD:
-        return decompress_stream(cramjam.zstd.decompress_into, "zstd", data, bytes_max)
+        return decompress_zstd(data, bytes_max)
     raise ProtocolError(f"unknown codec {codec}")
 
 
@@ -92,6 +126,112 @@ def decompress_stream(into: Callable[[bytes, bytearray], int], name: str, data: 
         buffer_bytes = min(buffer_bytes * BUFFER_FACTOR, bytes_max)
 
 
+def decompress_gzip(data: bytes, bytes_max: int) -> bytes:
+    """Decompress the first member, and the sound ones that follow it: bytes that are no member end the data."""
+    parts: list[bytes] = []
+    left = bytes_max
+    at = 0
+    while True:
+        try:
+            body_at = gzip_body(data, at)
+        except NoContainer as error:
+            if not parts:
+                raise ProtocolError(str(error)) from None
+            break
+        part, end = _gzip_member(data, body_at, left)
+        left -= len(part)
+        parts.append(part)
+        trailer = data[end : end + GZIP_TRAILER_BYTES]
+        at = end + GZIP_TRAILER_BYTES
+        if trailer != _GZIP_TRAILER(zlib.crc32(part), len(part) & 0xFFFFFFFF):
+            raise Damaged("a gzip member has another checksum or size than its trailer", b"".join(parts))
+        if len(data) - end <= GZIP_REST_BYTES:
+            break
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _gzip_member(data: bytes, at: int, bytes_max: int) -> tuple[bytes, int]:
+    """The decompressed body of the member that begins at `at`, and its end."""
+    inflater = zlib.decompressobj(-15)
+    parts: list[bytes] = []
+    left = bytes_max
+    size = GZIP_PIECE_BYTES_MIN
+    try:
+        while not inflater.eof:
+            piece = data[at : at + size]
+            if not piece:
+                raise ProtocolError("a gzip member is cut short")
+            part = inflater.decompress(piece, left + 1)
+            left -= len(part)
+            if left < 0:
+                raise TooLarge(f"gzip data decompresses to more than {bytes_max} bytes")
+            parts.append(part)
+            at += len(piece)
+            size = min(2 * size, GZIP_PIECE_BYTES_MAX)
+    except zlib.error as error:
+        raise ProtocolError(f"gzip data cannot be decompressed: {error}") from error
+    return b"".join(parts), at - len(inflater.unused_data)
+
+
+def decompress_lz4(data: bytes, bytes_max: int, blocks_max: int) -> bytes:
+    """Decompress the first frame: Java's clients read no further, and do not verify the checksum and the size of the content."""
+    try:
+        frame = lz4_frame(data, blocks_max)
+    except NoContainer as error:
+        raise ProtocolError(str(error)) from None
+    if frame is None:
+        raise TooLarge(f"lz4 data has more than {blocks_max} blocks")
+    if not frame.problem and not frame.has_content_fields and not frame.has_empty_blocks:
+        return decompress_stream(cramjam.lz4.decompress_into, "lz4", data if frame.end == len(data) else data[: frame.end], bytes_max)
+    try:
+        check_lz4_header(data)
+    except NoContainer as error:
+        raise ProtocolError(str(error)) from None
+    parts: list[bytes] = []
+    left = bytes_max
+    out = bytearray(frame.block_bytes_max)
+    problem = frame.problem
+    was_empty = False
+    for at, size, stored in frame.blocks:
+        part = data[at : at + size]
+        try:
+            if frame.checksum_bytes:
+                part = bytes(memoryview(out)[: cramjam.lz4.decompress_into(checked_block(data, at, size), out)])
+            elif not stored:
+                part = bytes(memoryview(out)[: cramjam.lz4.decompress_block_into(part, out)])
+        except cramjam.DecompressionError as error:
+            problem = f"lz4 data cannot be decompressed: {error}"
+            break
+        if part and was_empty:
+            raise UnreadableRecords("an empty lz4 block before the end of the records")
+        was_empty = not part
+        left -= len(part)
+        if left < 0:
+            raise TooLarge(f"lz4 data decompresses to more than {bytes_max} bytes")
+        parts.append(part)
+    if problem:
+        raise Damaged(problem, b"".join(parts))
+    return b"".join(parts)
+
+
+def decompress_zstd(data: bytes, bytes_max: int) -> bytes:
+    """Decompress all frames. Java's clients take an incomplete frame after complete ones for the end of the data."""
+    try:
+        return decompress_stream(cramjam.zstd.decompress_into, "zstd", data, bytes_max)
+    except TooLarge:
+        raise
+    except ProtocolError:
+        end, tail = complete_zstd_frames(data)
+        if not end:
+            raise
+        unpacked = decompress_stream(cramjam.zstd.decompress_into, "zstd", data[:end], bytes_max)
+        if tail == ZstdTail.BLOCKS:
+            raise Damaged("zstd data is cut short", unpacked + b"\0") from None  # a reader finds more than the records
+        if tail == ZstdTail.NO_FRAME:
+            raise Damaged("zstd data has bytes that are no frame", unpacked) from None
+        return unpacked
+
+
 def compress_snappy(data: bytes) -> bytes:
     parts = [SNAPPY_HEADER]
     for at in range(0, len(data), SNAPPY_BLOCK_BYTES):
@@ -103,17 +243,24 @@ def compress_snappy(data: bytes) -> bytes:
 
 def decompress_snappy(data: bytes, bytes_max: int, blocks_max: int = BLOCKS_MAX) -> bytes:
     """Decompress blocks in snappy-java's stream, or one raw block, as some other clients write it."""
-    if not data.startswith(SNAPPY_STREAM):
+    if not data.startswith(SNAPPY_STREAM) or len(data) < len(SNAPPY_HEADER):
         return decompress_snappy_block(data, bytes_max)
     parts: list[bytes] = []
     remaining_bytes = bytes_max
     at = len(SNAPPY_HEADER)
-    if len(data) < at:
-        raise ProtocolError("snappy data is cut short")
-    while at < len(data):
-        if len(data) - at < BLOCK_BYTES.size:
-            raise ProtocolError("snappy data is cut short")
+    while len(data) - at >= BLOCK_BYTES.size:  # fewer bytes are ignored
         (size,) = BLOCK_BYTES.unpack_from(data, at)
+        if size == SNAPPY_STREAM_HEAD:
+            if len(data) - at < len(SNAPPY_HEADER):
+                raise ProtocolError("snappy data is cut short")
+            if not data.startswith(SNAPPY_STREAM, at):
+                break
+            _check_snappy_version(data, at)
+            at += len(SNAPPY_HEADER)
+            parts.append(b"")
+            if len(parts) > blocks_max:
+                raise TooLarge(f"snappy data has more than {blocks_max} blocks")
+            continue
         at += BLOCK_BYTES.size
         if size < 0 or size > len(data) - at:
             raise ProtocolError(f"a snappy block of {size} bytes with {len(data) - at} left")
@@ -126,6 +273,12 @@ def decompress_snappy(data: bytes, bytes_max: int, blocks_max: int = BLOCKS_MAX)
         parts.append(block)
         at += size
     return b"".join(parts)
+
+
+def _check_snappy_version(data: bytes, at: int) -> None:
+    version = int.from_bytes(data[at + len(SNAPPY_STREAM) : at + len(SNAPPY_STREAM) + 4], "big", signed=True)
+    if version < SNAPPY_VERSION_MIN:
+        raise ProtocolError(f"a snappy stream of version {version}")
 
 
 def decompress_snappy_block(data: bytes, bytes_max: int) -> bytes:

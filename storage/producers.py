@@ -101,7 +101,7 @@ class Producers:
             for batch in producer.batches:
                 if batch[0] == first and batch[1] == last:
                     return ProducerVerdict(ErrorCode.NONE, batch[2], batch[3])
-            return OUT_OF_ORDER
+            return FRESH if producer.epoch == NO_EPOCH else OUT_OF_ORDER
         if header.producer_epoch < producer.epoch:
             return OLD_EPOCH
         return FRESH if first == 0 or producer.epoch == NO_EPOCH else OUT_OF_ORDER

@@ -32,10 +32,10 @@ from protocol.batch import (
     assemble,
     read_header,
 )
-from protocol.batch_record import INT64_MAX, INT64_MIN, put_record, read_record
+from protocol.batch_record import INT64_MAX, INT64_MIN, CutShort, as_int64, put_record, read_record
 from protocol.batch_survey import UNLIMITED as UNLIMITED_STEPS
 from protocol.batch_survey import TooManyRecords, survey
-from protocol.compression import BLOCKS_MAX, Compression, TooLarge, decompress
+from protocol.compression import BLOCKS_MAX, Compression, Damaged, TooLarge, UnreadableRecords, decompress
 from protocol.errors import ErrorCode, ProtocolError
 
 MAGIC_BYTES: Final = 17  # the bytes up to the magic byte, in every format
@@ -54,11 +54,6 @@ _CRC_AT: Final = 17
 _CRC: Final = Struct(">I")
 _crc32c: Final = google_crc32c.value
 _KNOWN_ATTRIBUTES: Final = COMPRESSION_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
-_UINT64: Final = 1 << 64
-# Java's clients read only LZ4 frames of version 1 with independent blocks and no dictionary.
-_LZ4_FLAGS_AT: Final = 4
-_LZ4_FLAGS_OF_INTEREST: Final = 0b1110_0011
-_LZ4_FLAGS_READABLE: Final = 0b0110_0000
 
 
 class RecordError(NamedTuple):
@@ -88,7 +83,7 @@ class CheckLimits(NamedTuple):
 
     batch_bytes: int  # the size as received
     gzip_bytes: int  # the compressed size: a gzip of empty members is slow for its size
-    snappy_blocks: int
+    blocks: int  # of snappy or lz4
     unpacked_bytes: int
     survey_steps: int  # records read one by one, and headers
     changed_records: int  # records to recompress, or to refuse one by one
@@ -195,23 +190,32 @@ def _check(
     if settings.compression != PRODUCER:
         target = _CODECS[settings.compression]
     body, body_at, body_end = data, at + HEADER_BYTES, end
+    damaged = False
     if codec:
         if codec == Compression.GZIP and end - at > limits.gzip_bytes:
             raise TooMuchWork
-        body = _decompressed(data[body_at:end], codec, limits)
+        body, damaged = _decompressed(data[body_at:end], codec, limits)
         body_at, body_end = 0, len(body)
     try:
         record_survey = survey(body, body_at, body_end, header.record_count, limits.survey_steps)
+    except CutShort:
+        raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR if damaged else ErrorCode.INVALID_RECORD) from None
     except CorruptBatch:
         raise BatchRefused(ErrorCode.INVALID_RECORD) from None
     except TooManyRecords:
         raise TooMuchWork from None
+    if damaged:  # after the last record
+        raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR)
     oldest, newest = header.base_timestamp + record_survey.oldest, header.base_timestamp + record_survey.newest
+    if oldest < INT64_MIN or newest > INT64_MAX:
+        if header.record_count > limits.changed_records:
+            raise TooMuchWork
+        oldest, newest = _overflowed_times(body, body_at, body_end, header)
     sets_time = bool(header.attributes & LOG_APPEND_TIME)  # only the broker may set this attribute
     if sets_time:
         oldest = newest = header.max_timestamp
     if settings.log_append_time:
-        in_time = not sets_time and oldest >= INT64_MIN and newest <= INT64_MAX
+        in_time = not sets_time
     else:
         in_time = now - settings.timestamp_before_max_ms <= oldest and newest <= now + settings.timestamp_after_max_ms
         in_time = in_time and not (sets_time and newest == NO_TIMESTAMP)
@@ -284,17 +288,29 @@ def _header(data: bytes, at: int, end: int, settings: LogSettings) -> BatchHeade
     return header
 
 
-def _decompressed(body: bytes, codec: int, limits: CheckLimits) -> bytes:
+def _overflowed_times(body: bytes, at: int, end: int, header: BatchHeader) -> tuple[int, int]:
+    """The oldest and the newest timestamp of records of which some overflow, as in Java."""
+    oldest, newest = INT64_MAX, INT64_MIN
+    for _ in range(header.record_count):
+        record, at = read_record(body, at, end, 0, header.base_timestamp)
+        oldest, newest = min(oldest, record.timestamp), max(newest, record.timestamp)
+    return oldest, newest
+
+
+def _decompressed(body: bytes, codec: int, limits: CheckLimits) -> tuple[bytes, bool]:
+    """The unpacked bytes, and whether the container is damaged after them."""
     if not body and codec == Compression.ZSTD:  # no frames: no records
-        return body
-    if codec == Compression.LZ4 and (len(body) <= _LZ4_FLAGS_AT or body[_LZ4_FLAGS_AT] & _LZ4_FLAGS_OF_INTEREST != _LZ4_FLAGS_READABLE):
-        raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return body, False
     try:
-        return decompress(body, codec, limits.unpacked_bytes, limits.snappy_blocks)
+        return decompress(body, codec, limits.unpacked_bytes, limits.blocks), False
     except TooLarge:
         if limits.unpacked_bytes < DECOMPRESSED_BYTES_MAX:
             raise TooMuchWork from None
         raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+    except Damaged as damaged:
+        return damaged.unpacked, True
+    except UnreadableRecords:
+        raise BatchRefused(ErrorCode.INVALID_RECORD) from None
     except ProtocolError:
         raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR) from None
 
@@ -321,7 +337,7 @@ def _record(body: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record
     if header.attributes & LOG_APPEND_TIME:
         record.timestamp = header.max_timestamp
     else:
-        record.timestamp = _as_int64(header.base_timestamp + record.timestamp)
+        record.timestamp = as_int64(header.base_timestamp + record.timestamp)
     return record, at
 
 
@@ -355,19 +371,16 @@ def _time_problem(record: Record, header: BatchHeader, settings: LogSettings, no
     timestamp = record.timestamp
     if not settings.log_append_time and timestamp != NO_TIMESTAMP:
         earliest, latest = now - settings.timestamp_before_max_ms, now + settings.timestamp_after_max_ms
-        if earliest <= timestamp <= latest:
+        difference = as_int64(timestamp - now)  # overflows as in Java
+        if difference <= settings.timestamp_after_max_ms and as_int64(-difference) <= settings.timestamp_before_max_ms:
             return None
-        allowed = f"[{_as_int64(earliest)}, {_as_int64(latest)}]"
+        allowed = f"[{as_int64(earliest)}, {as_int64(latest)}]"
         return f"Timestamp {timestamp} of message with offset {record.offset} is out of range. The timestamp should be within {allowed}"
     if header.attributes & LOG_APPEND_TIME:
         key, value = len(record.key or b""), len(record.value or b"")
         record_text = f"DefaultRecord(offset={record.offset}, timestamp={timestamp}, key={key} bytes, value={value} bytes)"
         return f"Invalid timestamp type in message {record_text}. Producer should not set timestamp type to LogAppendTime."
     return None
-
-
-def _as_int64(value: int) -> int:
-    return (value - INT64_MIN) % _UINT64 + INT64_MIN
 
 
 def _rebuilt(body: bytes, at: int, end: int, header: BatchHeader, codec: Compression, level: int | None) -> bytes:

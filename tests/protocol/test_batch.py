@@ -35,6 +35,7 @@ from protocol.batch import (
     stamp,
     validate,
 )
+from protocol.batch_times import record_times
 from protocol.errors import EncodeError
 from tests.oracle import run_java
 from tests.support.batch_bytes import sealed
@@ -255,13 +256,21 @@ def test_an_impossible_header_is_refused_with_a_reason(fields: dict[str, int], r
         ("0c 00 00 00 01 01 7e", "63 headers"),
         ("0c 00 00 00 01 01 01", "-1 headers"),
         ("10 00 00 00 01 01 02 01 01", "without a name"),
-        ("1e 00 fe ff ff ff ff ff ff ff ff 01 00 01 01 00", "a record's timestamp"),
         ("0c 00 00 00 01 01 00 00", "1 bytes after"),
     ],
 )
 def test_an_impossible_record_is_refused_with_a_reason(record: str, reason: str) -> None:
     with pytest.raises(CorruptBatch, match=reason):
         records(with_body(bytes.fromhex(record)), 0)
+
+
+def test_a_time_that_overflows_is_read_as_in_java() -> None:
+    batch = with_body(bytes.fromhex("1e 00 fe ff ff ff ff ff ff ff ff 01 00 01 01 00"))
+    base = read_header(batch, 0).base_timestamp
+    assert base > 0
+    (record,) = records(batch, 0)
+    assert record.timestamp == base + (1 << 63) - 1 - (1 << 64)
+    assert list(record_times(batch, 0)) == [(record.timestamp, record.offset)]
 
 
 @pytest.mark.parametrize("record", ["0d 00 00 00 01 01 00", "0e 00 00 00 01 01 00", "0a 00 00 00 01 01 00", "0c 00 00 00 7e 01 00"])

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.compression import SNAPPY_HEADER, Compression, compress, decompress
+from protocol.compression import SNAPPY_BLOCK_BYTES, SNAPPY_HEADER, Compression, Damaged, TooLarge, compress, decompress
 from protocol.errors import ProtocolError
+from tests.support.containers import lz4_frame, packed_block
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -44,6 +45,9 @@ def test_a_cut_is_found_or_leaves_whole_blocks(codec: Compression) -> None:
     for cut in range(len(packed)):
         if codec == Compression.SNAPPY and cut == len(SNAPPY_HEADER):
             continue  # the bare header is a valid stream without blocks
+        if codec == Compression.SNAPPY and 0 < (cut - len(SNAPPY_HEADER)) < 4:
+            assert decompress(packed[:cut], codec, LIMIT) == b""  # fewer bytes than a length are ignored
+            continue
         with pytest.raises(ProtocolError):
             decompress(packed[:cut], codec, LIMIT)
 
@@ -100,9 +104,51 @@ def test_a_decompression_bomb_uses_at_most_the_limit(codec: Compression) -> None
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_trailing_bytes_are_refused(codec: Compression) -> None:
-    with pytest.raises(ProtocolError):
-        decompress(compress(TEXT, codec) + b"garbage", codec, LIMIT)
+def test_bytes_after_the_data_are_ignored_or_refused_as_by_javas_clients(codec: Compression) -> None:
+    packed = compress(TEXT, codec) + b"garbage"
+    if codec in (Compression.GZIP, Compression.LZ4):
+        assert decompress(packed, codec, LIMIT) == TEXT
+    else:
+        with pytest.raises(ProtocolError):
+            decompress(packed, codec, LIMIT)
+
+
+@pytest.mark.parametrize("codec", [Compression.SNAPPY, Compression.LZ4])
+def test_the_number_of_blocks_is_limited(codec: Compression) -> None:
+    packed = compress(TEXT, codec) if codec == Compression.SNAPPY else lz4_frame([packed_block(b"a")] * 3)
+    count = len(TEXT) // SNAPPY_BLOCK_BYTES + 1 if codec == Compression.SNAPPY else 3
+    decompress(packed, codec, LIMIT, count)
+    with pytest.raises(TooLarge, match="blocks"):
+        decompress(packed, codec, LIMIT, count - 1)
+
+
+def test_streams_of_snappy_count_as_blocks() -> None:
+    with pytest.raises(TooLarge, match="blocks"):
+        decompress(SNAPPY_HEADER * 50, Compression.SNAPPY, LIMIT, 40)
+
+
+@pytest.mark.parametrize("flags", [0x60, 0x64, 0x68, 0x70, 0x7C])
+def test_lz4_blocks_are_unpacked_within_the_limit_whatever_the_flags(flags: int) -> None:
+    text = TEXT[:150_000]
+    blocks = [packed_block(text[at : at + 65_536]) for at in range(0, len(text), 65_536)]
+    packed = lz4_frame(blocks, flags, size=1)  # neither the size nor the checksum of the content is compared
+    assert decompress(packed, Compression.LZ4, len(text)) == text
+    with pytest.raises(TooLarge):
+        decompress(packed, Compression.LZ4, len(text) - 1)
+    damaged = bytearray(packed)
+    damaged[len(packed) // 2] ^= 0x55
+    with suppress(ProtocolError):
+        assert decompress(bytes(damaged), Compression.LZ4, LIMIT) != text
+
+
+def test_damage_after_the_data_is_told_apart() -> None:
+    packed = gzip.compress(TEXT)
+    with pytest.raises(Damaged) as raised:
+        decompress(packed[:-8] + b"\0" * 8, Compression.GZIP, LIMIT)
+    assert raised.value.unpacked == TEXT
+    with pytest.raises(Damaged) as raised:
+        decompress(lz4_frame([packed_block(b"abc")], end=b""), Compression.LZ4, LIMIT)
+    assert raised.value.unpacked == b"abc"
 
 
 def test_many_gzip_members_need_linear_time_whether_they_are_read_or_refused() -> None:

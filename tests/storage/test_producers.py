@@ -64,6 +64,14 @@ def test_a_new_epoch_begins_at_sequence_0_and_ends_the_old_one() -> None:
     assert error_and_offset(producers, header(7, 0, epoch=1)) == (ErrorCode.NONE, 12)
 
 
+def test_a_producer_without_an_epoch_may_continue_with_any_sequence() -> None:
+    producers = Producers()
+    producers.note(header(7, 0, 2, epoch=-1), 10)
+    assert error_and_offset(producers, header(7, 50, epoch=-1)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(producers, header(7, 0, 2, epoch=-1)) == (ErrorCode.NONE, 10)
+    assert error_and_offset(producers, header(7, 50, epoch=3)) == (ErrorCode.NONE, -1)
+
+
 def test_an_idle_producer_expires() -> None:
     producers = Producers()
     producers.note(header(7, 0), 0)

@@ -169,7 +169,7 @@ MANY = INLINE_LIMITS.changed_records + 1
 BEYOND: dict[str, tuple[bytes, dict[str, str]]] = {
     "its own size": (batch(record(value=bytes(INLINE_LIMITS.batch_bytes))), {"max_message_bytes": "100000000"}),
     "the size of a gzip": (batch(record(value=random.Random(1).randbytes(INLINE_LIMITS.gzip_bytes)), codec=1), {}),
-    "blocks of snappy": (batch(raw=SNAPPY_HEADER + b"\0\0\0\1\0" * (INLINE_LIMITS.snappy_blocks + 1), attributes=2, record_count=1, last_offset_delta=0), {}),
+    "blocks of snappy": (batch(raw=SNAPPY_HEADER + b"\0\0\0\1\0" * (INLINE_LIMITS.blocks + 1), attributes=2, record_count=1, last_offset_delta=0), {}),
     "the decompressed size": (batch(record(value=bytes(INLINE_LIMITS.unpacked_bytes)), codec=4), {}),
     "the decompressed size of raw snappy": (
         batch(raw=bytes(cramjam.snappy.compress_raw(record(value=bytes(INLINE_LIMITS.unpacked_bytes)))), attributes=2, record_count=1, last_offset_delta=0), {},
