@@ -21,6 +21,8 @@ UNWRITABLE: Final = (StructError, ValueError, OverflowError, TypeError, Attribut
 
 ZERO_UUID: Final = bytes(16)
 TEXT_BYTES_MAX: Final = 32767  # Kafka's, for compact strings too
+TEXT_BYTES_PER_ELEMENT: Final = 128  # decoding so much text takes at most as long as decoding one element
+TAGS_MAX: Final = 1_000  # tagged fields in one list; Kafka's messages have at most three
 
 BYTES: Final = tuple(bytes([n]) for n in range(256))
 
@@ -66,7 +68,11 @@ def compact_size(data: bytes, at: int) -> tuple[int, int]:
 
 
 class ElementBudget:
-    """Limits the array elements of a request: an element of a few bytes on the wire becomes an object of hundreds of bytes."""
+    """Limits the elements of a request: an element of a few bytes on the wire becomes an object of hundreds of bytes.
+
+    An array costs its elements, and at least one: a null or an empty array is not free. Each tagged field costs one, known or not, and a
+    long string one for each TEXT_BYTES_PER_ELEMENT. Everything else occurs a fixed number of times in an element.
+    """
 
     __slots__ = ("bounded", "left")
 
@@ -79,9 +85,9 @@ class ElementBudget:
         self.left = elements_max
 
     def take(self, elements: int) -> None:
-        self.left -= elements
+        self.left -= elements if elements > 0 else 1
         if self.left < 0:
-            raise ProtocolError("more array elements than one request may have (request.elements.max)")
+            raise ProtocolError("more elements than one request may have (request.elements.max)")
 
     def unbound(self) -> None:
         self.bounded = False
@@ -145,6 +151,8 @@ def legacy_text(data: bytes, at: int) -> tuple[str, int]:
     if n < 0:
         raise ProtocolError("null instead of a string")
     at += 2
+    if n >= TEXT_BYTES_PER_ELEMENT and ELEMENTS.bounded:
+        ELEMENTS.take(n // TEXT_BYTES_PER_ELEMENT)
     return data[at : at + n].decode("utf-8", "replace"), at + n
 
 
@@ -153,6 +161,8 @@ def legacy_text_or_null(data: bytes, at: int) -> tuple[str | None, int]:
     at += 2
     if n < 0:
         return None, at
+    if n >= TEXT_BYTES_PER_ELEMENT and ELEMENTS.bounded:
+        ELEMENTS.take(n // TEXT_BYTES_PER_ELEMENT)
     return data[at : at + n].decode("utf-8", "replace"), at + n
 
 
@@ -169,6 +179,8 @@ def compact_text_or_null(data: bytes, at: int) -> tuple[str | None, int]:
         return None, at
     if n > TEXT_BYTES_MAX:
         raise ProtocolError(f"a string of {n} bytes")
+    if n >= TEXT_BYTES_PER_ELEMENT and ELEMENTS.bounded:
+        ELEMENTS.take(n // TEXT_BYTES_PER_ELEMENT)
     return data[at : at + n].decode("utf-8", "replace"), at + n
 
 
@@ -241,6 +253,11 @@ def tag_count(data: bytes, at: int) -> tuple[int, int]:
     n, at = uvarint(data, at)
     if n * 2 > len(data) - at:
         raise ProtocolError(f"{n} tagged fields with {len(data) - at} bytes left")
+    if n:
+        if n > TAGS_MAX:
+            raise ProtocolError(f"{n} tagged fields in one list, of which {TAGS_MAX} are allowed")
+        if ELEMENTS.bounded:
+            ELEMENTS.take(n)
     return n, at
 
 

@@ -119,8 +119,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "request.elements.max", "int", 100_000,
-        "The most elements of all lists in one request: topics, partitions and others. A request with more closes its connection, since many "
-        "small elements need too much memory and time.", low=1, unit="elements",
+        "The most elements of one request: topics, partitions and others in lists, the lists themselves, tagged fields, and one for each 128 bytes "
+        "of a long string. A request with more closes its connection, since many small elements need too much memory and time.", low=1, unit="elements",
     ),
     Setting(
         "socket.listen.backlog.size", "int", 4096,
