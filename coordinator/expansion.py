@@ -34,6 +34,10 @@ def is_waiting_newcomer(group: Group, id: str, instance: str | None) -> bool:
     return newcomer is not None and newcomer.id == id
 
 
+def count_newcomers(group: Group) -> int:
+    return len(group.policy_state.newcomers) if group.policy_state is not None else 0
+
+
 def count_other_newcomers(group: Group, request: JoinRequest) -> int:
     """The number of waiting newcomers, without the sender of this request."""
     policy = group.policy_state

@@ -75,7 +75,7 @@ def require_member_id(out: StepOutput, group: Group, request: JoinRequest, waite
 
 def admit_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     drop_pending(out, group, id)
-    if group.policy_state is not None and enters_as_standby(group, request):
+    if group.policy_state is not None and enters_as_standby(group, request, count_other_newcomers(group, request)):
         add_without_rebalance(out, group, request, waiter, id)
         return
     if must_wait(group, request.instance_id):
@@ -227,7 +227,7 @@ def replace_in_stable(out: StepOutput, group: Group, old: Member, request: JoinR
 
 
 def _successor(out: StepOutput, old: Member, request: JoinRequest, id: str) -> Member:
-    return Member(
+    new = Member(
         old.group_id,
         id,
         old.instance_id,
@@ -240,6 +240,8 @@ def _successor(out: StepOutput, old: Member, request: JoinRequest, id: str) -> M
         is_new=False,
         seen_ms=out.now,
     )
+    new.successor_host = out.intern_text(request.client_host)
+    return new
 
 
 def _swap_member(out: StepOutput, group: Group, old: Member, new: Member) -> None:

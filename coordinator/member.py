@@ -24,6 +24,7 @@ class Member(Timed):
         "repeatable_join",
         "seen_ms",
         "session_timeout_ms",
+        "successor_host",
         "sync_waiter",
     )
 
@@ -53,6 +54,7 @@ class Member(Timed):
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.protocols = protocols
         self.assignment = assignment
+        self.successor_host = ""  # of a process that took the seat over: `client_host` stays that of the first one, as in Kafka
         self.is_new = is_new  # never part of a generation yet
         self.extended_since_ms = -1  # `seen_ms` of the last session that was extended (`Shard.extends_deadlines`)
         self.repeatable_join: JoinRequest | None = None  # a checked JoinGroup that the client may repeat (`Shard.remember_repeatable_join`)

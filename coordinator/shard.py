@@ -24,7 +24,7 @@ from coordinator.calls import (
 )
 from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
-from coordinator.expansion import check_newcomers, is_waiting_newcomer, set_newcomer_timer
+from coordinator.expansion import check_newcomers, count_newcomers, is_waiting_newcomer, set_newcomer_timer
 from coordinator.facts import deletions_fact, group_key, group_value, storable
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact, Hold, UntilDurable
@@ -180,8 +180,11 @@ class Shard:
         expire_pending(self._out, self.groups[pending.group_id], pending.id)
 
     def _newcomer_deadline(self, group: Group) -> None:
+        waiting = count_newcomers(group)
         if check_newcomers(self._out, group):
             begin_rebalance(self._out, group, Cause.EXPANSION)
+        elif waiting and not count_newcomers(group):
+            apply_target_size(self._out, group)
 
     def _take_over_deadline(self, take_over: TakeOver) -> None:
         group = self.groups[take_over.group_id]
@@ -393,9 +396,12 @@ class Shard:
         out = self._out
         out.now = now
         out.wall = wall
+        waiting = count_newcomers(group)
         codes, cause, detail = remove_leavers(out, group, leavers)
         if cause is not None:
             ROWS[group.state].after_leave(out, group, cause, detail)
+        if waiting and not count_newcomers(group):
+            apply_target_size(out, group)  # the seat that a newcomer waited for goes to a standby
         self._end_step()
         return codes
 

@@ -73,12 +73,15 @@ def is_standby(group: Group, member: Member) -> bool:
     return policy is not None and member.id in policy.standbys
 
 
-def enters_as_standby(group: Group, request: JoinRequest) -> bool:
-    """Whether a newcomer becomes a standby without a rebalance: all seats are taken, and its protocols do not change the selected one."""
+def enters_as_standby(group: Group, request: JoinRequest, waiting: int) -> bool:
+    """Whether a newcomer becomes a standby without a rebalance: its protocols do not change the selected one, and no seat is left for it.
+
+    `waiting`: the number of other newcomers, which wait for a seat (`expansion.py`).
+    """
     policy = group.policy_state
     if policy is None or (group.state is not STABLE and group.state is not COMPLETING):
         return False
-    if len(group.members) - len(policy.standbys) < target_size(group):
+    if len(group.members) - len(policy.standbys) + waiting < target_size(group):
         return False
     return group.select_protocol(extra=request.protocols) == group.protocol_name
 

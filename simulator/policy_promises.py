@@ -270,7 +270,8 @@ class Seats:
             raise Broken(self.promise, f"all members rejoin ({cause.name}) since {removed_count} members were removed, although {free} standbys were free", group)
         if cause == Cause.TARGET_CHANGED:
             changed = self._settings.changed_at(group, "target.group.size")
-            if changed < self._assigned.get(group, -1):
+            # A seat may be kept for a newcomer that waits. If the newcomer goes, or a failover forgets it, a standby gets the seat.
+            if changed < self._assigned.get(group, -1) and not self._settings.newcomers_may_wait(group):
                 raise Broken(self.promise, "all members rejoin for a target that has not changed since the last rebalance", group)
 
     def assigned(self, group: str) -> None:

@@ -116,6 +116,11 @@ class PolicySettings:
         self._history.setdefault(group, [self._unset]).append(Period(self._world.now, tuple(distinct), tuple(resolved)))
         self._ever.setdefault(group, dict.fromkeys(self._unset.policies)).update(resolved)
 
+    def newcomers_may_wait(self, group: str) -> bool:
+        """Whether the group ever had a policy by which newcomers wait."""
+        ever = self._ever.get(group) or dict.fromkeys(self._unset.policies)
+        return any(policies.expansion_timeout_ms is not None or policies.roster_timeout_ms is not None for policies in ever)
+
     # Possible policies.
 
     def texts(self, group: str) -> list[Texts]:

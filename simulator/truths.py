@@ -7,11 +7,12 @@ from typing import Final, NamedTuple
 
 from coordinator import Fact, GroupConfig, Shard
 from coordinator.deadlines import NEVER
+from coordinator.expansion import count_newcomers
 from coordinator.facts import group_key, group_value, read_group, read_offset, replace_generation
 from coordinator.group import Group
 from coordinator.notes import Cause
 from coordinator.policy_state import PolicyState
-from coordinator.standby import EMPTY_ASSIGNMENT, target_size
+from coordinator.standby import EMPTY_ASSIGNMENT, misses_target_size, target_size
 from coordinator.states import State
 from docs.rebalances import CAUSES
 from protocol.messages.consumer_offsets import (
@@ -183,7 +184,10 @@ def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
             strict = other.policy_state is not None and other.policy_state.policies.roster_strict
             assert strict, f"{id}: a load changes the group record"
             continue
-        if group.state == State.STABLE or (group.state == State.EMPTY and group.last_record is not None):
+        if count_newcomers(group) and misses_target_size(group):
+            # A seat is kept for a newcomer, which the log does not have: after a load a standby gets the seat.
+            assert other.state == State.PREPARING, f"{id}: a load gives no standby the free seat"
+        elif group.state == State.STABLE or (group.state == State.EMPTY and group.last_record is not None):
             assert other.state == group.state, f"{id}: {other.state.name} in the log, {group.state.name} in memory"
             assert stored_values(other) == stored_values(group), f"{id}: the log has other members"
 

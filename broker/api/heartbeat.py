@@ -37,6 +37,8 @@ class Heartbeat:
         )
         if not code:
             self._learn_fast_path(call, request, journal)
+        elif code == ErrorCode.FENCED_INSTANCE_ID:
+            journal.fenced_lines.add(journal, "Heartbeat", group_id, request.member_id, request.group_instance_id, call.connection.peer)
         return answer_when_durable(journal, call, self._replies[code])
 
     def _learn_fast_path(self, call: Call, request: HeartbeatRequest, journal: GroupJournal) -> None:

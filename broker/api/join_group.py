@@ -31,15 +31,20 @@ def route(parts: BrokerParts) -> Route:
 
 
 class ParkedJoin(ParkedCall):
-    __slots__ = ("member_id", "reply")
+    __slots__ = ("_join", "_journal", "member_id", "reply")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, journal: GroupJournal, join: JoinRequest) -> None:
         super().__init__(call)
+        self._journal = journal
+        self._join = join
         self.member_id = ""
         self.reply: JoinReply | None = None
 
     def release(self) -> None:
         if self._call is not None and self.reply is not None:
+            if self.reply.error == ErrorCode.FENCED_INSTANCE_ID:
+                join = self._join
+                self._journal.fenced_lines.add(self._journal, "JoinGroup", join.group_id, join.member_id, join.instance_id, self.connection.peer)
             self._call.answer(join_response(self.reply, self.member_id, self._call.version))
 
 
@@ -72,7 +77,7 @@ class JoinGroup:
             request.reason,
             call.connection,
         )
-        journal.park(journal.shard.join, join, ParkedJoin(call), self._clock.now, self._clock.wall)
+        journal.park(journal.shard.join, join, ParkedJoin(call, journal, join), self._clock.now, self._clock.wall)
         self._learn_fast_path(call, join, journal)
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.api.parts import BrokerParts
+from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_when_durable
 from broker.net.dispatch import Call, Response, Route
 from broker.security.authorizer import Operation, group_allowed
@@ -37,10 +38,20 @@ class LeaveGroup:
         members = request.members if several else [MemberIdentity(request.member_id)]
         leavers = [Leaver(member.member_id, member.group_instance_id, member.reason) for member in members]
         codes = journal.call(journal.shard.leave, request.group_id, leavers, self._clock.now, self._clock.wall)
+        for leaver, code in zip(leavers, codes, strict=True):
+            if code:
+                self._log_refusal(call, journal, request.group_id, leaver, code)
         if not several:
             return answer_when_durable(journal, call, LeaveGroupResponse(0, codes[0]))
         results = [MemberResponse(member.member_id, member.group_instance_id, code) for member, code in zip(members, codes, strict=True)]
         return answer_when_durable(journal, call, LeaveGroupResponse(0, ErrorCode.NONE, results))
+
+
+    def _log_refusal(self, call: Call, journal: GroupJournal, group_id: str, leaver: Leaver, code: int) -> None:
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            journal.fenced_lines.add(journal, "LeaveGroup", group_id, leaver.member_id, leaver.instance_id, call.connection.peer)
+        elif not leaver.member_id and not leaver.instance_id:
+            journal.fenced_lines.add_nameless_leave(journal, group_id, call.connection.peer)
 
 
 def error_response(request: LeaveGroupRequest, version: int, error: int) -> Response:

@@ -81,6 +81,8 @@ class OffsetCommit:
             ErrorCode.GROUP_ID_NOT_FOUND if call.version >= GROUP_ID_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION,
         )
         code = journal.call(journal.shard.commit, commit, self._clock.now, self._clock.wall)
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            journal.fenced_lines.add(journal, "OffsetCommit", request.group_id, request.member_id, request.group_instance_id, call.connection.peer)
         metadata_max = self._metadata_max if commit.too_large is not None else None
         topics = self._topics.hold
         # A topic may have been created just now: the reply also waits for its record, without which the offsets would be lost.

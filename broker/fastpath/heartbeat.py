@@ -63,6 +63,8 @@ class HeartbeatFastPath(LearnedFastPath):
             code = self._heartbeat.accept_slow(journal.shard, self._clock.now)
         except Exception:
             return None  # the usual path raises the exception again, and handles it
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            return None  # the usual path writes a log line
         journal.schedule_after_step()
         if not journal.answers_at_once:
             return None  # the heartbeat ended a static member's absence: the reply waits until that fact is stored

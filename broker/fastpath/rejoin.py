@@ -148,6 +148,9 @@ class JoinFastPath(MemberFastPath):
         if connection is None or reply is None:
             return
         end = self._reply_end(reply) if reply.error or reply.members else self._follower_end
+        if reply.error == ErrorCode.FENCED_INSTANCE_ID:
+            join = self._request
+            self.journal.fenced_lines.add(self.journal, self.api, join.group_id, join.member_id, join.instance_id, connection.peer)
         self.connection = None
         connection.send(self.build_reply(join_front(reply, self.version), end))
 
@@ -212,6 +215,9 @@ class SyncFastPath(MemberFastPath):
             data = self._size_bytes + self.correlation_id + self._end
         else:
             data = self._encode(reply)
+        if reply.error == ErrorCode.FENCED_INSTANCE_ID:
+            sync = self._request
+            self.journal.fenced_lines.add(self.journal, self.api, sync.group_id, sync.member_id, sync.instance_id, connection.peer)
         self.connection = None
         connection.send(data)
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
 
+from broker.groups.fenced import FencedLines
 from broker.groups.journal import NO_LOG, Journal, close_failed_reply
 from broker.runtime.contain import report_defect
 from broker.runtime.turn import NEVER, Turn
@@ -90,6 +91,7 @@ class GroupJournal(Journal):
         self.load_ms = 0
         # Called when the partition begins to serve, before any request is answered.
         self.on_serving: Callable[[GroupJournal], None] = lambda journal: None
+        self.fenced_lines = FencedLines()
         self.queued_deletions = 0  # deletions of topics whose offsets will be removed soon (`Deletions.settle`)
         self._changed_topics: set[str] = set()  # topics that changed while the partition is loading
         self._note_writer = note_writer

@@ -120,6 +120,7 @@ def add_remove_member(actions: Any) -> None:
         examples=(
             "tenure group remove-member orders --instance worker-7 --dry-run",
             'tenure group remove-member orders --instance worker-7 --instance worker-8 --reason "scaled in"',
+            "tenure group remove-member orders --instance worker-7,worker-8",
             "tenure group remove-member orders --all --yes",
         ),
         notes="Stop the process first: a running one learns of its removal with its next heartbeat and joins again as a new member.\n"
@@ -128,7 +129,7 @@ def add_remove_member(actions: Any) -> None:
     )
     remove.add_argument("group", metavar="GROUP", help="which group")
     remove.add_argument(
-        "--instance", metavar="ID", action="append", default=[], dest="instances", help="a group.instance.id; may be repeated"
+        "--instance", metavar="ID", action="append", default=[], dest="instances", help="a group.instance.id, or several with commas; may be repeated"
     )
     remove.add_argument("--member", metavar="ID", action="append", default=[], dest="members", help="a member id; may be repeated")
     remove.add_argument("--all", action="store_true", help="every member")

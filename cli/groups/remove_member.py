@@ -73,7 +73,8 @@ def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
     missing = []
     by_instance = {member.instance_id: member for member in reversed(group.members)}
     by_id = {member.member_id: member for member in reversed(group.members)}
-    requested = [("instance", name, by_instance.get(name)) for name in options.instances]
+    names = [name for listed in options.instances for name in ([listed] if listed in by_instance else split_names(listed))]
+    requested = [("instance", name, by_instance.get(name)) for name in names]
     requested += [("member", name, by_id.get(name)) for name in options.members]
     for kind, name, member in requested:
         if member is None:
@@ -89,6 +90,11 @@ def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
             hint=f"tenure group members {quote(group.id)} lists the members",
         )
     return list(members.values())
+
+
+def split_names(listed: str) -> list[str]:
+    """The instance ids in a list with commas, the form that KIP-345 proposes; a member whose instance id has commas is named by it as a whole."""
+    return [name for part in listed.split(",") if (name := part.strip())] or [listed]
 
 
 def partition_counts(cluster: Cluster, group: Group) -> dict[str, int]:

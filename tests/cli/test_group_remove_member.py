@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,7 +13,7 @@ from cli.arguments import addresses
 from cli.client import Cluster
 from cli.groups.described import Group, GroupMember, describe_one
 from cli.groups.removal import predict
-from cli.groups.remove_member import consequences, refusal, remove
+from cli.groups.remove_member import chosen, consequences, refusal, remove
 from cli.shown import Screen
 from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure
@@ -135,6 +137,28 @@ def test_an_unknown_member_stops_the_whole_removal(admin: Admin, bootstrap: str,
         assert (done.code, done.out) == (66, "")
         assert done.err == "tenure: group halves has no instance z and no member y; it has a and b; nothing was changed\n"
         assert members.heartbeat("a") == 0
+
+
+def test_a_list_with_commas_names_several_instances(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
+    with group_members(bootstrap, "listed", ["removed"]) as members:
+        members.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {"removed": [2, 3]}}, static=["a", "b", "c"])
+        refused = client_command("group", "remove-member", "listed", "--instance", "a,z, y")
+        assert (refused.code, refused.out) == (66, "")
+        assert refused.err == "tenure: group listed has no instance z and no instance y; it has a, b and c; nothing was changed\n"
+        dry = json.loads(client_command("group", "remove-member", "listed", "--instance", "a, b", "--dry-run", "--json").out)
+        assert [removed["instance_id"] for removed in dry["removed"]] == ["a", "b"]
+        done = client_command("group", "remove-member", "listed", "--instance", "a,b", "--instance", "b")
+        assert (done.code, done.err) == (0, "")
+        assert members_of(client_command, "listed") == ["c"]
+
+
+def test_a_member_whose_instance_id_has_commas_is_named_by_it() -> None:
+    members = [SimpleNamespace(instance_id=name, member_id=f"{name}-1") for name in ("a", "b", "a,b")]
+    options = SimpleNamespace(all=False, members=[])
+    group: Any = SimpleNamespace(id="g", members=members)
+    for listed, chosen_names in ((["a,b"], ["a,b"]), (["b,a"], ["b", "a"]), (["a,b", "b"], ["a,b", "b"]), (["a,"], ["a"])):
+        options.instances = listed
+        assert [member.instance_id for member in chosen(group, cast(Any, options))] == chosen_names
 
 
 @pytest.mark.parametrize("words", [(), ("--all", "--instance", "a")])

@@ -788,6 +788,54 @@ def test_a_newcomer_beyond_the_target_does_not_wait_for_an_expansion(play: Play)
     assert play.newcomers() == ["iv"]
 
 
+class Connection:
+    closed = False
+
+
+@pytest.fixture
+def one_free_seat() -> Play:
+    """Two active members of three, and newcomers that wait for five seconds."""
+    play = Play().two_static()
+    assert not play.set_policies({"target.group.size": "3", "expansion.timeout.ms": "5000"})
+    return play.keep_alive("a", "b")
+
+
+def test_of_three_newcomers_for_one_seat_two_become_standbys_at_once(one_free_seat: Play) -> None:
+    play = one_free_seat
+    play.join("x", instance="ix").expect_parked()
+    for name in "yz":
+        play.join(name, instance=f"i{name}").expect(generation=1, members=[])
+        play.sync(name, generation=1).expect(assignment=EMPTY_ASSIGNMENT)
+    assert play.newcomers() == ["ix"]
+    assert standbys(play) == ["iy-y", "iz-z"]
+    play.join("x'", instance="ix").expect_parked()  # it does not count itself
+    play.group_is(State.STABLE, generation=1)
+    play.keep_alive("y", "z").after(5_000)
+    play.group_is(State.PREPARING)
+    assert not play.newcomers()
+
+
+@pytest.mark.parametrize("way", ["it leaves", "its connection is closed"])
+def test_the_seat_of_a_newcomer_that_goes_is_a_standbys(one_free_seat: Play, way: str) -> None:
+    play = one_free_seat
+    connection = Connection()
+    play.connection = connection
+    play.join("x", instance="ix").expect_parked()
+    play.connection = None
+    play.join("y", instance="iy").expect(generation=1, members=[])
+    play.sync("y", generation=1).expect(assignment=EMPTY_ASSIGNMENT)
+    play.keep_alive("y")
+    play.group_is(State.STABLE, generation=1)
+    if way == "it leaves":
+        play.leave(("", "ix"))
+    else:
+        play.set_policies({"target.group.size": "3", "expansion.timeout.ms": "600000"})
+        connection.closed = True
+        play.after(SESSION_MS + 2_000)
+    play.group_is(State.PREPARING)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
+
+
 @scenario("PW-74")
 def test_a_newcomer_that_waited_is_a_standby_when_the_target_is_lowered() -> None:
     play = Play().two_static()

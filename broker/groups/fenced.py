@@ -1,0 +1,64 @@
+"""Log lines about processes that are refused because another one has their instance id (KIP-345), and about LeaveGroups that name nobody.
+
+A fenced process may repeat its request thousands of times a second. Each of them gets a line at once, and then one a minute with the
+number of its requests since the last line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.logging.logs import log
+
+if TYPE_CHECKING:
+    from broker.groups.group_journal import GroupJournal
+
+LINE_MS: Final = 60_000
+KNOWN_MAX: Final = 1_000  # processes that are counted; beyond that all counts begin anew
+
+Fenced = tuple[str, str, str, str]  # request, group, instance id, member id
+
+
+class FencedLines:
+    """The fenced requests of one partition's groups."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[Fenced, tuple[int, int]] = {}  # when the next line is due, and the requests since the last line
+
+    def add(self, journal: GroupJournal, api: str, group_id: str, member_id: str, instance_id: str | None, peer: str) -> None:
+        """A request was answered with FENCED_INSTANCE_ID. `peer`: the address of its sender."""
+        count = self._count((api, group_id, instance_id or "", member_id), journal.now)
+        if not count:
+            return
+        group = journal.shard.groups.get(group_id)
+        holder = group.members.get(group.static_members.get(instance_id or "", "")) if group is not None else None
+        log.warning(
+            "process is fenced: another one has its instance id",
+            request=api,
+            group=group_id,
+            instance=instance_id,
+            member=member_id,
+            host=peer,
+            holder=holder.id if holder is not None else "",
+            holder_host=(holder.successor_host or holder.client_host).removeprefix("/") if holder is not None else "",
+            requests=count,
+        )
+
+    def add_nameless_leave(self, journal: GroupJournal, group_id: str, peer: str) -> None:
+        """A LeaveGroup named a member by neither id."""
+        count = self._count(("LeaveGroup", group_id, "", peer), journal.now)
+        if count:
+            log.warning("LeaveGroup names no member: member id and instance id are empty", group=group_id, host=peer, requests=count)
+
+    def _count(self, key: Fenced, now: int) -> int:
+        """The number of requests to report now, or 0."""
+        due, count = self._counts.get(key, (0, 0))
+        if now < due:
+            self._counts[key] = due, count + 1
+            return 0
+        if len(self._counts) >= KNOWN_MAX:
+            self._counts.clear()
+        self._counts[key] = now + LINE_MS, 0
+        return count + 1
