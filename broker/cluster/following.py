@@ -10,11 +10,13 @@ from typing import Final
 from broker.cluster.messages import NodeRequestKind
 from broker.cluster.peers import Peers
 from broker.cluster.registry import Registry
+from broker.logging.logs import log
 from broker.runtime.contain import Contained, run_contained
 from broker.topics.leaders import NO_NODE
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 
 RETRY_SECONDS: Final = 0.05
+FAILED_SECONDS: Final = 1.0  # after records that could not be applied
 
 
 class RegistryFollower:
@@ -61,11 +63,26 @@ class RegistryFollower:
             self._all_read()
         elif reply is None or reply.error_code:
             self._loop.call_later(RETRY_SECONDS, Contained(self._read_next))
-        elif self._registry.apply_records(request, reply) or self._read_once_more:
+        elif self._applied(request, reply):
             self._read_once_more = False
             self._read_next()
-        else:
-            self._all_read()
+
+    def _applied(self, request: NodeRequest, reply: NodeResponse) -> bool:
+        """Apply the records; returns whether to read more now.
+
+        Records that cannot be applied, for example of a newer version during an upgrade, end neither this node nor its following: it reads the
+        whole registry again later, and until then serves with the topics that it knows.
+        """
+        try:
+            if self._registry.apply_records(request, reply) or self._read_once_more:
+                return True
+        except Exception as error:
+            log.error("this node cannot follow the controller", controller=self._controller(), reason=str(error) or type(error).__name__, again_seconds=FAILED_SECONDS)
+            self._registry.follow()
+            self._loop.call_later(FAILED_SECONDS, Contained(self._read_next))
+            return False
+        self._all_read()
+        return False
 
     def _all_read(self) -> None:
         self._reading = self._read_once_more = False

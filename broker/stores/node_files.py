@@ -34,7 +34,7 @@ class LiveNodes(Protocol):
         ...
 
     def find_new(self) -> list[NodeInfo]:
-        """The nodes that have arrived since the last call; from now on their end is detected."""
+        """The nodes that have arrived since the last call, or have other addresses; from now on their end is detected. Raises OSError."""
         ...
 
     def close(self) -> None: ...
@@ -79,7 +79,7 @@ class NodeFiles:
         self._ended = ended
         self._own_lock = -1
         self._locked = False
-        self._watched: set[int] = set()
+        self._watched: dict[int, NodeInfo] = {}
         self._folder_mtime_ns = -1  # modification time of the folder
 
     def enter(self) -> bool:
@@ -107,15 +107,20 @@ class NodeFiles:
         return os.stat(self._folder).st_mtime_ns != self._folder_mtime_ns
 
     def find_new(self) -> list[NodeInfo]:
-        """The nodes that have arrived since the last call; from now on their end is detected."""
-        self._folder_mtime_ns = os.stat(self._folder).st_mtime_ns
+        """A process that was frozen while another node restarted may miss the end of that node's earlier process: the thread that waits for its
+        lock did not run meanwhile, and then waits for the new process. So a changed address counts as an arrival.
+        """
+        folder_mtime_ns = os.stat(self._folder).st_mtime_ns
         arrived = []
         for id in node_ids(os.listdir(self._folder)):
-            if id == self._node_id or id in self._watched:
+            if id == self._node_id:
                 continue
-            node = self._watch_if_live(id)
-            if node is not None:
+            known = self._watched.get(id)
+            node = self._watch_if_live(id) if known is None else self._read(id)
+            if node is not None and node != known:
+                self._watched[id] = node
                 arrived.append(node)
+        self._folder_mtime_ns = folder_mtime_ns  # after a failure the next call looks again
         return arrived
 
     def _watch_if_live(self, id: int) -> NodeInfo | None:
@@ -126,7 +131,6 @@ class NodeFiles:
         except BlockingIOError:
             node = self._read(id)
             if node is not None:
-                self._watched.add(id)
                 threading.Thread(target=self._watch, args=(id, descriptor), daemon=True, name=f"node-{id}").start()
                 return node
         os.close(descriptor)
@@ -144,7 +148,7 @@ class NodeFiles:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         os.close(descriptor)
-        self._watched.discard(id)
+        self._watched.pop(id, None)
         self._folder_mtime_ns = -1
         self._ended(id)
 

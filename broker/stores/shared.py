@@ -19,6 +19,7 @@ from functools import partial
 from typing import Final
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, owning_log
+from broker.logging.logs import log
 from broker.runtime.contain import Contained, run_contained
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.workers import Workers
@@ -220,9 +221,12 @@ class SharedStore(LocalStore):
     def _find_nodes_on_timer(self) -> None:
         if self.finishing:
             return
-        if self._live_nodes.changed():
-            self.find_new_nodes()
-        self.loop.call_later(FIND_NODES_SECONDS, Contained(self._find_nodes_on_timer))
+        self.loop.call_later(FIND_NODES_SECONDS, Contained(self._find_nodes_on_timer))  # first: what follows may fail
+        try:
+            if self._live_nodes.changed():
+                self.find_new_nodes()
+        except OSError as error:
+            log.warning("other nodes cannot be looked for", reason=error.strerror or str(error), again_seconds=FIND_NODES_SECONDS)
 
     def when_current(self, done: Callable[[], None]) -> None:
         done()  # the table is in memory that all nodes share
@@ -392,9 +396,10 @@ class SharedStore(LocalStore):
         """Write the opened logs' checkpoints, which the next owner will read, to this node's folder; then write the table."""
         opened, self._opened_logs = self._opened_logs, []
         points = {}
-        for log in opened:
-            if log.locked.inherited is not None:
-                points[log.id.name, log.id.partition] = log.locked.inherited.recovery_point, log.locked.inherited.start_offset
+        for opening in opened:
+            inherited = opening.locked.inherited
+            if inherited is not None:
+                points[opening.id.name, opening.id.partition] = inherited.recovery_point, inherited.start_offset
         directory = self.directory
         assert isinstance(directory, NodeDirectory)
         self.checkpoint_worker.submit(partial(directory.adopt, points), partial(self._write_slots, opened))
@@ -403,10 +408,10 @@ class SharedStore(LocalStore):
         if isinstance(result, Exception):
             self._registered(opened, result)
             return
-        written = [log for log in opened if self._write_slot(log)]
+        written = [opening for opening in opened if self._write_slot(opening)]
         self._table.count_change(self._node_id)
         self.checkpoint_worker.submit(self._table.sync, partial(self._registered, written))
-        self._call_ready([log for log in opened if log not in written], OSError(errno.ENOLCK, "the log's lock was given up while it was opened"))
+        self._call_ready([opening for opening in opened if opening not in written], OSError(errno.ENOLCK, "the log's lock was given up while it was opened"))
 
     def _write_slot(self, log: OpenedLog) -> bool:
         """Name this node as the log's writer; False if the log is not locked, or not open, any more."""
@@ -427,8 +432,8 @@ class SharedStore(LocalStore):
 
     def _call_ready(self, logs: list[OpenedLog], failure: Exception | None) -> None:
         if not self.finishing:
-            for log in logs:
-                run_contained(partial(log.ready, failure))
+            for opened in logs:
+                run_contained(partial(opened.ready, failure))
 
     def _close_unregistered(self, id: LogId, locked: LockedLog, owned: OpenLog, failure: Exception) -> Unreadable:
         if self.owned_log(id) is owned:

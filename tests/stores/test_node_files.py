@@ -146,3 +146,32 @@ def test_addresses_of_a_dead_node_or_torn_ones_are_no_node(watchers: list[Watche
     assert first.files.find_new() == []
     third.files.publish(third.info)
     assert first.files.find_new() == [third.info]
+
+
+def test_other_addresses_count_as_an_arrival(watchers: list[Watcher]) -> None:
+    """A node that was frozen while another one restarted elsewhere has missed the end of that node's earlier process."""
+    first, second, _ = watchers
+    first.start()
+    second.start()
+    assert first.files.find_new() == [second.info]
+    moved = second.info._replace(addresses=(("PLAINTEXT", "127.0.0.1", 9_999),))
+    second.files.publish(moved)
+    assert first.files.changed()
+    assert first.files.find_new() == [moved]
+    assert first.files.find_new() == []
+
+
+def test_a_failed_search_is_repeated(watchers: list[Watcher], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, _ = watchers
+    first.start()
+    second.start()
+
+    def fail(path: str) -> list[str]:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("broker.stores.node_files.os.listdir", fail)
+    with pytest.raises(OSError, match="Too many"):
+        first.files.find_new()
+    monkeypatch.undo()
+    assert first.files.changed()
+    assert first.files.find_new() == [second.info]
