@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 ADDRESS: Final = "10.9.9.9"
 PAUSE_NS: Final = 100 * MS
 REQUEST_NS: Final = 30 * SECOND
-OFFSETS_REMOVED_NS: Final = 60 * SECOND  # after it, groups have removed the offsets of a deleted topic
 TRIES: Final = 40
+RECREATION_PAUSES: Final = (PAUSE_NS, SECOND, 10 * SECOND)  # between the deletion of a topic and its new creation
 LATEST: Final = -1
 # Actions on a group.
 DESCRIBE, DELETE_GROUP, DELETE_OFFSETS, REMOVE_MEMBER, RETIRE, RESET_OFFSETS = range(6)
@@ -86,6 +86,8 @@ class Administrator(Client):
         self.world.trace(f"administrator: deletes topic {name}", "node")
         self.world.count("topic deleted", 1)
         run.created.discard(name)
+        while not run.topic_will_be_deleted(name):
+            yield PAUSE_NS
         self.deleted.add(name)
         run.records.deleted(name)
         removals = self._removals([partition for group in run.plan.groups for partition in self._partitions(group) if partition[1] == name])
@@ -98,12 +100,9 @@ class Administrator(Client):
                 is_deleted = not request.lost and request.reply.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 wire.close()
             yield PAUSE_NS
-        if request.reply.responses[0].error_code == ErrorCode.NONE:
-            self._removed(removals, ErrorCode.NONE)
-        else:  # an earlier attempt, whose reply was lost, deleted the topic; groups may not have removed its offsets yet
-            self.world.after(OFFSETS_REMOVED_NS, self._removed, removals, None)
+        run.topic_deleted(name, removals, request.reply.responses[0].error_code)
         yield from self._check_deleted(name)
-        yield self.world.random.choice((PAUSE_NS, SECOND, 10 * SECOND))
+        yield self.world.random.choice(run.recreation_pauses)
         yield from self._create({name: partitions})
         self.world.trace(f"administrator: topic {name} is recreated", "node")
 
@@ -116,7 +115,7 @@ class Administrator(Client):
             return
         request = wire.send(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, LATEST)])]), 5, REQUEST_NS)
         yield request
-        if not request.lost and request.reply.topics[0].partitions[0].error_code == ErrorCode.NONE:
+        if not request.lost and name not in request.unknown_topics and request.reply.topics[0].partitions[0].error_code == ErrorCode.NONE:
             raise Broken("topics", f"{name} exists, although its deletion was acknowledged", name)
         wire.close()
 
@@ -188,7 +187,7 @@ class Administrator(Client):
         run.generations.may_begin_again(group.name)
         in_memory = run.in_memory(group.name)
         request = wire.send(DeleteGroupsRequest([group.name]), 2, REQUEST_NS)
-        self._when_settled(request, removals, lambda reply: self._removed(removals, reply.results[0].error_code))
+        self._when_settled(request, removals, lambda reply: self.removed(removals, reply.results[0].error_code))
         yield request
         deleted = not request.lost and request.reply.results[0].error_code == ErrorCode.NONE
         if deleted and in_memory is not None and in_memory.members and run.served_since(group.name, request.sent):
@@ -219,7 +218,7 @@ class Administrator(Client):
         def settled(reply: Any) -> None:
             codes = commit.codes(reply) or [ErrorCode.NONE] * len(values) if reply is not None and not run.is_void(request) else [None] * len(values)
             for partition, value, code in zip(commit.partitions, values, codes, strict=True):
-                self._removed([(partition, value)], code)
+                self.removed([(partition, value)], code)
             if ErrorCode.NONE in codes and members is not None and self._members_of(group) is members:
                 raise Broken("offsets", f"{group.name} accepts a commit without a generation, although it has members", group.name)
 
@@ -237,13 +236,13 @@ class Administrator(Client):
 
         def settled(reply: Any) -> None:
             if reply.error_code:
-                self._removed(removals, reply.error_code)
+                self.removed(removals, reply.error_code)
                 return
             codes = {(topic.name, each.partition_index): each.error_code for topic in reply.topics for each in topic.partitions}
             if consumed is not None and self._consumers_of(group) is consumed and ErrorCode.NONE in codes.values():
                 raise Broken("deletions", f"offsets of {group.name} are deleted, although its members consume the topic", group.name)
             for partition, removal in removals:
-                self._removed([(partition, removal)], codes.get((partition[1], partition[2])))
+                self.removed([(partition, removal)], codes.get((partition[1], partition[2])))
 
         self._when_settled(request, removals, settled)
         yield request
@@ -251,7 +250,7 @@ class Administrator(Client):
     def _when_settled(self, request: Request, removals: Removals, answered: Any) -> None:
         def settled(reply: Any) -> None:
             if reply is None or self._sim_run.is_void(request):
-                self._removed(removals, None)
+                self.removed(removals, None)
             else:
                 answered(reply)
 
@@ -260,7 +259,7 @@ class Administrator(Client):
     def _removals(self, partitions: list[GroupPartition]) -> Removals:
         return [(partition, self._sim_run.offsets.send_removal(partition)) for partition in partitions]
 
-    def _removed(self, removals: Removals, code: int | None) -> None:
+    def removed(self, removals: Removals, code: int | None) -> None:
         offsets = self._sim_run.offsets
         for partition, removal in removals:
             if code == ErrorCode.NONE or code == ErrorCode.GROUP_ID_NOT_FOUND:

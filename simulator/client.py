@@ -6,7 +6,7 @@ A process yields a number of nanoseconds to sleep, or a Request to wait for its 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -50,9 +50,10 @@ def decode_reply(key: int, version: int, data: bytes) -> tuple[Any, int]:
 class Request:
     """A request in flight. `reply` is None until it arrives, and stays None when the connection is lost or the request times out."""
 
-    __slots__ = ("done", "key", "late_at", "lost", "message", "number", "on_settled", "reply", "sent", "text", "timeout", "version", "waiter")
+    __slots__ = ("done", "key", "late_at", "lost", "message", "node", "number", "on_settled", "reply", "sent", "text", "timeout", "unknown_topics", "version", "waiter")
 
-    def __init__(self, number: int, key: int, version: int, message: Any, sent: int, timeout: int) -> None:
+    def __init__(self, node: Node, number: int, key: int, version: int, message: Any, sent: int, timeout: int) -> None:
+        self.node = node
         self.number = number
         self.key = key
         self.version = version
@@ -66,6 +67,7 @@ class Request:
         self.waiter: Callable[[], None] | None = None
         self.text = ""  # the description of the request, if the trace shows the requests of this client
         self.on_settled: Callable[[Any], None] | None = None
+        self.unknown_topics: Collection[str] = node.unknown_topics()  # as of the moment at which the request was sent
 
     def when_settled(self, on_settled: Callable[[Any], None]) -> None:
         """Call back with the reply; with None once the broker can no longer handle the request."""
@@ -113,7 +115,7 @@ class ClientConnection:
         """Send a request. Without a reply within `timeout`, the client closes the connection. `body`: the message, if already encoded."""
         key = message.API_KEY
         self._number += 1
-        request = Request(self._number, key, version, message, self.world.now, timeout)
+        request = Request(self.node, self._number, key, version, message, self.world.now, timeout)
         if self.stream is None or not self.open:
             request.done = request.lost = True
             return request

@@ -1,8 +1,9 @@
-"""Several simulated nodes on one machine: one disk, one wall clock, one power supply."""
+"""Several simulated nodes over one disk, with one power supply. Each has a wall clock and a port of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any, Final
 
 from simulator.census import Census
@@ -14,6 +15,7 @@ from simulator.peer_links import PeerTransport, connect_peer
 from simulator.world import World
 
 NODES_FOLDER: Final = "/data/nodes"
+PORTS: Final = 8  # that nodes may listen on
 
 
 class SharedMachine:
@@ -30,9 +32,16 @@ class SharedMachine:
         self.census = Census(world)
         self.nodes: list[ClusterNode] = []
         self.losing_power = False  # during a power failure
+        self.random = Random(f"ports and clocks {world.seed}")
+        self.ports_change = False  # whether a node listens on another port after each restart
+
+    def free_port(self) -> int:
+        """A port on which no running node listens; another node may have had it before."""
+        used = {node.port for node in self.nodes if node.running}
+        return self.random.choice([port for port in range(PORT, PORT + PORTS) if port not in used])
 
     def at_port(self, port: int) -> ClusterNode | None:
-        return next((node for node in self.nodes if node.port == port), None)
+        return next((node for node in self.nodes if node.port == port and node.running), None)
 
 
 class ClusterNode(Node):
@@ -47,6 +56,9 @@ class ClusterNode(Node):
         shared_machine.nodes.append(self)
 
     def start(self) -> None:
+        if self.shared_machine.ports_change and self.life:
+            self.port = self.shared_machine.free_port()
+            self.config = self._load_config(self.port)
         super().start()
         self.loop.name = f"{self.name} "
         self.loop.connect = self._connect

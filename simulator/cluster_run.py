@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from random import Random
 from typing import Any, Final
 
 from broker.cluster.messages import NodeRequestKind
+from broker.internal_topics import CONSUMER_OFFSETS
+from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.node_requests import NodeRequest
+from simulator.administrator import Removals
 from simulator.client import ClientConnection
 from simulator.cluster_node import ClusterNode, SharedMachine
 from simulator.network import Delays
-from simulator.node import Node
-from simulator.owners import LeaderEpochs, OneOwner
-from simulator.plan import Plan
+from simulator.node import EPOCH_NS, Node
+from simulator.owners import LeaderEpochs, OneOwner, uses
+from simulator.plan import FAULT_SECONDS, Plan
+from simulator.producing import BASE_OFFSET_BYTES, read_batch
+from simulator.promises import GroupPartition
+from simulator.records import Partition
+from simulator.recreated import RecreatedTopics
 from simulator.run import Run
 from simulator.world import MS, SECOND
+from storage import LogId
 
 LOOKUP_NS: Final = 5 * SECOND
 FIND_COORDINATOR_VERSION: Final = 2
 METADATA_VERSION: Final = 8
 MISROUTED: Final = 0.03  # probability that a client sends a request without looking up the right node
+AT_ONCE: Final = (0, 20 * MS, SECOND)  # pauses between the deletion of a topic and its new creation
 THE_COMMAND: Final = -1  # the sender of a request of `tenure node drain`
+CLOCKS_NS: Final = (3 * SECOND, 90 * SECOND)  # how much a clock is wrong at most
+LONG_FREEZE_NS: Final = 15 * SECOND, 45 * SECOND
+DAMAGE_NS: Final = 15 * SECOND, 45 * SECOND
+OWNERS_NS: Final = 100 * MS  # between two checks of the owners of all logs
+OWN_DRAWS: Final = ("long_freeze", "damage", "controller_stops", "clocks")  # faults whose moments are drawn from a stream of their own
 PEER_STALL_NS: Final = 6 * SECOND  # longer than the five seconds that a node waits for another node
 
 
@@ -43,10 +59,48 @@ class ClusterRun(Run):
         self.epochs = LeaderEpochs(self.world)
         self._leaders: dict[tuple[str, str, int], ClientConnection] = {}
         self._stays_away: set[Node] = set()
+        self._random = random = Random(f"open deletions {self.plan.seed}")  # leaves the draws of other faults as they are
+        self.shared_machine.ports_change = "ports" in self.plan.faults
         for id in range(1, self.plan.nodes + 1):
             node = ClusterNode(self.shared_machine, id, {**settings, "cluster.nodes": self.plan.nodes})
             self.one_owner.watch(node)
+            if "clocks" in self.plan.faults:
+                node.wall_offset_ns += random.choice((-1, 1)) * random.randrange(random.choice(CLOCKS_NS))
         return self.shared_machine.nodes
+
+    def run(self, events_max: int = 1 << 62) -> None:
+        self.recreated = RecreatedTopics(self.world, self.offsets, lambda: self.nodes)
+        for node in self.nodes:
+            node.unknown_topics = partial(self.recreated.unknown_at, node)
+            if "clocks" in self.plan.faults:
+                self.audits[node].clock_set()
+        self.recreation_pauses = AT_ONCE
+        self.world.after(OWNERS_NS, self._check_owners)
+        super().run(events_max)
+
+    def _check_owners(self) -> None:
+        self.one_owner.check_locks()
+        self.recreated.check(self._coordinators())
+        self.world.after(OWNERS_NS, self._check_owners)
+
+    def _coordinators(self) -> Iterator[tuple[str, str, Node, Any]]:
+        """Each group that a node serves, with each of its topics, the node, and the group in memory."""
+        for group in self.plan.groups:
+            for node in self.nodes:
+                if self.audits[node].serves(group.name):
+                    for topic, _ in group.settings.topics:
+                        yield group.name, topic, node, self.audits[node].in_memory(group.name)
+
+    # Topics that are created again.
+
+    def topic_will_be_deleted(self, name: str) -> bool:
+        return self.recreated.delete(name)
+
+    def topic_deleted(self, name: str, removals: Removals, code: int) -> None:
+        self.recreated.removed(name, removals)
+
+    def committed_elsewhere(self, node: Node, partition: GroupPartition, value: int) -> None:
+        self.recreated.committed(node, partition, value)
 
     # Lookups of clients.
 
@@ -59,11 +113,11 @@ class ClusterRun(Run):
         wire = ClientConnection(self.world, self.network, node, name, address)
         return wire if wire.open else None
 
-    def _moved_to(self, id: int, wire: ClientConnection, name: str) -> ClientConnection | None:
+    def _moved_to(self, port: int, wire: ClientConnection, name: str) -> ClientConnection | None:
         """Connect to another node instead."""
         address = wire.stream.address if wire.stream is not None else ""
         wire.close()
-        node = next((node for node in self.shared_machine.nodes if node.id == id), None)
+        node = self.shared_machine.at_port(port)
         return self._wire_to(node, name, address) if node is not None else None
 
     def find_coordinator(self, wire: ClientConnection, group: str) -> Generator[Any, Any, ClientConnection | None]:
@@ -74,7 +128,7 @@ class ClusterRun(Run):
         if request.lost or request.reply.error_code:
             wire.close()
             return None
-        return self._moved_to(request.reply.node_id, wire, wire.client_id)
+        return self._moved_to(request.reply.port, wire, wire.client_id)
 
     def find_leader(self, wire: ClientConnection, client: str, topic: str, partition: int) -> Generator[Any, Any, ClientConnection | None]:
         known = self._leaders.get((client, topic, partition))
@@ -88,8 +142,8 @@ class ClusterRun(Run):
         if request.sent > self.power_failed_at:
             for each in request.reply.topics[0].partitions:
                 self.epochs.answered((topic, each.partition_index), each.leader_epoch, request.sent)
-        leader = leaders.get(partition, -1)
-        node = next((node for node in self.shared_machine.nodes if node.id == leader), None)
+        ports = {broker.node_id: broker.port for broker in request.reply.brokers}
+        node = self.shared_machine.at_port(ports.get(leaders.get(partition, -1), -1))
         led = self._wire_to(node, client, "10.1.1.1") if node is not None else None
         if led is not None:
             self._leaders[client, topic, partition] = led
@@ -155,6 +209,30 @@ class ClusterRun(Run):
             self.world.after(random.randrange(SECOND), self._drain, node, False)
         self._add_new_logs()
         super()._check_liveness()
+        self._check_records()
+
+    def _check_records(self) -> None:
+        """Raise Broken if a log of a producer's topic lacks an acknowledged record, whichever node acknowledged it."""
+        for producer in self.producers:
+            if producer.topic in self.created:
+                for number in range(producer.partitions):
+                    self._check_records_of((producer.topic, number))
+
+    def _check_records_of(self, partition: Partition) -> None:
+        path = f"/data/{partition[0]}-{partition[1]}"
+        disk = self.shared_machine.disk
+        names = [name for name in disk.list(path) if name.endswith(".log")] if disk.exists(path) else []
+        expected = int(names[0].removesuffix(".log")) if names else self.records.bounds(partition)[0]
+        for name in names:
+            data = bytes(disk.content(f"{path}/{name}").cached)
+            at = 0
+            for header in iterate_headers(data, 0, len(data)):
+                self.records.skipped(partition, expected, header.base_offset, self.world.now)
+                for number, value in read_batch(data[at + BASE_OFFSET_BYTES : at + header.size]):
+                    self.records.read(partition, header.base_offset + number, value)
+                    expected = header.base_offset + number + 1
+                at += header.size
+        self.records.skipped(partition, expected, self.records.bounds(partition)[1], self.world.now)
 
     # Faults.
 
@@ -170,6 +248,48 @@ class ClusterRun(Run):
                 self._fault("the controller is killed")
                 node.crash(False)
                 return
+
+    def _controller_stops(self) -> None:
+        for node in self.shared_machine.nodes:
+            if node.serving and node.broker.cluster.registry.is_controller:
+                self.node = node
+                self._fault("orderly stop of the controller")
+                node.stop()
+                return
+
+    def _long_freeze(self) -> None:
+        """Freeze a node for so long that deletions stay open."""
+        running = [node for node in self.nodes if node.running]
+        if running:
+            self.node = self._random.choice(running)
+            duration = self._random.randrange(*LONG_FREEZE_NS)
+            self._fault(f"node frozen for long: {self.node.name}, {duration // MS} ms")
+            self.node.stall(duration)
+
+    def _damage(self) -> None:
+        """Make a partition of __consumer_offsets unreadable, and end its owner. Until it is readable again, no deletion of a topic ends."""
+        id = LogId(CONSUMER_OFFSETS, self._random.randrange(self.plan.partitions))
+        self.node = next((node for node in self.shared_machine.nodes if uses(node, id)), self.node)
+        self._fault(f"partition cannot be read: {id}")
+        for node in self.nodes:
+            node.disk.unreadable = f"/{id}/"
+        self.world.after(self._random.randrange(*DAMAGE_NS), self._heal_disk)
+        self.node.crash(False)
+
+    def _clocks(self) -> None:
+        """Set the clock of one node."""
+        node = self._random.choice(list(self.nodes))
+        offset_ns = EPOCH_NS + self._random.choice((-1, 1)) * self._random.randrange(self._random.choice(CLOCKS_NS))
+        self.node = node
+        self._fault(f"clock of a node set: {node.name}, by {(offset_ns - node.wall_offset_ns) // MS} ms")
+        node.shift_wall(offset_ns - node.wall_offset_ns)
+
+    def _schedule(self, kind: str) -> None:
+        if kind in OWN_DRAWS:
+            mean = FAULT_SECONDS[kind] / self.plan.fault_rate
+            self.world.after(int(self._random.expovariate(1 / mean) * SECOND), self._inject, kind)
+        else:
+            super()._schedule(kind)
 
     def _two_nodes(self) -> None:
         running = [node for node in self.nodes if node.running]

@@ -401,12 +401,17 @@ class Consumer(Client):
             return None
         codes = commit.codes(reply)
         worst = 0
+        if request.unknown_topics:
+            codes = codes or [int(ErrorCode.NONE)] * len(values)
         if codes is None:
             for partition, value in zip(commit.partitions, values, strict=True):
                 offsets.acknowledged(partition, value)
         else:
             for partition, value, code in zip(commit.partitions, values, codes, strict=True):
-                if code == ErrorCode.NONE:
+                if code == ErrorCode.NONE and partition[1] in request.unknown_topics:
+                    offsets.unknown(partition, value)  # it may be one of an earlier topic, which the deletion removes
+                    self._sim_run.committed_elsewhere(request.node, partition, value)
+                elif code == ErrorCode.NONE:
                     offsets.acknowledged(partition, value)
                 elif code in REFUSING:
                     offsets.refused(partition, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import events
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -81,19 +81,22 @@ class Node:
         self.turn_bytes_max = 30_000
         self.streams: dict[Stream, None] = {}
         self.observers: list[NoteObserver] = []
+        self.unknown_topics: Callable[[], Collection[str]] = tuple  # names whose newest topic this node does not know; one broker knows all
         self.on_ended: list[Callable[[Node, bool], None]] = []  # called after a process has ended; True: the power failed
         self.power_fails = False  # whether the crash planted in the disk is a power failure
         self.power_follows = False  # whether the power fails after the orderly stop in progress
         self.frozen_until = 0
         self.disturbed_at = 0  # the moment of the last fault of the process, its disk or its clock
         self.failed_starts = 0
-        self.config: Config = load_config(
-            listen=[f"127.0.0.1:{port}"], data=["/data"], settings=[f"{name}={value}" for name, value in settings.items()], environ={}
-        )
+        self._settings = [f"{name}={value}" for name, value in settings.items()]
+        self.config = self._load_config(port)
         if not self.disk.exists("/data"):
             self.disk.make_folder("/data")
             self.disk.write_back()
         self._defects = DEFECTS.count
+
+    def _load_config(self, port: int) -> Config:
+        return load_config(listen=[f"127.0.0.1:{port}"], data=["/data"], settings=self._settings, environ={})
 
     @property
     def listening(self) -> ListeningSocket | None:

@@ -1,20 +1,23 @@
 """The promises of several nodes about their logs: one owner at a time, one owner for each epoch, and epochs that never go down.
 
-The first is checked inside the nodes: whenever a node locks or unlocks a log, and at every change of a file. The others also show in
-replies to clients.
+The first is checked inside the nodes: whenever a node locks or unlocks a log, at every change of a file, and ten times a second for all
+open logs, so that two owners are found before both append. The others also show in replies to clients.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG_ID
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG_ID, owning_log
+from broker.stores.tokens import id_text
 from simulator.cluster_node import ClusterNode, SharedMachine
 from simulator.world import Broken, World, format_time
 from storage import LogId
-from storage.owners import lock_byte_of
+from storage.flush import read_topic_id
+from storage.owners import GONE, LOCKS_FILE, OWNED, lock_byte_of, writer_open
 
 ROOT: Final = "/data/"
+LOCKS: Final = f"{ROOT}{LOCKS_FILE}"
 
 
 class LeaderEpochs:
@@ -48,6 +51,7 @@ class OneOwner:
         self._world = world
         self._shared_machine = shared_machine
         self._logs: dict[int, LogId] = {lock_byte_of(REGISTRY_LOG_ID): REGISTRY_LOG_ID}  # byte in the file of locks -> its log
+        self._byte_of_log: dict[LogId, int] = {}
         self._bytes: dict[str, int] = {}  # folder of a log -> its byte in the file of locks
         self._epochs: dict[LogId, tuple[int, int, int]] = {}  # newest used epoch, its node and the life of that node
 
@@ -83,7 +87,7 @@ class OneOwner:
         at = self._bytes.get(folder)
         if at is None:
             at = self._bytes[folder] = self._lock_byte_of(folder)
-        if at and node.running and self._shared_machine.disk.byte_owners.get((f"{ROOT}locks", at)) is not node.disk:
+        if at and node.running and self._shared_machine.disk.byte_owners.get((LOCKS, at)) is not node.disk:
             self._break(f"{node.name} changes {path} without the lock of the log", self._logs.get(at))
 
     def _lock_byte_of(self, folder: str) -> int:
@@ -96,6 +100,51 @@ class OneOwner:
     def _break(self, problem: str, id: LogId | None) -> None:
         # The caller is the simulated broker, which would contain an exception: so `World.run_until` raises it.
         self._world.broken = self._world.broken or Broken(self.promise, problem, str(id or ""))
+
+    def check_locks(self) -> None:
+        """Raise Broken if a node has a log open without the log's lock, or serves one whose slot in the table of owners names another writer."""
+        held = self._shared_machine.disk.byte_owners
+        for node in self._shared_machine.nodes:
+            store = open_store(node)
+            if store is None:
+                continue
+            for id in store._logs:
+                at = self._byte_of(owning_log(id))
+                if held.get((LOCKS, at)) is not node.disk:
+                    raise Broken(self.promise, f"{node.name} has the log of {id} open, and not its lock", str(id))
+                if id.name != NOTES_LOG and uses(node, id):
+                    slot = store._table.read(id)
+                    if (slot.node, slot.state, slot.writer) != (node.id, OWNED, writer_open(node.id)):
+                        raise Broken(self.promise, f"{node.name} serves {id}, and the table of owners has {slot}", str(id))
+            if node.serving and node.broker.cluster.registry.is_controller:
+                self._check_slots(node, store)
+
+    def _check_slots(self, node: ClusterNode, store: Any) -> None:
+        """Raise Broken if the slot of a log says that its topic was deleted, and it has the log of a topic that exists."""
+        disk = self._shared_machine.disk
+        broker: Any = node.broker
+        for topic in broker.topics.by_name.values():
+            if topic.internal:
+                continue
+            for number in range(topic.partition_count):
+                id = LogId(topic.name, number)
+                if store._table.read(id).state == GONE and read_topic_id(disk, f"{ROOT}{id}") == id_text(topic.id):
+                    raise Broken(self.promise, f"the slot of {id} is that of a deleted topic, although the log is that of a topic that exists", str(id))
+
+    def _wrong_address(self, node: ClusterNode, live: list[ClusterNode]) -> str:
+        """Say which node's address this node does not have."""
+        known = node.broker.shards._store.view().live
+        for other in live:
+            ports = [port for _, _, port in known[other.id].addresses] if other.id in known else []
+            if ports != [other.port]:
+                return f"{node.name} has ports {ports} of {other.name}, which listens on {other.port}"
+        return ""
+
+    def _byte_of(self, id: LogId) -> int:
+        at = self._byte_of_log.get(id)
+        if at is None:
+            at = self._byte_of_log[id] = lock_byte_of(id)
+        return at
 
     def check(self) -> None:
         """Raise Broken if an epoch has two owners."""
@@ -126,6 +175,9 @@ class OneOwner:
         for node in live:
             if not node.broker.cluster.settled:
                 return f"{node.name} is not settled: {unsettled(node)}"
+            wrong = self._wrong_address(node, live)
+            if wrong:
+                return wrong
         for id in self._logs.values():
             if lost_topics and not any(id.name in node.broker.topics.by_name for node in live) and id != REGISTRY_LOG_ID:
                 continue
@@ -133,6 +185,14 @@ class OneOwner:
             if len(owners) != 1:
                 return f"{id} has {len(owners)} owners: {'; '.join(ownership_text(node, id) for node in live)}"
         return ""
+
+
+def open_store(node: ClusterNode) -> Any:
+    """The node's store, unless the node has ended or closes its logs."""
+    if not node.running or node.server is None or node.loop.dead or not hasattr(node.broker, "partitions"):
+        return None
+    store = node.broker.shards._store
+    return None if store.finishing else store
 
 
 def uses(node: ClusterNode, id: LogId) -> bool:

@@ -24,7 +24,9 @@ FAULT_WORDS: Final = {
     "admin": "administrator removes members, offsets and groups", "delete_topic": "topic deleted and recreated", "rot": "rotten bit",
     "waiting": "waiting member is disconnected, replaced or removed, a leader rejoins",
     "controller": "kill -9 of the controller", "two_nodes": "kill -9 of two nodes", "drains": "drained node", "hop": "nodes drained in quick turns",
-    "away": "a node stays away", "peers": "stalled and broken connections between nodes",
+    "away": "a node stays away", "peers": "stalled and broken connections between nodes", "long_freeze": "a node frozen for long",
+    "damage": "unreadable partition of __consumer_offsets", "controller_stops": "orderly stop of the controller",
+    "clocks": "clocks of the nodes differ and are set", "ports": "nodes restart on other ports",
 }  # fmt: skip
 SHORT_RETENTION_MINUTES: Final = 2
 WRITE_BACK_SECONDS: Final = 5
@@ -33,7 +35,7 @@ FAULT_SECONDS: Final = {  # mean time between two faults of the kind
     "kill": 90, "power": 120, "stop": 80, "mid_step": 60, "slow_disk": 60, "fail_sync": 45, "fail_write": 120, "full_disk": 150,
     "unreadable": 200, "freeze": 60, "wall": 300, "client_kill": 5, "client_freeze": 15, "two_owners": 30, "admin": 10,
     "delete_topic": 30, "rot": 100, "waiting": 4,
-    "controller": 60, "two_nodes": 120, "drains": 30, "hop": 12, "away": 60,
+    "controller": 60, "two_nodes": 120, "drains": 30, "hop": 12, "away": 60, "long_freeze": 60, "damage": 60, "controller_stops": 60, "clocks": 40,
 }  # fmt: skip
 
 

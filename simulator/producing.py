@@ -86,7 +86,7 @@ class Producer(TopicClient):
             if request.lost or request.sent <= run.power_failed_at:  # a power failure voids the reply, since a produce reply does not wait for a flush
                 continue
             answer = request.reply.responses[0].partition_responses[0]
-            if incarnation != run.records.incarnation(self.topic):
+            if incarnation != run.records.incarnation(self.topic) or self.topic in request.unknown_topics:
                 continue
             if answer.error_code == ErrorCode.NONE:
                 run.records.acknowledged(key, answer.base_offset, values, made)
@@ -117,7 +117,9 @@ class Reader(TopicClient):
             if request.lost or request.sent <= run.power_failed_at or request.reply.error_code or not request.reply.responses:
                 continue
             answer = request.reply.responses[0].partitions[0]
-            if incarnation != run.records.incarnation(self.topic) or self.topic not in run.created:
+            if self.topic in request.unknown_topics:  # a node that serves the log of an earlier topic of that name
+                run.lost_leader(self.name, self.topic, partition)
+            elif incarnation != run.records.incarnation(self.topic) or self.topic not in run.created:
                 offsets = [0] * self.partitions
             elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:  # retention deleted the beginning, or a power failure lost the end
                 yield from self._seek(leader, offsets, partition)
@@ -144,7 +146,7 @@ class Reader(TopicClient):
         topic_request = ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, EARLIEST)])
         request = wire.send(ListOffsetsRequest(-1, 0, [topic_request]), LIST_OFFSETS_VERSION, REQUEST_NS)
         yield request
-        if not request.lost and incarnation == self._sim_run.records.incarnation(self.topic):
+        if not request.lost and self.topic not in request.unknown_topics and incarnation == self._sim_run.records.incarnation(self.topic):
             answer = request.reply.topics[0].partitions[0]
             if not answer.error_code:
                 offsets[partition] = answer.offset
@@ -200,7 +202,7 @@ class Deleter(TopicClient):
             message = DeleteRecordsRequest([DeleteRecordsTopic(self.topic, [DeleteRecordsPartition(partition, offset)])], 10_000)
             request = leader.send(message, DELETE_RECORDS_VERSION, REQUEST_NS)
             yield request
-            if request.lost:
+            if request.lost or self.topic in request.unknown_topics:
                 continue
             answer = request.reply.topics[0].partitions[0]
             world.count(f"DeleteRecords {answer.error_code}")

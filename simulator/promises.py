@@ -125,6 +125,28 @@ class Offsets:
         if superseded:
             register.replace(superseded, now)
 
+    # Topics that are deleted and created again.
+
+    def supersede(self, partition: GroupPartition, values: Iterable[int]) -> None:
+        """No reader may see these offsets from now on: they were committed for a deleted topic."""
+        register = self._of(partition)
+        visible = set(register.visible)
+        superseded = [known for known in map(register.find, values) if known in visible]
+        if superseded:
+            register.replace([known for known in superseded if known is not None], self._world.now)
+
+    def partitions_of(self, group: str, topic: str) -> list[GroupPartition]:
+        return [partition for partition in self._registers if partition[:2] == (group, topic)]
+
+    def may_be_missing(self, partition: GroupPartition) -> bool:
+        """Whether a reader may see no offset now."""
+        return any(known.value == NONE and not known.refused for known in self._of(partition).visible)
+
+    def was_replaced(self, partition: GroupPartition, value: int, moment: int) -> bool:
+        """Whether this offset was replaced before `moment`, or is not known any more."""
+        known = self._of(partition).find(value)
+        return known is None or known.replaced < moment
+
     def lost_since(self, moment: int) -> None:
         """The power failed, and `offsets.flush` allows the loss of what was acknowledged since `moment`."""
         for register in self._registers.values():

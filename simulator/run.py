@@ -18,7 +18,7 @@ from coordinator.states import COMPLETING, PREPARING, State
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from simulator.administrator import Administrator
+from simulator.administrator import RECREATION_PAUSES, Administrator, Removals
 from simulator.audit import Audit
 from simulator.client import ClientConnection, Request
 from simulator.consumer import REQUEST_NS, Consumer
@@ -30,7 +30,7 @@ from simulator.plan import FAULT_SECONDS, WRITE_BACK_SECONDS, GroupPlan, Plan, p
 from simulator.policy_operator import PolicyOperator
 from simulator.policy_watch import PolicyWatch
 from simulator.producing import Deleter, Producer, Reader
-from simulator.promises import Generations, Instances, Offsets, Sessions
+from simulator.promises import Generations, GroupPartition, Instances, Offsets, Sessions
 from simulator.rebalances import check_subscription
 from simulator.records import EVERYWHERE, Records
 from simulator.rot import Rot
@@ -45,6 +45,7 @@ FLUSHED_NS: Final = 4 * SECOND  # with offsets.flush=interval, if no fault preve
 GARBAGE_MAX: Final = 300_000  # collect garbage above this number of new objects, most of them of killed processes
 RETENTION_MARGIN_NS: Final = 100 * MS
 LEAVE_VERSION: Final = 5
+OFFSETS_REMOVED_NS: Final = 60 * SECOND  # after it, groups have removed the offsets of a deleted topic
 AUDIT_NS: Final = 2 * SECOND
 AUDIT_EVENTS: Final = 8  # check memory after this many events, or after AUDIT_NS_MAX
 AUDIT_NS_MAX: Final = 20 * SECOND
@@ -93,7 +94,7 @@ class Run(Faults):
         topic_settings = dict(plan.topic_settings)
         kept_ns = int(topic_settings.get("retention.ms", 1 << 40)) * MS - RETENTION_MARGIN_NS
         kept_bytes = int(topic_settings.get("retention.bytes", EVERYWHERE))
-        self.records = Records(world, self.rot.logs, 0 if "wall" in plan.faults else kept_ns, kept_bytes)
+        self.records = Records(world, self.rot.logs, 0 if {"wall", "clocks"} & set(plan.faults) else kept_ns, kept_bytes)
         self.policies = PolicyWatch(self)
         self.consumers: list[Consumer] = []
         self.topics: dict[str, int] = {}
@@ -110,6 +111,7 @@ class Run(Faults):
                 self.topics[topic] = max(self.topics.get(topic, 1), partitions)
             self._add_consumers(group)
         self.administrator = Administrator(self)
+        self.recreation_pauses = RECREATION_PAUSES
         self.operator = PolicyOperator(self, plan.policies) if plan.policies is not None else None
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
@@ -324,6 +326,20 @@ class Run(Faults):
                 if found is not None:
                     audit.rebalances.heartbeat_accepted(found, request.sent, "Heartbeat")
 
+    def committed_elsewhere(self, node: Node, partition: GroupPartition, value: int) -> None:
+        """A commit was acknowledged by a node that may not know the newest topic of that name."""
+
+    def topic_will_be_deleted(self, name: str) -> bool:
+        """Called before a topic is deleted; False: call again later."""
+        return True
+
+    def topic_deleted(self, name: str, removals: Removals, code: int) -> None:
+        """The topic is deleted. `code`: NONE, or UNKNOWN_TOPIC_OR_PARTITION if an earlier request, whose reply was lost, has deleted it."""
+        if code == ErrorCode.NONE:
+            self.administrator.removed(removals, code)
+        else:  # groups may not have removed its offsets yet
+            self.world.after(OFFSETS_REMOVED_NS, self.administrator.removed, removals, None)
+
     def committed(self, group: str, request: Request) -> None:
         """A commit was answered without an error."""
         found = self.in_memory(group)
@@ -366,6 +382,8 @@ class Run(Faults):
             self.world.count(f"OffsetFetch {code}")
             return
         for topic in topics or ():
+            if topic.name in request.unknown_topics:
+                continue
             for each in topic.partitions:
                 if not each.error_code:
                     if each.committed_offset < 0:

@@ -51,7 +51,7 @@ PROMISED: Final = {
     "notes": "the notes of a group are complete, or say how many are missing",
     "no policy": "a group never shows an effect of a policy that it never had",
     "offsets": "an acknowledged commit is not lost, and an OffsetFetch never returns an offset older than an acknowledged one or one read before; a commit is refused while its generation is not assigned, and only then",
-    "one owner": "a log has one owner at a time, and each of its epochs has one owner",
+    "one owner": "a log has one owner at a time, who holds its lock and stands in the table of owners, and each of its epochs has one owner",
     "policies are kept": "acknowledged policies are those that are read and used, also after a failover",
     "rebalance requests": "an accepted rebalance.request makes all members rejoin once, and never again",
     "rebalances": "a rebalance ends in time, waits for every member until its timeout and for member ids that were handed out, and its generation keeps its members with the subscriptions that they sent",

@@ -60,9 +60,9 @@ def planted(patch: Path, packages: Sequence[str]) -> Iterator[Path]:
 def find_all(parser: ArgumentParser, bugs: Path, find: Callable[[Path, Namespace], Verdict]) -> int:
     """Look for each bug that the command line names, and print whether it is found."""
     parser.add_argument("--jobs", type=int, default=2, help="bugs to look for at a time, a core each (default 2)")
-    parser.add_argument("names", nargs="*", help="bugs; without any, all")
+    parser.add_argument("names", nargs="*", help="bugs (nodes/NAME: a bug in the folder nodes); without any, all")
     options = parser.parse_args()
-    patches = sorted(patch for patch in bugs.rglob("*.patch") if not options.names or patch.stem in options.names)
+    patches = sorted(patch for patch in bugs.rglob("*.patch") if not options.names or {patch.stem, patch.relative_to(bugs).with_suffix("").as_posix()} & {*options.names})
     missed = []
     with ThreadPoolExecutor(options.jobs) as pool:
         for patch, verdict in zip(patches, pool.map(lambda patch: find(patch, options), patches), strict=True):

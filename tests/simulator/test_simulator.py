@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 
+from coordinator.facts import offset_value
 from coordinator.member import Member
 from coordinator.notes import Cause, Note, NoteKind, Removal
 from coordinator.states import State
@@ -20,17 +21,20 @@ from protocol.message import Message
 from protocol.messages.coordinator_notes import MemberGone, StateChange
 from protocol.messages.join_group import JoinGroupResponse
 from simulator.cluster_node import ClusterNode
-from simulator.cluster_run import new_run
+from simulator.cluster_plan import NODE_FAULTS, TOPICS_RECREATED, with_nodes
+from simulator.cluster_run import ClusterRun, new_run
 from simulator.command import main, simulate_plan
 from simulator.disk import data_disk
 from simulator.explain import parts_removed, reductions
-from simulator.owners import OneOwner
-from simulator.plan import FAULTS, RARE_FAULTS, draw
+from simulator.owners import LOCKS, OneOwner, uses
+from simulator.plan import FAULTS, RARE_FAULTS, Plan, draw
 from simulator.promises import Generations, Instances, Offsets, Sessions
 from simulator.records import Records
+from simulator.recreated import RecreatedTopics
 from simulator.story import PROMISED, print_story
 from simulator.world import MS, SECOND, Broken, World
 from storage import LogId
+from storage.owners import FREE, GONE, NO_WRITER, lock_byte_of
 from tests.simulator.planted import BUGS, ROOT
 
 pytestmark = pytest.mark.once
@@ -536,3 +540,154 @@ def test_each_open_file_reports_a_failed_sync_once() -> None:
             file.sync()
         file.sync()
     disk.open("/data/file").sync()  # opened after the failure
+
+
+# Several nodes.
+
+
+SEED_WHOSE_NODES_LIVE: Final = 1  # at the end of a run some nodes may stay dead
+
+
+def cluster_plan(*faults: str) -> Plan:
+    """Two nodes without other faults, a group of two topics, and a producer."""
+    plan = with_nodes(draw(SEED_WHOSE_NODES_LIVE), 2)
+    return replace(plan, faults=faults, fault_rate=10.0, nodes=2, flush="always", producers=1, safety_seconds=20, connection_resets=0.0, stalled=0.0, leader_dies=0.0)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> ClusterRun:
+    run = new_run(cluster_plan())
+    assert isinstance(run, ClusterRun)
+    run.run()
+    run.one_owner.check_locks()
+    return run
+
+
+def owner_of(run: ClusterRun, id: LogId) -> ClusterNode:
+    return next(node for node in run.shared_machine.nodes if uses(node, id))
+
+
+DATA: Final = LogId("data0", 0)
+
+
+def test_a_node_with_an_open_log_has_its_lock(cluster: ClusterRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = owner_of(cluster, DATA)
+    monkeypatch.delitem(node.disk.byte_owners, (LOCKS, lock_byte_of(DATA)))
+    with pytest.raises(Broken, match=f"{node.name} has the log of data0-0 open, and not its lock"):
+        cluster.one_owner.check_locks()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [({"writer": NO_WRITER}, "the table of owners has"), ({"node": 7}, "the table of owners has"), ({"state": FREE}, "the table of owners has"), ({"state": GONE}, "has")],
+)
+def test_the_table_of_owners_names_the_node_that_serves_a_log(cluster: ClusterRun, change: dict[str, int], problem: str) -> None:
+    table = owner_of(cluster, DATA).broker.shards._store._table
+    before = table.read(DATA)
+    table.write(DATA, before._replace(**change))
+    try:
+        with pytest.raises(Broken, match=problem):
+            cluster.one_owner.check_locks()
+    finally:
+        table.write(DATA, before)
+    cluster.one_owner.check_locks()
+
+
+def test_the_slot_of_a_free_log_is_not_that_of_a_deleted_topic(cluster: ClusterRun) -> None:
+    controller = next(node for node in cluster.shared_machine.nodes if node.broker.cluster.registry.is_controller)
+    store = controller.broker.shards._store
+    before = store._table.read(DATA)
+    store._table.write(DATA, before._replace(state=GONE))
+    try:
+        with pytest.raises(Broken, match="that of a deleted topic, although the log is that of a topic that exists"):
+            cluster.one_owner._check_slots(controller, store)
+    finally:
+        store._table.write(DATA, before)
+
+
+def test_each_node_has_the_address_of_each_other(cluster: ClusterRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not cluster.one_owner.problem(False)
+    monkeypatch.setattr(cluster.shared_machine.nodes[1], "port", 9099)
+    assert cluster.one_owner.problem(False) == "node 1 has ports [9093] of node 2, which listens on 9099"
+
+
+def test_an_acknowledged_record_is_in_the_log_whichever_node_acknowledged_it(cluster: ClusterRun) -> None:
+    cluster._check_records()
+    _, end = cluster.records.bounds(DATA)
+    cluster.records.acknowledged(DATA, end + 100, [b"lost"], cluster.world.now)
+    cluster.world.now += 1
+    with pytest.raises(Broken, match=f"offset {end + 100} is lost"):
+        cluster._check_records()
+
+
+def test_a_restarted_node_listens_elsewhere_and_each_clock_is_its_own() -> None:
+    run = new_run(cluster_plan("ports", "clocks"))
+    assert isinstance(run, ClusterRun)
+    node = run.shared_machine.nodes[0]
+    run.world.after(3 * SECOND, node.crash, False)
+    run.run()
+    assert node.life == 2
+    assert node.port == node.broker.config.listeners[0].port != 9092
+    assert len({node.wall_offset_ns for node in run.nodes}) == 2
+    assert run.world.counts["fault: clock of a node set"]
+
+
+def test_each_fault_of_several_nodes_is_explained() -> None:
+    plans = [with_nodes(draw(seed), 0) for seed in range(60)]
+    assert {fault for plan in plans for fault in plan.faults} >= {*NODE_FAULTS, *TOPICS_RECREATED, "clocks", "ports", "delete_topic"}
+    for plan in plans:
+        assert plan.lines()[-1].count(";") == len(plan.faults) - 1
+
+
+class KnownTopics:
+    """A node with these topics."""
+
+    def __init__(self, **ids: bytes) -> None:
+        self.running, self.server, self.life, self.frozen_until = True, object(), 1, 0
+        self.loop = SimpleNamespace(dead=False)
+        self.topics = {name: SimpleNamespace(id=id) for name, id in ids.items()}
+        self.broker = SimpleNamespace(topics=SimpleNamespace(by_name=self.topics))
+
+    def has(self, name: str, id: bytes) -> None:
+        self.topics[name] = SimpleNamespace(id=id)
+
+
+def stored_offset(offset: int) -> Any:
+    value = offset_value(offset, -1, b"", 0)
+    return SimpleNamespace(all_offsets=lambda: [("t", 0, value)])
+
+
+def test_offsets_of_a_deleted_topic_are_gone_and_those_of_the_new_one_stay(world: World) -> None:
+    offsets = Offsets(world)
+    node: Any = KnownTopics(t=b"old")
+    recreated = RecreatedTopics(world, offsets, lambda: [node])
+    (old,) = offsets.send([PARTITION])
+    offsets.acknowledged(PARTITION, old)
+    at(world, 1)
+    assert recreated.delete("t")
+    assert recreated.unknown_at(node) == ["t"]
+    assert not recreated.delete("t")  # no node has a topic that can be deleted
+    removal = offsets.send_removal(PARTITION)
+    recreated.removed("t", [(PARTITION, removal)])
+    (late,) = offsets.send([PARTITION])
+    offsets.unknown(PARTITION, late)  # acknowledged by a node that has the old topic
+    recreated.committed(node, PARTITION, late)
+
+    def check(seconds: float, group: Any) -> None:
+        at(world, seconds)
+        recreated.check([("g", "t", node, group)])
+
+    check(2, stored_offset(late))  # the node has the old topic
+    node.has("t", b"new")
+    assert recreated.unknown_at(node) == []
+    check(3, stored_offset(late))
+    check(3.5, stored_offset(late))  # the removal may be under way
+    check(5, None)
+    for offset in (old, late):
+        with pytest.raises(Broken, match=f"offset {offset} of g: t-0, of a deleted topic"):
+            check(8, stored_offset(offset))
+    (new,) = offsets.send([PARTITION])
+    offsets.acknowledged(PARTITION, new)
+    check(9, stored_offset(new))
+    with pytest.raises(Broken, match="which was acknowledged, is not in the coordinator's memory"):
+        check(10, None)
