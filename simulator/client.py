@@ -13,6 +13,8 @@ from typing import Any, Final
 from protocol import headers
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from simulator.network import Network, Stream
@@ -26,6 +28,7 @@ NEVER: Final = 1 << 62
 REPLIES_KEPT: Final = 2_000
 ANSWER_NS: Final = 20 * SECOND  # an append is late after five seconds, and repairs of logs run one after the other
 MAY_WAIT_FOR_MEMBERS: Final = (JoinGroupRequest, SyncGroupRequest)
+FORWARDED: Final = (CreateTopicsRequest, DeleteTopicsRequest)  # to the controller, which may be frozen
 RETRIED: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -190,7 +193,8 @@ class ClientConnection:
         stream, node = self.stream, self.node
         if stream is None or request is not self.waiting[0] or node.life != self.life or not node.serving:
             return
-        quiet_since = max(stream.busy_until, node.frozen_until, request.sent)
+        frozen_until = node.answers_from() if isinstance(request.message, FORWARDED) else node.frozen_until
+        quiet_since = max(stream.busy_until, frozen_until, request.sent)
         waits_for_members = isinstance(request.message, MAY_WAIT_FOR_MEMBERS)
         if self.world.now - quiet_since > (request.timeout - MS if waits_for_members else ANSWER_NS):
             api = type(request.message).__name__.removesuffix("Request")

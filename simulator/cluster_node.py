@@ -83,6 +83,9 @@ class ClusterNode(Node):
         super().stall(duration_ns)
         self.loop.frozen_until = self.frozen_until
 
+    def answers_from(self) -> int:
+        return max(node.frozen_until for node in self.shared_machine.nodes)
+
     def _ended(self, power_fails: bool) -> None:
         links, self.peer_links = list(self.peer_links), {}
         super()._ended(power_fails)

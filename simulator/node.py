@@ -209,6 +209,10 @@ class Node:
         self.disturbed_at = self.world.now + duration_ns
         self.loop.post(lambda: None)
 
+    def answers_from(self) -> int:
+        """When the last of the processes runs again that answer a request to this one."""
+        return self.frozen_until
+
     @property
     def wall_ms(self) -> int:
         return (self.world.now + self.wall_offset_ns) // MS
