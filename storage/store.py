@@ -222,6 +222,7 @@ class TopicInfo(NamedTuple):
     topic_id: bytes
     segment_bytes: int
     producers: Producers  # filled from the log
+    last_deletion: int  # the newest deletion of a topic that the caller knows; a shared store opens no log for a caller behind it
     strayed: Callable[[str], None]  # if another topic's folder had the log's name and was moved away: gets its new path
 
 

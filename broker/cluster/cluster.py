@@ -255,7 +255,7 @@ class Cluster:
             self.partitions.acquire(id)
             return
         # Lock the log before opening it: opening takes a while, in which another node could lock it.
-        locked = self._store.lock_log(id, NO_TOPIC if topic is None else topic.id)
+        locked = self._store.lock_log(id, NO_TOPIC if topic is None else topic.id, self._topics.last_deletion)
         if isinstance(locked, HeldBy):
             self.opened(id, locked)
         elif isinstance(locked, Unreadable):

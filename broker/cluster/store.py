@@ -28,10 +28,11 @@ class ClusterStore(Protocol):
         """Own the log from now on; `done` gets the log, HeldBy if another node owns it, or Unreadable."""
         ...
 
-    def lock_log(self, log: LogId, topic_id: bytes) -> HeldBy | Unreadable | int:
+    def lock_log(self, log: LogId, topic_id: bytes, last_deletion: int) -> HeldBy | Unreadable | int:
         """Lock the log for this node and return its epoch, or why it cannot be locked; `acquire` or `open_topic_log` opens it.
 
-        `topic_id` is that of the log's topic, or NO_TOPIC for an internal log.
+        `topic_id` is that of the log's topic, or NO_TOPIC for an internal log. `last_deletion`: the newest deletion of a topic that this node
+        knows. A node that is behind gets HeldBy for a topic's log, which may belong to a new topic.
         """
         ...
 

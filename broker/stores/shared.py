@@ -106,12 +106,13 @@ class SharedStoreView:
 class LockedLog:
     """The log of one topic whose byte this node has locked. Only whoever has this object gives the lock up."""
 
-    __slots__ = ("epoch", "inherited", "topic_id")
+    __slots__ = ("epoch", "inherited", "opening", "topic_id")
 
     def __init__(self, topic_id: bytes, epoch: int) -> None:
         self.topic_id = topic_id
         self.epoch = epoch
         self.inherited: Inherited | None = None  # of a topic's log, once it was read for opening
+        self.opening = False  # a topic's log is being opened: the lock is kept until that has ended
 
 
 class OpenedLog:
@@ -258,18 +259,26 @@ class SharedStore(LocalStore):
 
     # Owning logs.
 
-    def lock_log(self, id: LogId, topic_id: bytes = NO_TOPIC) -> HeldBy | Unreadable | int:
-        locked = self.lock(id, topic_id)
+    def lock_log(self, id: LogId, topic_id: bytes, last_deletion: int) -> HeldBy | Unreadable | int:
+        locked = self.lock(id, topic_id, last_deletion)
         return locked.epoch if isinstance(locked, LockedLog) else locked
 
-    def lock(self, id: LogId, topic_id: bytes) -> HeldBy | Unreadable | LockedLog:
-        """Lock the log of this topic; HeldBy also while this node has the lock for the log of another topic of that name."""
+    def lock(self, id: LogId, topic_id: bytes, last_deletion: int = 0) -> HeldBy | Unreadable | LockedLog:
+        """Lock the log of this topic; HeldBy also while this node has the lock for the log of another topic of that name.
+
+        HeldBy too for a topic's log if `last_deletion`, the newest deletion that this node knows, is not the newest of all nodes: the topic may
+        be a deleted one, and the log that of a new topic, which other nodes have served already. As long as the log's byte is locked, no
+        other node opens a new topic's log of that name.
+        """
         locked = self._locked_logs.get(id)
         if locked is not None:
             return locked if locked.topic_id == topic_id and id not in self._leaving else HeldBy(f"node {self._node_id}")
         try:
             if id in self._leaving or not self._locks.lock(lock_byte_of(id)):
                 return HeldBy(f"node {self._table.read(id).node}")
+            if topic_id != NO_TOPIC and self._table.last_deletion > last_deletion:
+                self._locks.drop(lock_byte_of(id))
+                return HeldBy("a new topic of the name, perhaps")
             before = self._table.read(id)
             epoch = before.epoch + 1
             writer = before.writer if self._has_state_of(topic_id, before, id) else NO_WRITER
@@ -442,6 +451,14 @@ class SharedStore(LocalStore):
         self.unlock(id, locked)
         return Unreadable(f"{self._root}: {failure}", False)
 
+    def drop_if_leaving(self, id: LogId, owned: OpenLog) -> bool:
+        """Close a log that is to be released before it was used; returns whether it is."""
+        if id not in self._leaving:
+            return False
+        owned.log.retire()
+        self.drop(id)
+        return True
+
     def _clear_turns(self) -> None:
         """Remove the `turns.N` files of this node's previous process once each of their logs was opened, here or on another node."""
         leftover = self.turn_flushes.leftover
@@ -566,7 +583,8 @@ class _Release:
 
     def _close(self) -> None:
         """Close the files once no flush or compaction uses them."""
-        busy = self._id.name == CONSUMER_OFFSETS and self._store.opens_notes(self._id)
+        busy = self._locked is not None and self._locked.opening
+        busy = busy or (self._id.name == CONSUMER_OFFSETS and self._store.opens_notes(self._id))
         for owned in self._logs:
             if owned.log.busy:
                 self._store.cancel_compaction(owned.log)
@@ -593,12 +611,15 @@ class SharedTopicStore(LocalTopicStore):
         self._shared = store
 
     def open_topic_log(self, id: LogId, topic: TopicInfo, done: Callable[[TopicLog | HeldBy | Unreadable], None]) -> None:
-        locked = self._shared.lock(id, topic.topic_id)
+        locked = self._shared.lock(id, topic.topic_id, topic.last_deletion)
         if not isinstance(locked, LockedLog):
             done(locked)
             return
 
         def opened(result: TopicLog | HeldBy | Unreadable) -> None:
+            locked.opening = False
+            if isinstance(result, OpenLog) and self._shared.drop_if_leaving(id, result):
+                result = HeldBy("another node")
             if isinstance(result, Unreadable | HeldBy):
                 self._shared.unlock(id, locked)
                 done(result)
@@ -606,7 +627,12 @@ class SharedTopicStore(LocalTopicStore):
                 assert isinstance(result, OpenLog)
                 self._shared.register_writer(id, locked, result, lambda problem: done(result if problem is None else problem))
 
-        super().open_topic_log(id, topic, opened)
+        locked.opening = True
+        try:
+            super().open_topic_log(id, topic, opened)
+        except BaseException:
+            locked.opening = False
+            raise
 
     def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, name_in_use: bool, delete_delay_ms: int) -> None:
         if self.served_log(id) is not opened:

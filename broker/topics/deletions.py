@@ -4,9 +4,10 @@ Nothing is removed before the deletion is durable; `partitions.py` removes the f
 offsets are removed, so that the next start completes it after a crash. An offsets partition that does not serve removes the offsets when
 it is loaded; after a failed append it removes them again.
 
-A deletion may be repeated when a new topic has the name already. Which offsets are whose follows from their order in the partition's log, not
-from times: before the first commit to the new topic, the partition removes the offsets of the deleted one and notes the deletion's number
-in its log. A partition that has noted the number never removes offsets for that deletion again.
+A deletion may be repeated when a new topic has the name already, also by a node that has not read yet that it is complete. Which offsets are
+whose follows from their order in the partition's log, not from times: before the first commit after a deletion, the partition removes the
+offsets of the deleted topic and notes the deletion's number in its log. A partition that has noted the number never removes offsets for
+that deletion again.
 """
 
 from __future__ import annotations
@@ -172,22 +173,23 @@ class Deletions:
     def prepare_commit(self, journal: GroupJournal, topics: Iterable[tuple[str, object]]) -> int:
         """Prepare a partition for a commit to these topics (names, and their partitions); returns an error if the client must try again.
 
-        If a topic has the name of a deleted one, its offsets follow the noted number of that deletion.
+        The offsets follow the noted number of the newest deletion.
         """
         applied = journal.shard.deletions_applied
+        if applied == self._topics.last_deletion:
+            return SERVING
         if applied > self._topics.last_deletion:
             return LOADING  # the partition's former node knew deletions, and perhaps new topics, that this node has not read yet
-        if not self._topics.deleted:
-            return SERVING
-        names = {name for name, _ in topics}
-        number = max([topic.number for topic in self._topics.deleted.values() if topic.name in names], default=0)
-        if number <= applied:
-            return SERVING
-        if number > self._begun:
-            return LOADING  # the deletion is not durable yet
-        self.settle(journal)
-        if not journal.refusal and not any(journal in deletion.defective for deletion in self._open):
-            journal.call(journal.shard.note_deletions, self._begun, journal.now, journal.wall)
+        not_durable = [topic for topic in self._topics.deleted.values() if topic.number > self._begun]
+        if not_durable:
+            names = {name for name, _ in topics}
+            if any(topic.name in names for topic in not_durable):
+                return LOADING
+        last = min([topic.number for topic in not_durable], default=self._topics.last_deletion + 1) - 1
+        if last > applied:
+            self.settle(journal)
+            if not journal.refusal and not any(journal in deletion.defective for deletion in self._open):
+                journal.call(journal.shard.note_deletions, last, journal.now, journal.wall)
         return journal.refusal
 
     def _work_failed(self) -> None:

@@ -357,6 +357,7 @@ class Partitions:
             partition.topic.id,
             partition.settings.segment_bytes,
             partition.producers,
+            self._topics.last_deletion,
             partial(self._log_renamed, partition),
         )
         opened = Contained(partial(self._opened, partition), partial(self._opening_failed, partition))

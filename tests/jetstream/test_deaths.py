@@ -165,7 +165,7 @@ class TopicLogOwner(DyingNode):
     def run(self) -> None:
         node, written = self.node, self.written
         opened: list[Any] = []
-        node.topics.open_topic_log(written.id, TopicInfo(TOPIC_ID, 600, Producers(), lambda folder: None), opened.append)
+        node.topics.open_topic_log(written.id, TopicInfo(TOPIC_ID, 600, Producers(), 0, lambda folder: None), opened.append)
         if not self.until(lambda: bool(opened)):
             return
         (log,) = opened

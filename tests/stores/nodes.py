@@ -85,7 +85,7 @@ class Node(ABC):
 
     def acquire_topic(self, id: LogId, topic_id: bytes = TOPIC_ID) -> TopicLog | HeldBy | Unreadable:
         results: list[TopicLog | HeldBy | Unreadable] = []
-        self.topics.open_topic_log(id, TopicInfo(topic_id, 1 << 20, Producers(), lambda folder: None), results.append)
+        self.topics.open_topic_log(id, TopicInfo(topic_id, 1 << 20, Producers(), 0, lambda folder: None), results.append)
         self.wait(lambda: results)
         self.run()
         return results[0]

@@ -26,7 +26,7 @@ def test_a_log_that_is_being_released_has_no_owner_until_its_files_are_closed(no
     append(first, first.own(LOG), b"a")
     released: list[str] = []
     first.store.release(LOG, lambda: released.append("once"))
-    assert first.store.lock_log(LOG, NO_TOPIC) == HeldBy("node 1")
+    assert first.store.lock_log(LOG, NO_TOPIC, 0) == HeldBy("node 1")
     first.store.release(LOG, lambda: released.append("twice"))
     assert second.acquire(LOG) == HeldBy("node 1")
     assert released == []

@@ -69,7 +69,7 @@ def test_a_broker_alone_again_has_no_log_start_of_a_deleted_topic() -> None:
 def opened_by(node: DirectoryNode, topic_id: bytes) -> list[TopicLog | HeldBy | Unreadable]:
     """Begin to open the log of this topic; returns the list that gets the result."""
     results: list[TopicLog | HeldBy | Unreadable] = []
-    node.topics.open_topic_log(TOPIC, TopicInfo(topic_id, 1 << 20, Producers(), lambda folder: None), results.append)
+    node.topics.open_topic_log(TOPIC, TopicInfo(topic_id, 1 << 20, Producers(), 0, lambda folder: None), results.append)
     return results
 
 
@@ -149,7 +149,7 @@ def test_a_lock_is_not_given_up_by_who_held_an_earlier_one() -> None:
 def test_a_log_locked_for_one_topic_is_not_opened_for_another_of_its_name() -> None:
     nodes = NodesOverSimDisk()
     first, second = nodes.start(1), nodes.start(2)
-    assert isinstance(first.store.lock_log(TOPIC, TOPIC_ID), int)
+    assert isinstance(first.store.lock_log(TOPIC, TOPIC_ID, 0), int)
     assert first.acquire_topic(TOPIC, NEW_ID) == HeldBy("node 1")
     first.store.release_unopened(TOPIC, NEW_ID)
     assert second.acquire_topic(TOPIC, NEW_ID) == HeldBy("node 1")

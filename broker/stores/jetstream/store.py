@@ -209,7 +209,7 @@ class JetStreamStore:
     def set_last_deletion(self, number: int) -> None:
         """Does nothing."""
 
-    def lock_log(self, id: LogId, topic_id: bytes) -> HeldBy | Unreadable | int:
+    def lock_log(self, id: LogId, topic_id: bytes, last_deletion: int) -> HeldBy | Unreadable | int:
         """The epoch to expect. Locks nothing: `acquire` reads the owner from the log's stream."""
         return self._view.epoch(id) + 1
 
