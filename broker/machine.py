@@ -24,7 +24,7 @@ from broker.topics.batch_checker import Checker, Job
 from storage import OsDisk, SharedDisk
 
 if TYPE_CHECKING:
-    from broker.stores.node_files import LiveNodes, NodeEnded
+    from broker.stores.node_files import LiveNodes, Noticed
 
 
 class BatchChecker(Protocol):
@@ -71,8 +71,8 @@ class Machine(Protocol):
         """Block the calling thread."""
         ...
 
-    def live_nodes(self, folder: str, node_id: int, gone: NodeEnded) -> LiveNodes:
-        """The nodes of the data directory; when a node ends, `gone` is called, in any thread."""
+    def live_nodes(self, folder: str, node_id: int, noticed: Noticed) -> LiveNodes:
+        """The nodes of the data directory; when a node ends, `noticed` is called, in any thread."""
         ...
 
 
@@ -98,7 +98,7 @@ class RealMachine:
     def open_sockets(self, listener: Listener, backlog: int) -> tuple[list[socket.socket], int]:
         return open_sockets(listener, backlog)
 
-    def live_nodes(self, folder: str, node_id: int, gone: NodeEnded) -> LiveNodes:
+    def live_nodes(self, folder: str, node_id: int, noticed: Noticed) -> LiveNodes:
         from broker.stores.node_files import NodeFiles  # not needed by a single broker
 
-        return NodeFiles(folder, node_id, gone)
+        return NodeFiles(folder, node_id, noticed)

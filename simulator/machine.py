@@ -12,7 +12,7 @@ from broker.runtime.contain import Contained, run_contained
 from broker.runtime.workers import Job, Workers
 from broker.settings.listeners import Listener
 from broker.stores.compaction_process import CleaningFailed, RunCleaner
-from broker.stores.node_files import LiveNodes, NodeEnded
+from broker.stores.node_files import LiveNodes, Noticed
 from broker.topics import batch_checker
 from broker.topics.batch_checker_process import check_job
 from broker.topics.batch_checks import UNLIMITED
@@ -170,8 +170,8 @@ class SimMachine:
     def sleep(self, seconds: float) -> None:
         self.loop.spent_ns += int(seconds * SECOND)
 
-    def live_nodes(self, folder: str, node_id: int, ended: NodeEnded) -> LiveNodes:
-        return SimNodeFiles(self.census, self.disk, folder, node_id, ended, lambda: self.loop.frozen_until)
+    def live_nodes(self, folder: str, node_id: int, noticed: Noticed) -> LiveNodes:
+        return SimNodeFiles(self.census, self.disk, folder, node_id, noticed, lambda: self.loop.frozen_until)
 
     async def _run_cleaner(self, command: tuple[str, ...], folder: str, request: bytes, niceness: int, limit_seconds: float) -> Report:
         """Compact a log as the child process does. It dies with the broker, and sometimes alone."""

@@ -12,11 +12,12 @@ from typing import Protocol
 
 from storage import NodeInfo
 
-NodeEnded = Callable[[int], None]
+Noticed = Callable[[], None]
+Change = tuple[int, NodeInfo | None]  # a node that has arrived, or None: the node has ended
 
 
 class LiveNodes(Protocol):
-    """The port by which a node finds the other live nodes. The operating system detects the end of a node."""
+    """The port by which a node finds and reaches the other live nodes. The operating system detects the end of a node."""
 
     def enter(self) -> bool:
         """Register this process as its node; other nodes find it once `publish` has written its addresses.
@@ -30,17 +31,20 @@ class LiveNodes(Protocol):
         ...
 
     def changed(self) -> bool:
-        """Whether a node may have arrived since the last `find_new`."""
+        """Whether a node may have arrived or ended since the last `find_changes`."""
         ...
 
-    def find_new(self) -> list[NodeInfo]:
-        """The nodes that have arrived since the last call, or have other addresses; from now on their end is detected. Raises OSError."""
+    def find_changes(self) -> Iterator[Change]:
+        """The nodes that have ended or arrived since the last call; from now on the end of the arrived nodes is detected.
+
+        Raises OSError after all changes that could be found; the next call finds the others.
+        """
         ...
 
     def close(self) -> None: ...
 
 
-NewLiveNodes = Callable[[str, int, NodeEnded], LiveNodes]  # the folder, this node's id, and the callback for a node's end
+NewLiveNodes = Callable[[str, int, Noticed], LiveNodes]  # the folder, this node's id, and the callback for the end of a node
 
 
 def node_ids(names: Iterable[str]) -> Iterator[int]:
@@ -70,16 +74,25 @@ def network() -> int:
         return 0
 
 
-class NodeFiles:
-    """The files of live nodes. `ended` is called in a separate thread."""
+class Watch:
+    """The process of another node: its version of the address file, and whether the process has ended."""
 
-    def __init__(self, folder: str, node_id: int, ended: NodeEnded) -> None:
+    def __init__(self, version: tuple[int, int, str]) -> None:
+        self.version = version
+        self.ended = False  # set in the thread that waits for the lock
+
+
+class NodeFiles:
+    """The files of live nodes."""
+
+    def __init__(self, folder: str, node_id: int, noticed: Noticed) -> None:
+        """`noticed` is called when a node has ended, in any thread; `find_changes` then returns it."""
         self._folder = folder
         self._node_id = node_id
-        self._ended = ended
+        self._noticed = noticed
         self._own_lock = -1
         self._locked = False
-        self._watched: dict[int, NodeInfo] = {}
+        self._watched: dict[int, Watch] = {}
         self._folder_mtime_ns = -1  # modification time of the folder
 
     def enter(self) -> bool:
@@ -103,25 +116,40 @@ class NodeFiles:
         os.replace(f"{path}.new", path)
 
     def changed(self) -> bool:
-        """Whether a node may have arrived since the last `find_new`; costs one system call."""
-        return os.stat(self._folder).st_mtime_ns != self._folder_mtime_ns
+        """Costs one system call."""
+        return any(watch.ended for watch in self._watched.values()) or os.stat(self._folder).st_mtime_ns != self._folder_mtime_ns
 
-    def find_new(self) -> list[NodeInfo]:
-        """A process that was frozen while another node restarted may miss the end of that node's earlier process: the thread that waits for its
-        lock did not run meanwhile, and then waits for the new process. So a changed address counts as an arrival.
+    def find_changes(self) -> Iterator[Change]:
+        """A process that was frozen while another node restarted has missed the end of that node's earlier process: the thread that waits
+        for its lock did not run, and now waits for the new process. So a new address file, too, means a new process.
         """
         folder_mtime_ns = os.stat(self._folder).st_mtime_ns
-        arrived = []
-        for id in node_ids(os.listdir(self._folder)):
-            if id == self._node_id:
-                continue
-            known = self._watched.get(id)
-            node = self._watch_if_live(id) if known is None else self._read(id)
-            if node is not None and node != known:
-                self._watched[id] = node
-                arrived.append(node)
-        self._folder_mtime_ns = folder_mtime_ns  # after a failure the next call looks again
-        return arrived
+        failure: OSError | None = None
+        for id in {*self._watched, *node_ids(os.listdir(self._folder))} - {self._node_id}:
+            try:
+                yield from self._changes_of(id)
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        self._folder_mtime_ns = folder_mtime_ns
+
+    def _changes_of(self, id: int) -> Iterator[Change]:
+        watch = self._watched.get(id)
+        if watch is not None and watch.ended:
+            del self._watched[id]
+            yield id, None
+            watch = None
+        if watch is None:
+            node = self._watch_if_live(id)
+            if node is not None:
+                yield id, node
+            return
+        read = self._read(id)
+        if read is not None and read[0] != watch.version:
+            watch.version = read[0]
+            yield id, None
+            yield id, read[1]
 
     def _watch_if_live(self, id: int) -> NodeInfo | None:
         """The node, if it is live, else None. From now on the end of a live node is detected."""
@@ -129,28 +157,30 @@ class NodeFiles:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            node = self._read(id)
-            if node is not None:
-                threading.Thread(target=self._watch, args=(id, descriptor), daemon=True, name=f"node-{id}").start()
-                return node
+            read = self._read(id)
+            if read is not None:
+                watch = self._watched[id] = Watch(read[0])
+                threading.Thread(target=self._wait_for_end, args=(watch, descriptor), daemon=True, name=f"node-{id}").start()
+                return read[1]
         os.close(descriptor)
         return None
 
-    def _read(self, id: int) -> NodeInfo | None:
+    def _read(self, id: int) -> tuple[tuple[int, int, str], NodeInfo] | None:
+        """The version of the node's address file, and the node; None if it cannot be read."""
         try:
             with open(f"{self._folder}/{id}.json", encoding="utf-8") as file:
-                return read_node(id, file.read())
-        except (OSError, ValueError, KeyError):
+                status, text = os.fstat(file.fileno()), file.read()
+            return (status.st_ino, status.st_mtime_ns, text), read_node(id, text)
+        except (FileNotFoundError, ValueError, KeyError):
             return None
 
-    def _watch(self, id: int, descriptor: int) -> None:
+    def _wait_for_end(self, watch: Watch, descriptor: int) -> None:
         """Wait until the node's process has ended: the operating system then releases its lock."""
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
+        watch.ended = True  # before other processes can lock the file
         os.close(descriptor)
-        self._watched.pop(id, None)
-        self._folder_mtime_ns = -1
-        self._ended(id)
+        self._noticed()
 
     def close(self) -> None:
         if self._own_lock >= 0:

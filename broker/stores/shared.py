@@ -21,6 +21,7 @@ from typing import Final
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, owning_log
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, run_contained
+from broker.runtime.repeating import Repeating
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.workers import Workers
 from broker.settings.config import Config
@@ -67,6 +68,7 @@ from storage.turn_log import LeftoverTurns, turn_log_sizes
 START_SECONDS: Final = 5.0  # for other nodes to prepare the directory, and for watchers to release this node's file
 START_PAUSE_SECONDS: Final = 0.05
 FIND_NODES_SECONDS: Final = 0.5  # between two searches for new nodes
+WARN_SECONDS: Final = 15.0  # between two warnings that the search fails
 BUSY_SECONDS: Final = 0.02
 PROBE_BYTE: Final = 1 << 62  # after the bytes of all logs
 
@@ -158,6 +160,8 @@ class SharedStore(LocalStore):
         self._leftovers: dict[str, tuple[object, LeftoverTurns]] = {}  # other nodes' turn logs, by folder, with file sizes
         self._leftovers_lock = threading.Lock()
         self._watcher: Callable[[int, bool], None] = lambda node, alive: None
+        self._finding: Repeating | None = None  # set while nodes are looked for
+        self._warn_at = 0.0
         try:
             self._table = OwnerTable(shared, self._root)
             self._locks = shared.byte_locks(f"{self._root}/{LOCKS_FILE}")
@@ -217,37 +221,47 @@ class SharedStore(LocalStore):
 
     def watch_nodes(self, changed: Callable[[int, bool], None]) -> None:
         self._watcher = changed
-        self._find_nodes_on_timer()
+        self._finding = Repeating(self.loop, FIND_NODES_SECONDS, self._find_nodes_if_changed)
+        self._find_nodes_if_changed()
 
-    def _find_nodes_on_timer(self) -> None:
-        if self.finishing:
-            return
-        self.loop.call_later(FIND_NODES_SECONDS, Contained(self._find_nodes_on_timer))  # first: what follows may fail
+    def _find_nodes_if_changed(self) -> None:
         try:
-            if self._live_nodes.changed():
-                self.find_new_nodes()
+            if not self.finishing and self._live_nodes.changed():
+                self._find_nodes()
         except OSError as error:
-            log.warning("other nodes cannot be looked for", reason=error.strerror or str(error), again_seconds=FIND_NODES_SECONDS)
+            self._warn(error)
 
     def when_current(self, done: Callable[[], None]) -> None:
         done()  # the table is in memory that all nodes share
 
     def find_new_nodes(self) -> None:
-        for node in self._live_nodes.find_new():
-            self._view.live[node.id] = node
-            self._view.changes += 1
-            self._watcher(node.id, True)
-
-    def _node_ended_in_thread(self, node: int) -> None:
         try:
-            self.loop.call_soon_threadsafe(Contained(self._node_ended), node)
+            self._find_nodes()
+        except OSError as error:
+            self._warn(error)
+
+    def _find_nodes(self) -> None:
+        for id, node in self._live_nodes.find_changes():
+            self._view.changes += 1
+            if node is not None:
+                self._view.live[id] = node
+            else:
+                self._view.live.pop(id, None)
+            run_contained(self._watcher, id, node is not None)
+
+    def _warn(self, error: OSError) -> None:
+        if self.loop.time() >= self._warn_at:
+            self._warn_at = self.loop.time() + WARN_SECONDS
+            log.warning("other nodes cannot be looked for", reason=error.strerror or str(error), again_seconds=FIND_NODES_SECONDS)
+
+    def _node_ended_in_thread(self) -> None:
+        try:
+            self.loop.call_soon_threadsafe(Contained(self._node_ended))
         except RuntimeError:  # the loop is closed
             return
 
-    def _node_ended(self, node: int) -> None:
-        if self._view.live.pop(node, None) is not None:
-            self._view.changes += 1
-            self._watcher(node, False)
+    def _node_ended(self) -> None:
+        if not self.finishing:
             self.find_new_nodes()
 
     @property
@@ -552,6 +566,8 @@ class SharedStore(LocalStore):
 
     def close(self) -> None:
         super().close()
+        if self._finding is not None:
+            self._finding.stop()
         self._live_nodes.close()
         self._locks.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -110,7 +110,7 @@ class Node(ABC):
 class NoNodeFiles:
     """A stand-in for `NodeFiles` that never reports the end of a node: tests do that themselves."""
 
-    def __init__(self, folder: str, node_id: int, on_gone: Callable[[int], None]) -> None: ...
+    def __init__(self, folder: str, node_id: int, noticed: Callable[[], None]) -> None: ...
 
     def enter(self) -> bool:
         return True
@@ -120,8 +120,8 @@ class NoNodeFiles:
     def changed(self) -> bool:
         return False
 
-    def find_new(self) -> list[NodeInfo]:
-        return []
+    def find_changes(self) -> Iterator[tuple[int, NodeInfo | None]]:
+        yield from ()
 
     def close(self) -> None: ...
 

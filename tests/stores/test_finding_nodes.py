@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from broker.stores.shared import FIND_NODES_SECONDS
 from storage import NodeInfo
 from tests.stores.nodes import NodesOverSimDisk
@@ -17,12 +19,12 @@ class Files:
     def changed(self) -> bool:
         return bool(self.nodes)
 
-    def find_new(self) -> list[NodeInfo]:
+    def find_changes(self) -> Iterator[tuple[int, NodeInfo | None]]:
         if self.failures:
             self.failures -= 1
             raise OSError(24, "Too many open files")
         found, self.nodes = self.nodes, []
-        return found
+        yield from [(node.id, node) for node in found]
 
     def close(self) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -21,8 +22,8 @@ class Watcher:
     """The `NodeFiles` of one node, and the ends of other nodes that it noticed."""
 
     def __init__(self, folder: Path, id: int) -> None:
-        self.ended_nodes: SimpleQueue[int] = SimpleQueue()
-        self.files = NodeFiles(str(folder), id, self.ended_nodes.put)
+        self.noticed: SimpleQueue[None] = SimpleQueue()
+        self.files = NodeFiles(str(folder), id, lambda: self.noticed.put(None))
         self.info = NodeInfo(id, (("PLAINTEXT", "tenure.example", 9092 + id),), None, ("127.0.0.1", 19092 + id))
 
     def start(self) -> None:
@@ -30,6 +31,15 @@ class Watcher:
         while not self.files.enter():  # threads of earlier watchers may still hold the lock for a moment
             assert time.monotonic() < deadline
         self.files.publish(self.info)
+
+    def found(self) -> list[NodeInfo | int]:
+        """The changes since the last call: arrived nodes, and the ids of ended ones."""
+        return [id if node is None else node for id, node in self.files.find_changes()]
+
+    def ended(self) -> list[NodeInfo | int]:
+        """Wait until the end of a node is noticed."""
+        self.noticed.get(timeout=SECONDS)
+        return self.found()
 
     def die(self) -> None:
         """End as by kill -9: the system releases the lock, and the file with the addresses stays."""
@@ -48,13 +58,13 @@ def watchers(tmp_path: Path) -> Iterator[list[Watcher]]:
 def test_each_node_finds_the_others_once(watchers: list[Watcher]) -> None:
     first, second, third = watchers
     first.start()
-    assert first.files.find_new() == []
+    assert first.found() == []
     second.start()
     third.start()
     assert first.files.changed()
-    assert sorted(first.files.find_new()) == [second.info, third.info]
-    assert first.files.find_new() == []
-    assert sorted(third.files.find_new()) == [first.info, second.info]
+    assert sorted(first.found(), key=str) == [second.info, third.info]
+    assert first.found() == []
+    assert sorted(third.found(), key=str) == [first.info, second.info]
 
 
 def test_the_end_of_a_node_is_noticed_by_all_others_however_it_ends(watchers: list[Watcher]) -> None:
@@ -62,12 +72,12 @@ def test_the_end_of_a_node_is_noticed_by_all_others_however_it_ends(watchers: li
     for watcher in watchers:
         watcher.start()
     for watcher in watchers:
-        watcher.files.find_new()
+        watcher.found()
     third.die()
-    assert [first.ended_nodes.get(timeout=SECONDS), second.ended_nodes.get(timeout=SECONDS)] == [3, 3]
-    assert first.files.find_new() == []
+    assert first.ended() == second.ended() == [3]
+    assert first.found() == []
     second.files.close()
-    assert first.ended_nodes.get(timeout=SECONDS) == 2
+    assert first.ended() == [2]
 
 
 def test_a_node_that_returns_is_found_again(watchers: list[Watcher]) -> None:
@@ -75,9 +85,9 @@ def test_a_node_that_returns_is_found_again(watchers: list[Watcher]) -> None:
     first.start()
     for _ in range(3):
         second.start()
-        assert first.files.find_new() == [second.info]
+        assert first.found() == [second.info]
         second.die()
-        assert first.ended_nodes.get(timeout=SECONDS) == 2
+        assert first.ended() == [2]
 
 
 def test_a_node_is_not_found_at_the_address_of_its_previous_process(watchers: list[Watcher]) -> None:
@@ -87,11 +97,47 @@ def test_a_node_is_not_found_at_the_address_of_its_previous_process(watchers: li
     second.start()
     second.die()
     assert second.files.enter()
-    assert first.files.find_new() == []
+    assert first.found() == []
     moved = NodeInfo(2, (("PLAINTEXT", "localhost", 1),), None)
     second.files.publish(moved)
     assert first.files.changed()
-    assert first.files.find_new() == [moved]
+    assert first.found() == [moved]
+
+
+def test_a_new_process_is_found_whose_predecessor_ended_unnoticed(watchers: list[Watcher]) -> None:
+    """A frozen process does not notice an end: its thread waits for the lock of the next process when it continues."""
+    first, second, _ = watchers
+    first.start()
+    second.start()
+    assert first.found() == [second.info]
+    for port in (1, 2, 2):
+        second.info = NodeInfo(2, (("PLAINTEXT", "localhost", port),), None, ("127.0.0.1", port))
+        os.remove(f"{second.files._folder}/2.json")
+        second.files.publish(second.info)
+        assert first.files.changed()
+        assert first.found() == [2, second.info]
+        assert first.found() == []
+
+
+def test_a_search_that_fails_is_repeated(watchers: list[Watcher], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, _third = watchers
+    for watcher in watchers:
+        watcher.start()
+    is_open = os.open
+
+    def fail(path: str, *arguments: int) -> int:
+        if path.endswith("/2.lock"):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return is_open(path, *arguments)
+
+    monkeypatch.setattr(os, "open", fail)
+    found = []
+    with pytest.raises(OSError, match="Too many"):
+        found += [node for _, node in first.files.find_changes()]
+    assert first.files.changed()
+    monkeypatch.undo()
+    assert [*found, *first.found()].count(second.info) == 1
+    assert first.found() == []
 
 
 def test_a_node_in_another_container_is_reached_at_its_advertised_address(watchers: list[Watcher], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +146,7 @@ def test_a_node_in_another_container_is_reached_at_its_advertised_address(watche
     monkeypatch.setattr("broker.stores.node_files.network", lambda: 1)
     second.start()
     monkeypatch.undo()
-    assert first.files.find_new() == [second.info._replace(peer_address=None)]
+    assert first.found() == [second.info._replace(peer_address=None)]
 
 
 def test_the_file_of_an_older_version_has_only_advertised_addresses() -> None:
@@ -114,10 +160,10 @@ def test_the_end_of_a_node_is_noticed_at_once(watchers: list[Watcher]) -> None:
     seconds = []
     for _ in range(5):
         second.start()
-        first.files.find_new()
+        first.found()
         died = time.monotonic()
         second.die()
-        first.ended_nodes.get(timeout=SECONDS)
+        first.noticed.get(timeout=SECONDS)
         seconds.append(time.monotonic() - died)
     assert min(seconds) < NOTICED_SECONDS
 
@@ -126,14 +172,14 @@ def test_a_second_process_with_the_same_id_does_not_get_the_file(watchers: list[
     first, second, _ = watchers
     first.start()
     second.start()
-    first.files.find_new()
+    first.found()
     restarted = Watcher(tmp_path, 2)
     assert not restarted.files.enter()
     restarted.files.close()
     assert (tmp_path / "2.json").exists()
-    assert second.files.find_new() == [first.info]
+    assert second.found() == [first.info]
     with pytest.raises(Empty):
-        first.ended_nodes.get(timeout=0.05)
+        first.noticed.get(timeout=0.05)
 
 
 def test_addresses_of_a_dead_node_or_torn_ones_are_no_node(watchers: list[Watcher], tmp_path: Path) -> None:
@@ -143,35 +189,6 @@ def test_addresses_of_a_dead_node_or_torn_ones_are_no_node(watchers: list[Watche
     second.die()
     third.start()
     (tmp_path / "3.json").write_text('{"id": 3, "addr')
-    assert first.files.find_new() == []
+    assert first.found() == []
     third.files.publish(third.info)
-    assert first.files.find_new() == [third.info]
-
-
-def test_other_addresses_count_as_an_arrival(watchers: list[Watcher]) -> None:
-    """A node that was frozen while another one restarted elsewhere has missed the end of that node's earlier process."""
-    first, second, _ = watchers
-    first.start()
-    second.start()
-    assert first.files.find_new() == [second.info]
-    moved = second.info._replace(addresses=(("PLAINTEXT", "127.0.0.1", 9_999),))
-    second.files.publish(moved)
-    assert first.files.changed()
-    assert first.files.find_new() == [moved]
-    assert first.files.find_new() == []
-
-
-def test_a_failed_search_is_repeated(watchers: list[Watcher], monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second, _ = watchers
-    first.start()
-    second.start()
-
-    def fail(path: str) -> list[str]:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr("broker.stores.node_files.os.listdir", fail)
-    with pytest.raises(OSError, match="Too many"):
-        first.files.find_new()
-    monkeypatch.undo()
-    assert first.files.changed()
-    assert first.files.find_new() == [second.info]
+    assert first.found() == [third.info]
