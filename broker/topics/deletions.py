@@ -156,7 +156,8 @@ class Deletions:
                     self._loop.call_soon(Contained(self._remove_slice, self._work_failed))
                     return
             self._queue.popleft()
-            deletion.done(ErrorCode.NONE)
+            done, deletion.done = deletion.done, no_waiter  # the partitions of an open deletion may be visited again
+            done(ErrorCode.NONE)
 
     def _visit(self, deletion: Deletion, journal: GroupJournal) -> None:
         journal.queued_deletions -= 1

@@ -150,6 +150,16 @@ def test_a_partition_retries_refused_offset_tombstones(broker: RegistryBroker) -
     assert broker.kept_deletions == set()
 
 
+def test_a_deletion_is_answered_once_however_often_its_partitions_are_visited(broker: RegistryBroker) -> None:
+    """A node visits them again when it has read the registry again."""
+    broker.harness.shards.journals[2].refusal = ErrorCode.NOT_COORDINATOR  # keeps the deletion open
+    broker.delete("t")
+    (deletion,) = broker.deletions._open
+    broker.deletions.enqueue([deletion])
+    broker.run()
+    assert broker.answers == [0]
+
+
 def test_a_start_finishes_the_deletions_of_a_killed_broker() -> None:
     deleted = DeletedTopic("t", b"t" * 16, 3, 2_000_000)
     broker = RegistryBroker(load=False, deleted=(deleted,))
