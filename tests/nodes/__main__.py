@@ -1,4 +1,7 @@
-"""`make nodes-test ARGS="--rounds 100 --seed 7"`: kills nodes under real clients and reports broken promises; exit code 1 if there are any."""
+"""`make nodes-test ARGS="--rounds 100 --seed 7"`: kills nodes under real clients and reports broken promises; exit code 1 if there are any.
+
+`ARGS="--torture --minutes 10"`: random faults of many kinds instead (tests/nodes/torture).
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ from tests.clients.members import (
     java_host,
 )
 from tests.nodes.campaign import Campaign
+from tests.nodes.torture.campaign import Torture
 from tests.oracle import KAFKA_VERSION, kafka_jars
 
 ROUNDS = 8
@@ -37,10 +41,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"kills; default: {ROUNDS}")
     parser.add_argument("--seed", type=int, default=None, help="the same seed kills the same nodes")
     parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--torture", action="store_true", help="random faults under clients that compare everything with what was promised")
+    parser.add_argument("--minutes", type=float, default=1.0, help="of --torture; default: 1")
+    parser.add_argument("--store", choices=("directory", "jetstream"), default="directory", help="of --torture")
+    parser.add_argument("--servers", type=int, default=1, help="NATS servers of --torture --store jetstream; default: 1")
     parser.add_argument("--keep", action="store_true", help="keep the data directory and the log lines")
     options = parser.parse_args(arguments)
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="tenure-nodes-"))
+    if options.torture:
+        return torture(folder, seed, options)
     kinds: list[ClientKind] = [KAFKA_PYTHON, AIOKAFKA, CONFLUENT]
     classes = jars = None
     try:
@@ -78,6 +88,28 @@ def main(arguments: list[str]) -> int:
     if not options.keep:
         shutil.rmtree(folder)
     return bool(campaign.violations)
+
+
+def torture(folder: Path, seed: int, options: argparse.Namespace) -> int:
+    run = Torture(folder, seed, options.minutes * 60, tell, options.store == "jetstream", options.servers)
+    try:
+        run.run()
+    except BaseException:
+        options.keep = True
+        raise
+    finally:
+        options.keep |= bool(run.violations)
+        if options.keep:
+            (folder / "lines").write_text("\n".join(run.nodes.texts()))
+            tell(f"torture: the data directory and the log lines are in {folder}")
+        run.close()
+    if not options.keep:
+        shutil.rmtree(folder)
+    for kind, count in run.summary().most_common():
+        tell(f"BROKEN {count} times: {kind}")
+    if run.violations:
+        tell(f"torture: seed {seed}, the first violation after {run.first_violation:.1f} s")
+    return bool(run.violations)
 
 
 def version_of(kind: ClientKind) -> str:
