@@ -192,6 +192,8 @@ class Connection:
         self._writer = ReplyWriter(transport, self.context.sockets)
         limit = self.context.unread_bytes_max
         transport.set_write_buffer_limits(limit, limit // 2)
+        if self.closed:  # after it was accepted, before the loop had made its transport
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         try:

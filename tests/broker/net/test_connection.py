@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import pack
 
 import pytest
 
-from tests.support.connections import FRAME_MAX, UNREAD_MAX, WAITING_MAX, ConnectionHarness
+from broker.net.connection import Connection
+from tests.support.connections import FRAME_MAX, UNREAD_MAX, WAITING_MAX, ConnectionHarness, FakeTransport
 
 
 @pytest.fixture
@@ -162,3 +164,15 @@ def test_large_replies_yield_to_other_connections_sooner(harness: ConnectionHarn
     assert len(harness.seen) == 3
     harness.end_turn()
     assert len(harness.seen) == 6
+
+
+@pytest.mark.parametrize("end", [Connection.abort, Connection.close])
+def test_a_connection_closed_before_it_has_a_transport_does_not_stay_open(end: Callable[[Connection, str], None]) -> None:
+    harness = ConnectionHarness()
+    connection = Connection(harness.connection.context, "PLAINTEXT", "127.0.0.1")
+    end(connection, "not wanted")
+    wire = FakeTransport()
+    connection.connection_made(wire)
+    assert wire.aborted
+    connection.connection_lost(None)
+    assert harness.ended == ["not wanted"]
