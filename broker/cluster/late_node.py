@@ -27,16 +27,17 @@ class LateNode:
         self._follow = follow
         self._following = False
 
-    def check(self) -> None:
-        """Called in each millisecond in which requests arrive, before they are processed."""
+    def check(self) -> bool:
+        """Called in each millisecond in which requests arrive, before they are processed; returns whether clients are refused."""
         if self._store.last_deletion <= self._topics.last_deletion:
-            return
+            return False
         for connection in list(self._connections()):
             connection.abort("")
         if not self._following:
             self._following = True
             log.warning("clients are refused until this node has followed the controller", reason=REASON)
             self._follow(self._followed)
+        return True
 
     def _followed(self) -> None:
         self._following = False

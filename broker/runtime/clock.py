@@ -69,7 +69,9 @@ class Clock:
         """`boot_ns`: a clock that counts sleep (`boot_clock`); without it, sleep looks like a step of the wall clock."""
         self._wall_ns = wall_ns
         self.monotonic_ns = monotonic_ns
-        self.moved: Callable[[], None] | None = None  # called in each new millisecond, before the requests that are read in it are processed
+        # Called in each new millisecond, before the requests that are read in it are processed. While it returns True, it is called before each
+        # chunk of input: in the millisecond in which connections were closed, clients may have connected again, or have waited to be accepted.
+        self.moved: Callable[[], bool] | None = None
         self._boot_ns = boot_ns or monotonic_ns
         self._settle_ms = settle_ms
         self.now = monotonic_ns() // NS_PER_MS
@@ -98,8 +100,8 @@ class Clock:
         self.wall = wall = self._wall_ns() // NS_PER_MS
         if self._trusted_from or not -STEP_MS <= wall - ms - self._expected_offset <= STEP_MS:
             self._check_wall_clock()
-        if self.moved is not None:
-            self.moved()
+        if self.moved is not None and self.moved():
+            self.next_ns = 0
 
     def _check_wall_clock(self) -> None:
         """Detect a step of the wall clock, or the end of the wait after one."""

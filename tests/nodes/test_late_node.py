@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.once]
 
 TOPIC = "orders"
 PARTITIONS = 12
+ROUNDS = 3
 PRODUCE_VERSION, COMMIT_VERSION = 8, 8
 
 
@@ -103,3 +105,34 @@ def test_nothing_is_acknowledged_into_the_log_of_a_topic_that_was_deleted_meanwh
     offsets = {each.committed_offset for topic in reply.groups[0].topics for each in topic.partitions}
     was_acknowledged = committed is not None and committed.topics[0].partitions[0].error_code == 0
     assert offsets == ({7} if was_acknowledged else set())
+
+
+@pytest.mark.parametrize("waiting", [1, 5, 60])
+def test_clients_that_connected_while_the_node_was_frozen_are_refused_too(nodes: Nodes, waiting: int) -> None:
+    """The node accepts all of them within a millisecond or two: each gets an error, or its connection is closed."""
+    with nodes.client(1) as client:
+        create(client)
+    for round in range(ROUNDS):
+        nodes.await_settled()
+        with nodes.client(1) as client:
+            led = leaders(client)
+        controller = nodes.controller()
+        frozen = next(id for id in nodes.ids if id != controller)
+        partition = next(number for number, leader in led.items() if leader == frozen)
+        with ExitStack() as stack, nodes.client(controller) as admin:
+            producers = [stack.enter_context(nodes.client(frozen)) for _ in range(round)]
+            nodes.signal(signal.SIGSTOP, frozen)
+            try:
+                assert admin.ask(DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=10_000), 5).responses[0].error_code == 0
+                create(admin)
+                producers += [stack.enter_context(nodes.client(frozen)) for _ in range(waiting)]
+                for producer in producers:
+                    producer.send(produce(partition), PRODUCE_VERSION)
+            finally:
+                nodes.signal(signal.SIGCONT, frozen)
+            replies = [reply_or_none(producer, produce(partition), PRODUCE_VERSION) for producer in producers]
+        acknowledged = [reply for reply in replies if reply is not None and not reply.responses[0].partition_responses[0].error_code]
+        nodes.await_settled()
+        with nodes.client(1) as client:
+            leader = leaders(client)[partition]
+        assert nodes.ends(leader, TOPIC, PARTITIONS)[partition] == len(acknowledged), "records were acknowledged into the log of the deleted topic"

@@ -24,14 +24,14 @@ def test_a_node_that_knows_all_deletions_serves_its_clients() -> None:
     world = World()
     for known, told in ((0, 0), (3, 3), (4, 3)):
         world.topics.last_deletion, world.store.last_deletion = known, told
-        world.late.check()
+        assert not world.late.check()
     assert (world.aborted, world.following) == ([], [])
 
 
 def test_clients_are_refused_until_the_node_has_followed() -> None:
     world = World()
     world.store.last_deletion = 1
-    world.late.check()
+    assert world.late.check()
     assert world.aborted == ["a", "b"]
     assert len(world.following) == 1
     world.late.check()  # a client has connected again
@@ -46,12 +46,26 @@ def test_clients_are_refused_until_the_node_has_followed() -> None:
     assert (len(world.aborted), len(world.following)) == (6, 1)
 
 
-def test_the_clock_calls_in_each_new_millisecond_once() -> None:
+def test_the_clock_calls_in_each_new_millisecond_once_unless_clients_are_refused() -> None:
     times = [5_000_000]
     clock = Clock(lambda: 0, lambda: times[-1])
     called: list[int] = []
-    clock.moved = lambda: called.append(clock.now)
+    refused = False
+
+    def moved() -> bool:
+        called.append(clock.now)
+        return refused
+
+    clock.moved = moved
     for moment in (5_000_001, 6_000_000, 6_999_999, 9_000_000):
         times.append(moment)
         clock.tick()
     assert called == [6, 9]
+    refused = True
+    for moment in (10_000_000, 10_000_000, 10_000_001):  # clients whose connections wait to be accepted
+        times.append(moment)
+        clock.tick()
+    refused = False
+    clock.tick()
+    clock.tick()
+    assert called == [6, 9, *[10] * 4]
