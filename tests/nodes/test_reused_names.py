@@ -21,7 +21,7 @@ from tests.nodes.torture.clients import COMMIT_VERSION, DELETE_RECORDS_VERSION, 
 from tests.nodes.torture.faults import damage_partition
 from tests.nodes.torture.links import Links
 from tests.nodes.torture.nodes import DirectoryNodes, frozen
-from tests.nodes.torture.owners import status, wrong_owners
+from tests.nodes.torture.owners import held_bytes, status, wrong_owners
 from tests.nodes.torture.topics import Topic
 from tests.running import wait_until
 
@@ -93,7 +93,7 @@ class ReusedNames:
     def check(self) -> None:
         """Compare the owners of all logs, and read all logs."""
         counts = {topic.name: PARTITIONS for topic in self.topics}
-        first, second = (wrong_owners(self.links, self.nodes.ids, counts, self.nodes.pid, self.data) for _ in range(2))
+        first, second = (wrong_owners(self.links, self.nodes.ids, counts, lambda id: held_bytes(self.nodes.pid(id), self.data)) for _ in range(2))
         assert not first & second
         for topic in self.topics:
             read: set[int] = set()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.cluster.ownership import GRACE_MS, LOGS_PER_MS, NEVER, SWEEP_MS, SWEPT_MAX, Ownership, OwnershipState
-from broker.cluster.placement import share_max
+from broker.cluster.placement import Placement, share_max
 from storage import LogId
 
 OFFSETS = [LogId("__consumer_offsets", number) for number in range(24)]
@@ -334,3 +334,82 @@ def test_every_log_has_its_owner_after_any_deaths_starts_and_losses(world: Clust
     world.drain()
     world.run(20_000)
     world.check_even()
+
+
+def test_an_acquired_log_that_is_not_placed_any_more_is_ignored(world: ClusterWorld) -> None:
+    """Its topic was deleted while it was opened, or it was handed over or lost meanwhile."""
+    world.start(1)
+    ownership = world.nodes[1].ownership
+    ownership.acquired(LogId("deleted", 0), world.now)
+    assert not ownership.owns(LogId("deleted", 0))
+    world.run(10_000)
+    since = ownership.owned()[OFFSETS[0]]
+    ownership.acquired(OFFSETS[0], world.now)
+    assert ownership.owned()[OFFSETS[0]] == since
+    ownership.deleted([OFFSETS[0]])
+    ownership.acquired(OFFSETS[0], world.now)
+    assert not ownership.owns(OFFSETS[0])
+
+
+class Recorder:
+    """A node whose actions are recorded and not carried out."""
+
+    def __init__(self, node: int, owners: dict[LogId, int], may_abort: bool = False) -> None:
+        self.acquired: list[LogId] = []
+        self.requested: list[tuple[int, list[LogId]]] = []
+        self.handed_over: list[tuple[LogId, int]] = []
+        self.may_abort = may_abort
+        self.ownership = Ownership(node, owners.get, self, lambda at: None)
+
+    def acquire(self, log: LogId) -> None:
+        self.acquired.append(log)
+
+    def may_abort_acquire(self, log: LogId) -> bool:
+        return self.may_abort
+
+    def hand_over(self, log: LogId, receiver: int) -> None:
+        self.handed_over.append((log, receiver))
+
+    def request_release(self, owner: int, logs: list[LogId]) -> None:
+        self.requested.append((owner, logs))
+
+
+def placed_second(first: int, log: LogId) -> int:
+    """A node that is placed behind `first` for the log."""
+    return next(node for node in range(first + 1, 100) if Placement().place([log], [first, node])[log][0] == first)
+
+
+@pytest.mark.parametrize("may_abort", [False, True])
+def test_a_release_that_is_requested_while_the_log_is_opened_is_not_forgotten(may_abort: bool) -> None:
+    log, better = OFFSETS[0], 1
+    node = placed_second(better, log)
+    recorder = Recorder(node, {}, may_abort)
+    ownership = recorder.ownership
+    ownership.set_nodes([node], set(), 0)
+    ownership.set_logs("offsets", [log], 0)
+    ownership.advance(0)
+    assert recorder.acquired == [log]
+    ownership.set_nodes([better, node], set(), 1)
+    ownership.release_requested(better, [log], 2)
+    assert recorder.handed_over == ([(log, better)] if may_abort else [])
+    if not may_abort:
+        ownership.acquired(log, 3)
+    assert recorder.handed_over == [(log, better)]
+    ownership.released(log, 4)
+    assert not ownership.owns(log)
+    assert recorder.handed_over == [(log, better)]
+
+
+def test_only_the_best_placed_node_asks_the_owner_for_its_log() -> None:
+    log, better, owner = OFFSETS[0], 1, 100
+    node = placed_second(better, log)
+    for id, asks in ((better, True), (node, False)):
+        recorder = Recorder(id, {log: owner})
+        ownership = recorder.ownership
+        ownership.set_nodes([better, node, owner], {owner}, 0)
+        ownership.set_logs("offsets", [log], 0)
+        for now in range(0, 20_000, 100):
+            ownership.advance(now)
+        assert bool(recorder.requested) is asks, id
+        assert all(request == (owner, [log]) for request in recorder.requested)
+        assert recorder.acquired == []

@@ -4,10 +4,12 @@ from collections import Counter
 
 import pytest
 
+from broker.cluster import placement as placement_module
 from broker.cluster.placement import Placement, moved, share_max
 from storage import LogId
 
 OFFSETS = [LogId("__consumer_offsets", number) for number in range(50)]
+ORDERS_PLACED = [[1, 3, 2], [1, 2, 3], [3, 2, 1], [3, 2, 1], [2, 3, 1], [3, 2, 1]]
 TOPICS = [LogId(f"topic-{topic}", number) for topic in range(20) for number in range(10)]
 
 
@@ -54,3 +56,29 @@ def test_a_new_topic_moves_few_logs_of_others() -> None:
 
 def test_without_nodes_no_log_is_placed() -> None:
     assert Placement().place(OFFSETS[:2], []) == {OFFSETS[0]: [], OFFSETS[1]: []}
+
+
+@pytest.mark.parametrize(("logs", "nodes", "most"), [(0, 3, 1), (1, 1, 2), (50, 3, 18), (51, 3, 18), (52, 3, 19)])
+def test_a_share_is_one_log_more_than_an_equal_one(logs: int, nodes: int, most: int) -> None:
+    assert share_max(logs, nodes) == most
+
+
+def test_a_name_that_is_no_valid_text_is_placed() -> None:
+    """Names of topics are decoded so that any bytes are kept."""
+    log = LogId("\udcff", 0)
+    assert sorted(Placement().place([log], [1, 2])[log]) == [1, 2]
+
+
+def test_a_placement_is_the_same_in_every_version() -> None:
+    """Nodes of two versions must agree while they are restarted one by one."""
+    placed = Placement().place([LogId("orders", number) for number in range(6)], [1, 2, 3])
+    assert [placed[LogId("orders", number)] for number in range(6)] == ORDERS_PLACED
+
+
+def test_logs_beyond_the_cache_are_placed_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Placement().place(TOPICS, [1, 2, 3])
+    monkeypatch.setattr(placement_module, "HASHES_MAX", 10)
+    placement = Placement()
+    assert placement.place(TOPICS, [1, 2, 3]) == before
+    assert len(placement._hashes) <= 10
+    assert placement.place(TOPICS, [1, 2]) == Placement().place(TOPICS, [1, 2])

@@ -227,3 +227,38 @@ def test_a_follower_writes_nothing(controller: Node, follower: Node) -> None:
     follower.topics.create("two", 1, {}, 0)
     follower.registry.journal.end_turn()
     assert len(controller.log.batches) == 1
+
+
+def test_a_refused_request_changes_nothing(controller: Node, follower: Node) -> None:
+    controller.create("one")
+    follower.follow(controller)
+    changes = len(follower.changes)
+    request = follower.registry.request(1, NodeRequestKind.FOLLOW)
+    reply = controller.registry.answer(request)
+    reply.error_code = 41
+    reply.epoch += 1  # a reply that would make the follower read everything again
+    assert not follower.registry.apply_records(request, reply)
+    assert follower.registry.is_current
+    assert (list(follower.topics.by_name), len(follower.changes)) == (["one"], changes)
+    assert not follower.ask(controller)
+
+
+def test_each_controller_and_each_replay_has_a_snapshot_id_of_its_own(controller: Node, follower: Node) -> None:
+    first = controller.registry.snapshot_id
+    assert controller.registry.snapshot_id == first
+    seen = [first]
+    for _ in range(2):
+        controller.topics.replay([])
+        controller.topics.clear()
+        controller.registry.journal.failed(AppendFailed("the disk is full"))
+        seen.append(controller.registry.snapshot_id)
+    follower.lead()
+    seen.append(follower.registry.snapshot_id)
+    assert len(set(seen)) == 4
+    assert [id >> 24 for id in seen] == [1, 1, 1, 2]
+
+
+def test_a_node_that_does_not_lead_refuses_followers(controller: Node, follower: Node) -> None:
+    assert follower.registry.answer(follower.registry.request(1, NodeRequestKind.FOLLOW)).error_code == 41
+    controller.registry.journal.readable = False
+    assert controller.registry.answer(follower.registry.request(1, NodeRequestKind.FOLLOW)).error_code == 41

@@ -32,3 +32,16 @@ def test_the_time_of_last_use_is_stored_while_the_clock_is_trusted() -> None:
     assert pass_time(1_000) == 90_000
     last_use.stop()
     assert broker.store.directory.last_use() == 91_000
+
+
+def test_time_0_is_a_time() -> None:
+    broker = TopicBroker(SimDisk())
+    noted: list[int] = []
+    broker.store.directory.note_use = noted.append  # type: ignore[method-assign,assignment]
+    last_use = LastUse(broker.store, cast(asyncio.AbstractEventLoop, broker.loop), lambda: 0)
+    broker.threads.run_all()
+    last_use.stop()
+    assert noted == [0, 0]
+    broker.loop.jump(60)
+    broker.threads.run_all()
+    assert noted == [0, 0], "it stores no time after it was stopped"

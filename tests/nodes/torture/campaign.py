@@ -204,7 +204,7 @@ class Torture:
                 if unknown:
                     starts |= bounds(self.links, incarnation, leader, unknown, EARLIEST)
                     ends |= bounds(self.links, incarnation, leader, unknown, LATEST)
-                positions = {partition: max(found.get(partition, {starts[partition] - 1: b""})) + 1 for partition in partitions if partition in starts and partition in ends}
+                positions = {partition: max(found.get(partition, ()), default=starts[partition] - 1) + 1 for partition in partitions if partition in starts and partition in ends}
                 for partition, at in positions.items():
                     if at >= ends[partition]:
                         incarnation.check_all(partition, starts[partition], ends[partition], found.get(partition, {}))

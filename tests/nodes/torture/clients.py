@@ -25,7 +25,7 @@ from tests.nodes.cluster import LATEST, LIST_OFFSETS_VERSION, OFFSET_FETCH_VERSI
 from tests.nodes.torture.accounts import Account
 from tests.nodes.torture.links import Links, NotSent
 from tests.nodes.torture.nodes import TorturedNodes
-from tests.nodes.torture.owners import wrong_owners
+from tests.nodes.torture.owners import held_bytes, wrong_owners
 from tests.nodes.torture.topics import Incarnation, Topic, Wrong
 
 FETCH_VERSION, COMMIT_VERSION, CREATE_VERSION, DELETE_VERSION, DELETE_RECORDS_VERSION, PRODUCER_ID_VERSION = 13, 8, 7, 6, 2, 4
@@ -376,11 +376,15 @@ class Observer(Worker):
         self.looks = 0
 
     def step(self) -> None:
-        seen = wrong_owners(self.links, self.nodes.ids, self._topics, self.nodes.pid, self._directory)
+        seen = wrong_owners(self.links, self.nodes.ids, self._topics, None if self._directory is None else self._held)
         for what, log in sorted(seen & self._before):
             self.wrong("a log without exactly one owner", f"{log}: {what}")
         self._before = seen
         self.looks += 1
+
+    def _held(self, id: int) -> set[int]:
+        assert self._directory is not None
+        return held_bytes(self.nodes.pid(id), self._directory)
 
 
 def now_ms() -> int:

@@ -53,8 +53,8 @@ def claimed(links: Links, id: int) -> set[LogId]:
     return {LogId(name, int(number)) for name, _, number in (log.rpartition("-") for log in listed.split(",") if log)}
 
 
-def wrong_owners(links: Links, ids: Iterable[int], topics: Mapping[str, int], pid: Callable[[int], int], data: Path | None) -> set[tuple[str, LogId]]:
-    """Violations in one look at all nodes; `data`: the directory with the lock files.
+def wrong_owners(links: Links, ids: Iterable[int], topics: Mapping[str, int], held: Callable[[int], set[int]] | None) -> set[tuple[str, LogId]]:
+    """Violations in one look at all nodes. `held`: the lock bytes that a node's process holds; None: the store has no locks.
 
     Looks at different nodes are at different times, so a log that moves meanwhile may look wrong once, but not twice.
     """
@@ -62,13 +62,12 @@ def wrong_owners(links: Links, ids: Iterable[int], topics: Mapping[str, int], pi
     for what in ("serves", "claims"):
         by_log: dict[LogId, list[int]] = {}
         for id in ids:
-            pids = pid(id)
-            before = set() if data is None else held_bytes(pids, data)
+            before = held(id) if held is not None else set()
             logs = served(links, id, topics) if what == "serves" else claimed(links, id)
-            after = set() if data is None else held_bytes(pids, data)
+            after = held(id) if held is not None else set()
             for log in logs:
                 by_log.setdefault(log, []).append(id)
-                if data is not None and after and pid(id) == pids and lock_byte_of(log) not in before | after:
+                if after and lock_byte_of(log) not in before | after:
                     wrong.add((f"node {id} {what} a log without its lock", log))
         wrong.update((f"nodes {nodes} {what.removesuffix('s')} one log", log) for log, nodes in by_log.items() if len(nodes) > 1)
     return wrong
