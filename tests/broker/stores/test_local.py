@@ -591,3 +591,33 @@ def test_a_job_that_hangs_does_not_delay_the_end_and_gets_no_callback() -> None:
     (thread,) = workers._threads
     thread.join(5)
     assert (thread.is_alive(), thread.daemon, results) == (False, True, [])
+
+
+@pytest.mark.parametrize("policy", ["never", "interval"])
+def test_readers_that_wait_learn_of_each_append_that_is_not_flushed_first(disk: SimDisk, policy: str) -> None:
+    harness = StoreHarness(disk, policy)
+    grown: list[int] = []
+    harness.owned.watch_growth(lambda: grown.append(harness.owned.high_watermark))
+    harness.put(b"a")
+    harness.put(b"b")
+    assert grown == [1, 2]
+
+
+def test_readers_that_wait_learn_of_an_append_when_it_is_flushed(always: StoreHarness) -> None:
+    grown: list[int] = []
+    always.owned.watch_growth(lambda: grown.append(always.owned.high_watermark))
+    always.put(b"a")
+    assert grown == []
+    always.threads.run()
+    assert grown == [1]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_store_learns_only_of_flushes_that_have_succeeded(always: StoreHarness, fails: bool) -> None:
+    """It may roll the log then, to compact it."""
+    flushed: list[object] = []
+    always.store.flushed = flushed.append  # type: ignore[method-assign,assignment]
+    always.disk.fail_syncs = int(fails)
+    always.put(b"a")
+    always.threads.run()
+    assert flushed == ([] if fails else [always.owned.log])
