@@ -26,8 +26,7 @@ class PartitionLedger:
         self.acknowledged: dict[int, Acknowledged] = {}  # by offset
         self.seen: dict[int, bytes] = {}  # by offset: what a reader was given
         self.end = 0  # after the highest acknowledged offset
-        self.start = 0  # by acknowledged DeleteRecords
-        self.start_seen = 0  # what a reader was given: after a crash the log may start where it started before a DeleteRecords without a reply
+        self.start = 0  # by acknowledged DeleteRecords; after a crash the log may begin before what a DeleteRecords without a reply has deleted
         self.start_max = 0  # the highest offset that a DeleteRecords asked for
         self.position = 0  # of the reader
 
@@ -112,9 +111,6 @@ class Incarnation:
                     self._report("the start offset went back", partition, start, f"from {start_promised}, on node {node}")
                 if start > ledger.start_max:
                     self._report("records were deleted that nobody asked for", partition, start, f"up to {ledger.start_max} was asked, on node {node}")
-                elif start < ledger.start_seen:
-                    self._report("NOTE seen start went back", partition, start, f"from {ledger.start_seen}, on node {node}")
-                ledger.start_seen = max(ledger.start_seen, start)
             if 0 <= end < end_promised:
                 self._report("the end of the log went back", partition, end, f"from {end_promised}, on node {node}; {ledger.acknowledged.get(end)}")
 
