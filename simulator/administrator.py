@@ -8,7 +8,6 @@ from coordinator.states import PREPARING
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -32,6 +31,7 @@ LATEST: Final = -1
 DESCRIBE, DELETE_GROUP, DELETE_OFFSETS, REMOVE_MEMBER, RETIRE, RESET_OFFSETS = range(6)
 DELETIONS: Final = (DELETE_GROUP, DELETE_OFFSETS, RETIRE)
 RESET_VERSION: Final = 7
+DELETED: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 Removals = list[tuple[GroupPartition, SentValue | int]]
 
@@ -86,7 +86,7 @@ class Administrator(Client):
         self.world.trace(f"administrator: deletes topic {name}", "node")
         self.world.count("topic deleted", 1)
         run.created.discard(name)
-        while not run.topic_will_be_deleted(name):
+        while (deletion := run.deletion_of(name)) is None:
             yield PAUSE_NS
         self.deleted.add(name)
         run.records.deleted(name)
@@ -95,9 +95,9 @@ class Administrator(Client):
         while not is_deleted:
             wire = self._wire()
             if wire is not None:
-                request = wire.send(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5, REQUEST_NS)
+                request = wire.send(*deletion, REQUEST_NS)
                 yield request
-                is_deleted = not request.lost and request.reply.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                is_deleted = not request.lost and request.reply.responses[0].error_code in DELETED
                 wire.close()
             yield PAUSE_NS
         run.topic_deleted(name, removals, request.reply.responses[0].error_code)

@@ -31,13 +31,14 @@ class RecreatedTopics:
         self._former: dict[GroupPartition, list[int]] = {}  # offsets that were certainly committed for a deleted topic
         self._known_since: dict[tuple[str, str], tuple[Node, int, int]] = {}  # group, topic -> its coordinator, that node's life, the moment
 
-    def delete(self, name: str) -> bool:
-        """The topic will be deleted; False: no node knows it now."""
-        ids = {topic.id for topic in (find_topic(node, name) for node in self._nodes()) if topic is not None} - self._ids
+    def delete(self, name: str) -> bytes | None:
+        """The topic will be deleted; returns its id, or None if no node knows it now."""
+        ids: set[bytes] = {topic.id for topic in (find_topic(node, name) for node in self._nodes()) if topic is not None} - self._ids
         self._ids |= ids
-        if ids:
-            self._names[name] = None
-        return bool(ids)
+        if not ids:
+            return None
+        self._names[name] = None
+        return min(ids)
 
     def removed(self, name: str, removals: Iterable[tuple[GroupPartition, Any]]) -> None:
         """The deletion was acknowledged: each coordinator removes these offsets before it knows a new topic of the name."""

@@ -16,6 +16,7 @@ from coordinator import Note
 from coordinator.notes import Cause, NoteKind, Removal, Replacement, ShardChange
 from coordinator.states import COMPLETING, PREPARING, State
 from protocol.errors import ErrorCode
+from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from simulator.administrator import RECREATION_PAUSES, Administrator, Removals
@@ -329,9 +330,9 @@ class Run(Faults):
     def committed_elsewhere(self, node: Node, partition: GroupPartition, value: int) -> None:
         """A commit was acknowledged by a node that may not know the newest topic of that name."""
 
-    def topic_will_be_deleted(self, name: str) -> bool:
-        """Called before a topic is deleted; False: call again later."""
-        return True
+    def deletion_of(self, name: str) -> tuple[DeleteTopicsRequest, int] | None:
+        """The request that deletes the topic, and its version; None: the topic is not known yet."""
+        return DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5
 
     def topic_deleted(self, name: str, removals: Removals, code: int) -> None:
         """The topic is deleted. `code`: NONE, or UNKNOWN_TOPIC_OR_PARTITION if an earlier request, whose reply was lost, has deleted it."""

@@ -70,7 +70,7 @@ def test_a_hand_over_is_clean_only_if_everything_was_flushed_and_its_checkpoints
         disk.fail_syncs, disk.fails_in, disk.failed_sync_loses = 9, fails, False
     first.release(TOPIC_LOG)
     disk.fail_syncs = 0
-    assert not isinstance(second.store.lock_log(TOPIC_LOG, bytes(range(16))), HeldBy)
+    assert not isinstance(second.store.lock_log(TOPIC_LOG, bytes(range(16)), 0), HeldBy)
     inherited = second.store.inherited(TOPIC_LOG)
     assert inherited.clean is not bool(fails)
     assert inherited.recovery_point == (0 if fails else 1)
@@ -87,5 +87,5 @@ def test_a_flush_that_fails_is_not_hidden_by_one_that_succeeds() -> None:
     disk.fail_syncs, disk.fails_in, disk.failed_sync_loses = 9, "__consumer_offsets-3", False
     first.release(LOG)
     disk.fail_syncs = 0
-    assert not isinstance(second.store.lock_log(LOG, NO_TOPIC), HeldBy)
+    assert not isinstance(second.store.lock_log(LOG, NO_TOPIC, 0), HeldBy)
     assert not second.store.inherited(LOG).clean
