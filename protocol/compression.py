@@ -20,7 +20,6 @@ import cramjam
 from protocol.containers import (
     GZIP_TRAILER_BYTES,
     NoContainer,
-    ZstdTail,
     check_lz4_header,
     checked_block,
     complete_zstd_frames,
@@ -44,10 +43,6 @@ class TooLarge(ProtocolError):
     """The decompressed data has more bytes, or more blocks, than the caller allows."""
 
 
-class UnreadableRecords(ProtocolError):
-    """Kafka's consumers stop at an empty block before the last record."""
-
-
 class Damaged(ProtocolError):
     """The container is damaged after the bytes in `unpacked`, which a reader may have got before it meets the damage."""
 
@@ -65,6 +60,8 @@ SNAPPY_STREAM: Final = b"\x82SNAPPY\0"
 SNAPPY_HEADER: Final = SNAPPY_STREAM + b"\0\0\0\1\0\0\0\1"
 SNAPPY_STREAM_HEAD: Final = int.from_bytes(SNAPPY_STREAM[:4], "big", signed=True)  # in place of a block's length: another stream
 SNAPPY_VERSION_MIN: Final = 1
+SNAPPY_READ_BYTES: Final = 2_048  # Java's clients decompress so many bytes at a time
+ZSTD_READ_BYTES: Final = (1 << 17) + 3  # and read so many
 SNAPPY_BLOCK_BYTES: Final = 32_768
 GZIP_PIECE_BYTES_MIN: Final = 4_096  # of a member; the pieces grow, so that many small members are not copied again and again
 GZIP_PIECE_BYTES_MAX: Final = 1 << 20
@@ -181,7 +178,7 @@ def decompress_lz4(data: bytes, bytes_max: int, blocks_max: int) -> bytes:
         raise ProtocolError(str(error)) from None
     if frame is None:
         raise TooLarge(f"lz4 data has more than {blocks_max} blocks")
-    if not frame.problem and not frame.has_content_fields and not frame.has_empty_blocks:
+    if frame.is_plain:
         return decompress_stream(cramjam.lz4.decompress_into, "lz4", data if frame.end == len(data) else data[: frame.end], bytes_max)
     try:
         check_lz4_header(data)
@@ -191,7 +188,6 @@ def decompress_lz4(data: bytes, bytes_max: int, blocks_max: int) -> bytes:
     left = bytes_max
     out = bytearray(frame.block_bytes_max)
     problem = frame.problem
-    was_empty = False
     for at, size, stored in frame.blocks:
         part = data[at : at + size]
         try:
@@ -202,9 +198,9 @@ def decompress_lz4(data: bytes, bytes_max: int, blocks_max: int) -> bytes:
         except cramjam.DecompressionError as error:
             problem = f"lz4 data cannot be decompressed: {error}"
             break
-        if part and was_empty:
-            raise UnreadableRecords("an empty lz4 block before the end of the records")
-        was_empty = not part
+        if not part:  # Java's clients take an empty block for the end of the data
+            problem = ""
+            break
         left -= len(part)
         if left < 0:
             raise TooLarge(f"lz4 data decompresses to more than {bytes_max} bytes")
@@ -221,14 +217,15 @@ def decompress_zstd(data: bytes, bytes_max: int) -> bytes:
     except TooLarge:
         raise
     except ProtocolError:
-        end, tail = complete_zstd_frames(data)
-        if not end:
+        frames = complete_zstd_frames(data)
+        if not frames.end:
             raise
-        unpacked = decompress_stream(cramjam.zstd.decompress_into, "zstd", data[:end], bytes_max)
-        if tail == ZstdTail.BLOCKS:
-            raise Damaged("zstd data is cut short", unpacked + b"\0") from None  # a reader finds more than the records
-        if tail == ZstdTail.NO_FRAME:
+        unpacked = decompress_stream(cramjam.zstd.decompress_into, "zstd", data[: frames.end] + frames.begun, bytes_max)
+        if frames.is_damaged:
             raise Damaged("zstd data has bytes that are no frame", unpacked) from None
+        # Java takes the end of the data for the end of the frames only if it has read no more since the end of a frame.
+        if (frames.end - 1) // ZSTD_READ_BYTES != (len(data) - 1) // ZSTD_READ_BYTES:
+            raise Damaged("zstd data is cut short", unpacked) from None
         return unpacked
 
 
@@ -247,15 +244,19 @@ def decompress_snappy(data: bytes, bytes_max: int, blocks_max: int = BLOCKS_MAX)
         return decompress_snappy_block(data, bytes_max)
     parts: list[bytes] = []
     remaining_bytes = bytes_max
+    read_at = 0  # the place in the decompressed bytes from which a client reads piece by piece
     at = len(SNAPPY_HEADER)
     while len(data) - at >= BLOCK_BYTES.size:  # fewer bytes are ignored
         (size,) = BLOCK_BYTES.unpack_from(data, at)
         if size == SNAPPY_STREAM_HEAD:
             if len(data) - at < len(SNAPPY_HEADER):
                 raise ProtocolError("snappy data is cut short")
-            if not data.startswith(SNAPPY_STREAM, at):
-                break
-            _check_snappy_version(data, at)
+            if data.startswith(SNAPPY_STREAM, at):
+                _check_snappy_version(data, at)
+            elif (bytes_max - remaining_bytes - read_at) % SNAPPY_READ_BYTES == 0:
+                break  # Java's clients get no byte, and take that for the end of the data
+            else:
+                read_at = bytes_max - remaining_bytes  # they get the bytes so far, and read on behind the false header
             at += len(SNAPPY_HEADER)
             parts.append(b"")
             if len(parts) > blocks_max:

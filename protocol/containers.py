@@ -6,7 +6,6 @@ Nothing is decompressed here. NoContainer: at this place there is no member or f
 from __future__ import annotations
 
 import zlib
-from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -24,6 +23,10 @@ _STORED: Final = 1 << 31
 _ONE_CHECKED_BLOCK: Final = bytes([0x70, 0x70])  # flags and block size of a frame that begins `checked_block`
 
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_SINGLE_SEGMENT, _ZSTD_CHECKSUM = 0x20, 0x04  # flags
+_ZSTD_BLOCK_BYTES_MAX: Final = 1 << 17
+_ZSTD_BLOCK_WINDOW: Final = b"\x38"  # 1 << 17 bytes
+_ZSTD_GREATEST_WINDOW: Final = b"\x88"  # 1 << 27 bytes, the most that readers allow
 _SKIPPABLE_MAGIC: Final = b"\x2a\x4d\x18"  # after a byte from 0x50 to 0x5f
 
 _UINT16: Final = Struct("<H").unpack_from
@@ -81,8 +84,7 @@ class Lz4Frame(NamedTuple):
     block_bytes_max: int
     end: int
     problem: str
-    has_content_fields: bool  # the size or the checksum of the content
-    has_empty_blocks: bool  # perhaps: blocks so small that they may have no content
+    is_plain: bool  # every decoder reads it as Java's clients do: no size or checksum of the content, no empty block, an ordinary end
 
 
 def lz4_frame(data: bytes, blocks_max: int) -> Lz4Frame | None:
@@ -100,6 +102,7 @@ def lz4_frame(data: bytes, blocks_max: int) -> Lz4Frame | None:
     blocks: list[tuple[int, int, bool]] = []
     problem = ""
     may_be_empty = False
+    other_end = False
     checksum_bytes = 4 if flags & _BLOCK_CHECKSUM else 0
     while True:
         if len(data) - at < 4:
@@ -107,7 +110,8 @@ def lz4_frame(data: bytes, blocks_max: int) -> Lz4Frame | None:
             break
         word = int(_UINT32(data, at)[0])
         at += 4
-        if not word:
+        if not word & ~_STORED:  # Java takes an empty stored block for the end
+            other_end = word != 0
             break
         if len(blocks) >= blocks_max:
             return None
@@ -116,12 +120,13 @@ def lz4_frame(data: bytes, blocks_max: int) -> Lz4Frame | None:
         if size > block_bytes_max or size + checksum_bytes > len(data) - at:
             problem = f"an lz4 block of {size} bytes with {len(data) - at} left"
             break
-        may_be_empty |= size <= 1
+        may_be_empty |= size == 1  # perhaps a block without content
         blocks.append((at, size, stored))
         at += size + checksum_bytes
     if not problem and flags & _CONTENT_CHECKSUM and len(data) - at < 4:
         problem = "lz4 data is cut short"
-    return Lz4Frame(blocks, checksum_bytes, block_bytes_max, at, problem, bool(flags & (_CONTENT_CHECKSUM | _CONTENT_SIZE)), may_be_empty)
+    is_plain = not (problem or may_be_empty or other_end or flags & (_CONTENT_CHECKSUM | _CONTENT_SIZE))
+    return Lz4Frame(blocks, checksum_bytes, block_bytes_max, at, problem, is_plain)
 
 
 def check_lz4_header(data: bytes) -> None:
@@ -159,51 +164,84 @@ def _header_checksum(data: bytes) -> int:
 # zstd
 
 
-class ZstdTail(IntEnum):
-    """What follows the complete frames."""
+class ZstdFrames(NamedTuple):
+    """The complete frames end at `end`. `begun`: the blocks of an incomplete frame that follows, as a complete frame."""
 
-    NOTHING = 0  # or the begin of a frame, without a complete block
-    BLOCKS = 1  # an incomplete frame with blocks that a reader unpacks
-    NO_FRAME = 2
+    end: int
+    begun: bytes
+    is_damaged: bool  # what follows is no frame, not even an incomplete one
 
 
-def complete_zstd_frames(data: bytes) -> tuple[int, ZstdTail]:
-    """The end of the complete frames at the begin of the data, and what follows them."""
+def complete_zstd_frames(data: bytes) -> ZstdFrames:
     at = 0
     while at < len(data):
-        end, tail = _zstd_frame_end(data, at)
-        if end < 0:
-            return at, tail
+        magic = data[at : at + 4]
+        is_skippable = 0x50 <= magic[0] <= 0x5F and _SKIPPABLE_MAGIC.startswith(magic[1:])
+        if not is_skippable and not _ZSTD_MAGIC.startswith(magic):
+            return ZstdFrames(at, b"", True)
+        if len(data) - at < 8:  # the shortest frame has nine bytes
+            break
+        if is_skippable:
+            end, begun, is_damaged = at + 8 + int(_UINT32(data, at + 4)[0]), b"", False
+        else:
+            end, begun, is_damaged = _zstd_frame(data, at)
+        if end > len(data):
+            return ZstdFrames(at, begun, is_damaged)
         at = end
-    return at, ZstdTail.NOTHING
+    return ZstdFrames(at, b"", False)
 
 
-def _zstd_frame_end(data: bytes, at: int) -> tuple[int, ZstdTail]:
-    """The end of the frame at `at`; -1 if there is no complete one, and then what there is."""
-    magic = data[at : at + 4]
-    is_skippable = 0x50 <= magic[0] <= 0x5F and _SKIPPABLE_MAGIC.startswith(magic[1:])
-    if not is_skippable and not _ZSTD_MAGIC.startswith(magic):
-        return -1, ZstdTail.NO_FRAME
-    if len(data) - at < 8:  # the shortest frame has nine bytes
-        return -1, ZstdTail.NOTHING
-    if is_skippable:
-        end = at + 8 + int(_UINT32(data, at + 4)[0])
-        return (end if end <= len(data) else -1), ZstdTail.NOTHING
+def _zstd_frame(data: bytes, at: int) -> tuple[int, bytes, bool]:
+    """The end of the frame at `at`. An end after the data: the frame is incomplete; then its blocks as a complete frame, and whether it is damaged."""
+    beyond = len(data) + 1
     descriptor = data[at + 4]
-    single_segment = bool(descriptor & 0x20)
+    is_single = bool(descriptor & _ZSTD_SINGLE_SEGMENT)
+    at += 5
+    window = _ZSTD_BLOCK_WINDOW
+    window_bytes = 0
+    if not is_single:
+        window = data[at : at + 1]
+        window_bytes = (8 + (window[0] & 7)) << (7 + (window[0] >> 3))
+        at += 1
+    dictionary = data[at : at + (0, 1, 2, 4)[descriptor & 3]]
+    at += len(dictionary)
     size_code = descriptor >> 6
-    at += 5 + (not single_segment) + (0, 1, 2, 4)[descriptor & 3] + (1 if single_segment and not size_code else (0, 2, 4, 8)[size_code])
-    has_blocks = False
+    size_bytes = 1 if not size_code and is_single else (0, 2, 4, 8)[size_code]
+    if is_single:
+        window_bytes = int.from_bytes(data[at : at + size_bytes], "little") + (256 if size_bytes == 2 else 0)
+        if window_bytes > _ZSTD_BLOCK_BYTES_MAX:
+            window = _ZSTD_GREATEST_WINDOW
+    block_bytes_max = min(window_bytes, _ZSTD_BLOCK_BYTES_MAX)
+    at += size_bytes
+    begin = at
+    last = -1
+    is_damaged = False
     while len(data) - at >= 3:
         head = int.from_bytes(data[at : at + 3], "little")
-        size = 1 if head >> 1 & 3 == 1 else head >> 3  # a run is one byte
-        at += 3 + size
-        if at > len(data):
+        kind = head >> 1 & 3
+        if kind == 3 or head >> 3 > block_bytes_max:
+            is_damaged = True
             break
-        has_blocks |= head >> 3 > 0
+        end = at + 3 + (1 if kind == 1 else head >> 3)  # a run is one byte
+        if end > len(data):
+            if kind == 0 and len(data) - at > 3:  # a reader gets the begin of a stored block
+                block = ((len(data) - at - 3) << 3 | 1).to_bytes(3, "little") + data[at + 3 :]
+                return beyond, _zstd_begun(descriptor, window, dictionary, data[begin:at] + block), False
+            break
+        last = at
+        at = end
         if head & 1:
-            at += 4 if descriptor & 4 else 0
-            if at > len(data):
-                break
-            return at, ZstdTail.NOTHING
-    return -1, ZstdTail.BLOCKS if has_blocks else ZstdTail.NOTHING
+            at += 4 if descriptor & _ZSTD_CHECKSUM else 0
+            if at <= len(data):
+                return at, b"", False
+            at = end
+            break
+    if last < 0:
+        return beyond, b"", is_damaged
+    blocks = bytearray(data[begin:at])
+    blocks[last - begin] |= 1  # the last block
+    return beyond, _zstd_begun(descriptor, window, dictionary, bytes(blocks)), is_damaged
+
+
+def _zstd_begun(descriptor: int, window: bytes, dictionary: bytes, blocks: bytes) -> bytes:
+    return _ZSTD_MAGIC + bytes([descriptor & 3]) + window + dictionary + blocks

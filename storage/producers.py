@@ -95,13 +95,14 @@ class Producers:
         first = header.base_sequence
         if header.producer_epoch == producer.epoch:
             last = producer.last_sequence
-            if first == last + 1 or (first == 0 and last == SEQUENCE_MAX):
+            has_epoch = producer.epoch != NO_EPOCH
+            if has_epoch and (first == last + 1 or (first == 0 and last == SEQUENCE_MAX)):
                 return FRESH
             last = last_sequence(header)
             for batch in producer.batches:
                 if batch[0] == first and batch[1] == last:
                     return ProducerVerdict(ErrorCode.NONE, batch[2], batch[3])
-            return FRESH if producer.epoch == NO_EPOCH else OUT_OF_ORDER
+            return OUT_OF_ORDER if has_epoch else FRESH  # without an epoch any sequence may follow
         if header.producer_epoch < producer.epoch:
             return OLD_EPOCH
         return FRESH if first == 0 or producer.epoch == NO_EPOCH else OUT_OF_ORDER

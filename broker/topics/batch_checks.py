@@ -35,11 +35,13 @@ from protocol.batch import (
 from protocol.batch_record import INT64_MAX, INT64_MIN, CutShort, as_int64, put_record, read_record
 from protocol.batch_survey import UNLIMITED as UNLIMITED_STEPS
 from protocol.batch_survey import TooManyRecords, survey
-from protocol.compression import BLOCKS_MAX, Compression, Damaged, TooLarge, UnreadableRecords, decompress
+from protocol.compression import BLOCKS_MAX, Compression, Damaged, TooLarge, decompress
 from protocol.errors import ErrorCode, ProtocolError
 
 MAGIC_BYTES: Final = 17  # the bytes up to the magic byte, in every format
 OLDEST_RECORD_BYTES_MIN: Final = 14  # a record of format 0 without offset and size
+NO_PRODUCER_ID: Final = -1
+NO_EPOCH: Final = -1
 ERRORS_IN_MESSAGE_MAX: Final = 3
 RECORD_ERRORS_MAX: Final = 1_000  # per batch in a reply; the message has the total
 RECORDS_WRITTEN_AT_ONCE: Final = 1_024
@@ -309,8 +311,6 @@ def _decompressed(body: bytes, codec: int, limits: CheckLimits) -> tuple[bytes, 
         raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR) from None
     except Damaged as damaged:
         return damaged.unpacked, True
-    except UnreadableRecords:
-        raise BatchRefused(ErrorCode.INVALID_RECORD) from None
     except ProtocolError:
         raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR) from None
 
@@ -385,6 +385,8 @@ def _time_problem(record: Record, header: BatchHeader, settings: LogSettings, no
 
 def _rebuilt(body: bytes, at: int, end: int, header: BatchHeader, codec: Compression, level: int | None) -> bytes:
     """Recompress the records for the topic, some at a time: the objects of all records could take gigabytes."""
+    if header.producer_id != NO_PRODUCER_ID and (header.producer_epoch == NO_EPOCH or header.base_sequence < 0):
+        raise BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka does not write such a batch itself
     count = header.record_count
     parts: list[bytes] = []
     written = bytearray()
