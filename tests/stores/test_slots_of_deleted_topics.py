@@ -186,3 +186,49 @@ def test_a_deleted_log_that_is_being_closed_is_set_aside_later() -> None:
     first.run()
     first.topics.set_aside(TOPIC, TOPIC_ID, None, False, 0)
     assert not first.topics.exists(TOPIC)
+
+
+@pytest.mark.parametrize("known", ["the deletion", "nothing"])
+def test_a_node_behind_a_deletion_does_not_open_the_new_topics_log_for_the_deleted_topic(known: str) -> None:
+    """It would move the folder of the new topic away, with all its records."""
+    nodes = NodesOverSimDisk()
+    first = recreated(nodes)
+    first.store.set_last_deletion(1)
+    nodes.kill(first)
+    second = nodes.start(2)
+    results: list[TopicLog | HeldBy | Unreadable] = []
+    topic_id, last_deletion = (NEW_ID, 1) if known == "the deletion" else (TOPIC_ID, 0)
+    assert isinstance(second.store.lock_log(TOPIC, topic_id, last_deletion), HeldBy if known == "nothing" else int)
+    second.topics.open_topic_log(TOPIC, TopicInfo(topic_id, 1 << 20, Producers(), last_deletion, lambda folder: None), results.append)
+    second.run()
+    assert isinstance(results[0], HeldBy) is (known == "nothing")
+    if known == "nothing":  # no slot was written, and the log is free for a node that knows the deletion
+        third = nodes.start(3)
+        third.topics.open_topic_log(TOPIC, TopicInfo(NEW_ID, 1 << 20, Producers(), 1, lambda folder: None), results.append)
+        third.run()
+    log = results[-1]
+    assert not isinstance(log, HeldBy | Unreadable)
+    assert (log.records.start_offset, log.records.next_offset) == (DELETED, RECORDS)
+
+
+def test_a_release_waits_for_the_opening_of_the_log() -> None:
+    """Otherwise another node could change the files while the opening still repairs them."""
+    nodes = NodesOverSimDisk()
+    recreated(nodes)
+    second, third = nodes.start(2), nodes.start(3)
+    results = opened_by(second, NEW_ID)
+    opening, second.threads.jobs = second.threads.jobs, []
+    assert len(opening) == 1
+    released: list[bool] = []
+    second.store.release(TOPIC, lambda: released.append(True))
+    second.run()
+    assert not released
+    assert third.acquire_topic(TOPIC, NEW_ID) == HeldBy("node 2")
+    second.threads.jobs = opening
+    second.run()
+    second.loop.jump(1.0)
+    second.run()
+    assert released == [True]
+    assert isinstance(results[0], HeldBy)
+    assert second.store.owned_log(TOPIC) is None
+    assert third.acquired_topic(TOPIC, NEW_ID).records.next_offset == RECORDS

@@ -204,14 +204,29 @@ def test_clocks_do_not_decide_whose_offsets_are_removed(broker: RegistryBroker, 
     assert broker.offsets("group-0") == {"t", "u"}
 
 
-def test_a_partition_notes_the_deletion_only_before_the_first_commit_to_the_new_topic(broker: RegistryBroker) -> None:
+def test_a_deletion_that_was_complete_is_not_repeated_after_commits_to_the_new_topic(broker: RegistryBroker) -> None:
+    """A node that takes the partition over may not have read yet that the deletion is complete."""
+    deleted = broker.topics.by_name["t"]
+    broker.delete("t")
+    before = DeletedTopic("t", deleted.id, deleted.partition_count, 0, broker.topics.last_deletion)
+    broker.topics.folders_gone(deleted.id)
+    assert broker.kept_deletions == set()
+    recreate(broker)
+    broker.commit("group-0", "t")
+    broker.deletions.resume([before])
+    broker.run()
+    assert broker.offsets("group-0") == {"t", "u"}
+    assert broker.offsets("group-1") == {"u"}
+
+
+def test_a_partition_notes_the_newest_deletion_before_the_next_commit(broker: RegistryBroker) -> None:
     shard = broker.harness.shards.journal_of("group-0").shard
     broker.delete("t")
-    broker.commit("group-0", "u")
     assert shard.deletions_applied == 0
+    broker.commit("group-0", "u")
+    assert shard.deletions_applied == 1
     recreate(broker)
     broker.commit("group-0", "t", "u")
-    assert shard.deletions_applied == 1
     emitted = shard.hold.emitted
     broker.commit("group-0", "t")
     assert shard.hold.emitted == emitted + 2
