@@ -195,8 +195,8 @@ def decompress_lz4(data: bytes, bytes_max: int, blocks_max: int) -> bytes:
                 part = bytes(memoryview(out)[: cramjam.lz4.decompress_into(checked_block(data, at, size), out)])
             elif not stored:
                 part = bytes(memoryview(out)[: cramjam.lz4.decompress_block_into(part, out)])
-        except cramjam.DecompressionError as error:
-            problem = f"lz4 data cannot be decompressed: {error}"
+        except cramjam.DecompressionError as failure:
+            problem = f"lz4 data cannot be decompressed: {failure}"
             break
         if not part:  # Java's clients take an empty block for the end of the data
             problem = ""

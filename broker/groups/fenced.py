@@ -6,17 +6,24 @@ number of its requests since the last line.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from broker.logging.logs import log
-
-if TYPE_CHECKING:
-    from broker.groups.group_journal import GroupJournal
+from coordinator.shard import Shard
 
 LINE_MS: Final = 60_000
 KNOWN_MAX: Final = 1_000  # processes that are counted; beyond that all counts begin anew
 
 Fenced = tuple[str, str, str, str]  # request, group, instance id, member id
+
+
+class Groups(Protocol):
+    """The groups of one partition."""
+
+    shard: Shard
+
+    @property
+    def now(self) -> int: ...
 
 
 class FencedLines:
@@ -27,12 +34,12 @@ class FencedLines:
     def __init__(self) -> None:
         self._counts: dict[Fenced, tuple[int, int]] = {}  # when the next line is due, and the requests since the last line
 
-    def add(self, journal: GroupJournal, api: str, group_id: str, member_id: str, instance_id: str | None, peer: str) -> None:
+    def add(self, groups: Groups, api: str, group_id: str, member_id: str, instance_id: str | None, peer: str) -> None:
         """A request was answered with FENCED_INSTANCE_ID. `peer`: the address of its sender."""
-        count = self._count((api, group_id, instance_id or "", member_id), journal.now)
+        count = self._count((api, group_id, instance_id or "", member_id), groups.now)
         if not count:
             return
-        group = journal.shard.groups.get(group_id)
+        group = groups.shard.groups.get(group_id)
         holder = group.members.get(group.static_members.get(instance_id or "", "")) if group is not None else None
         log.warning(
             "process is fenced: another one has its instance id",
@@ -46,9 +53,9 @@ class FencedLines:
             requests=count,
         )
 
-    def add_nameless_leave(self, journal: GroupJournal, group_id: str, peer: str) -> None:
+    def add_nameless_leave(self, groups: Groups, group_id: str, peer: str) -> None:
         """A LeaveGroup named a member by neither id."""
-        count = self._count(("LeaveGroup", group_id, "", peer), journal.now)
+        count = self._count(("LeaveGroup", group_id, "", peer), groups.now)
         if count:
             log.warning("LeaveGroup names no member: member id and instance id are empty", group=group_id, host=peer, requests=count)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from broker.runtime.contain import run_contained
+from broker.runtime.contain import Contained, run_contained
 
 
 class Repeating:
@@ -16,11 +16,11 @@ class Repeating:
         self._seconds = seconds
         self._step = step
         self._stopped = False
-        self._timer = loop.call_later(seconds, self._run)
+        self._timer = loop.call_later(seconds, Contained(self._run))
 
     def _run(self) -> None:
         if not self._stopped:
-            self._timer = self._loop.call_later(self._seconds, self._run)
+            self._timer = self._loop.call_later(self._seconds, Contained(self._run))
             run_contained(self._step)
 
     def stop(self) -> None:

@@ -66,6 +66,7 @@ def test_a_produce_of_another_client_completes_a_waiting_fetch(consumer: Client,
 def test_the_offsets_topic_returns_commits_once_durable(consumer: Client, other: Client) -> None:
     topics = [OffsetCommitRequestTopic("committed", [OffsetCommitRequestPartition(0, 5)])]
     make(other, "committed")
+    other.ask(OffsetCommitRequest("group", -1, "", None, -1, topics), 7)  # the first one after a deletion also notes the deletion
     end = partition_replies(consumer.ask(fetch(fetch_topic("__consumer_offsets", fetch_partition(0))), 12))[0][2]
     consumer.send(fetch(fetch_topic("__consumer_offsets", fetch_partition(end)), max_wait_ms=LONG_MS), 12)
     time.sleep(PARKED_SECONDS)
