@@ -85,6 +85,8 @@ class Broker:
             log_frame if logs.debug_enabled() else None,
             config.connections_partial_requests_max_bytes,
             machine.sockets,
+            config.socket_response_max_bytes,
+            config.connections_unread_replies_max_bytes,
         )
         overrides = dict(config.max_connections_per_ip_overrides)
         self.acceptor = Acceptor(

@@ -34,6 +34,7 @@ def store(out: StepOutput, group: Group, commit: Commit) -> int:
     changes: list[tuple[dict[int, bytes], int, bytes]] = []
     new_topics: dict[str, TopicOffsets] = {}
     size = BATCH_OVERHEAD_BYTES
+    size_max = out.config.batch_bytes_max
     for topic, partitions in commit.topics:
         stored = group.offsets.get(topic) or new_topics.get(topic)
         if stored is None:
@@ -62,8 +63,8 @@ def store(out: StepOutput, group: Group, commit: Commit) -> int:
             changes.append((values, partition, value))
             facts.append((prefix + PARTITION(partition), value))
             size += fixed + len(value)
-    if size > out.config.batch_bytes_max:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+            if size > size_max:
+                return ErrorCode.UNKNOWN_SERVER_ERROR
     for values, partition, value in changes:
         values[partition] = value
     if new_topics:

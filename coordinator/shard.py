@@ -493,8 +493,9 @@ class Shard:
     def describe(self, group_id: str) -> Description:
         return admin.describe(self.groups.get(group_id))
 
-    def listed(self) -> list[ListedGroup]:
-        return [admin.listed(group) for group in self.groups.values()]
+    def listed_group(self, group_id: str) -> ListedGroup | None:
+        group = self.groups.get(group_id)
+        return admin.listed(group) if group is not None else None
 
     def delete(self, group_id: str, now: int, wall: int) -> int:
         """Delete one group; return its error code."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from protocol.wire import Steps
+
 
 def field_names(cls: type) -> tuple[str, ...]:
     """The fields of a generated class, in the order of its constructor (compiled classes have no `__slots__`)."""
@@ -39,4 +41,11 @@ class Message(Part):
         raise NotImplementedError
 
     def encode(self, version: int) -> bytes:
+        raise NotImplementedError
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        """As `encode`, as a generator that appends to `out` and yields before each part with its approximate cost in array elements.
+
+        Only replies have it. The caller may clear `out` between two steps.
+        """
         raise NotImplementedError

@@ -8,9 +8,10 @@ frame. A count is checked against the remaining bytes before a loop uses it.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import Final
+from typing import Final, TypeVar
 
 from protocol.errors import EncodeError, ProtocolError
 
@@ -23,6 +24,9 @@ ZERO_UUID: Final = bytes(16)
 TEXT_BYTES_MAX: Final = 32767  # Kafka's, for compact strings too
 TEXT_BYTES_PER_ELEMENT: Final = 128  # decoding so much text takes at most as long as decoding one element
 TAGS_MAX: Final = 1_000  # tagged fields in one list; Kafka's messages have at most three
+
+Result = TypeVar("Result")
+Steps = Generator[int, None, Result]  # yields costs
 
 BYTES: Final = tuple(bytes([n]) for n in range(256))
 

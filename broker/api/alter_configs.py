@@ -10,20 +10,21 @@ from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
+from protocol.wire import Steps
 
 KINDS: Final = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP)
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(AlterConfigsRequest, AlterConfigs(ConfigChanges(parts)).handle, error_response)
+    return Route(AlterConfigsRequest, parts.long_requests.handler(AlterConfigs(ConfigChanges(parts)).handle), error_response)
 
 
 class AlterConfigs:
     def __init__(self, changes: ConfigChanges) -> None:
         self._changes = changes
 
-    def handle(self, call: Call, request: AlterConfigsRequest) -> None:
-        self._changes.answer(call, request.resources, KINDS, request.validate_only, Edit(_replace, _replace), _reply)
+    def handle(self, call: Call, request: AlterConfigsRequest) -> Steps[None]:
+        return self._changes.answer(call, request.resources, KINDS, request.validate_only, Edit(_replace, _replace), _reply)
 
 
 def _replace(before: object, resource: ConfigResource) -> dict[str, str]:

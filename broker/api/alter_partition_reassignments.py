@@ -6,6 +6,7 @@ from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.api.replica_assignments import bad_assignment, check_replicas, live_brokers
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
@@ -15,11 +16,12 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from protocol.wire import Steps
 from storage import LogId
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(AlterPartitionReassignmentsRequest, AlterPartitionReassignments(parts).handle, error_response)
+    return Route(AlterPartitionReassignmentsRequest, parts.long_requests.handler(AlterPartitionReassignments(parts).handle), error_response)
 
 
 class AlterPartitionReassignments:
@@ -29,15 +31,19 @@ class AlterPartitionReassignments:
         self._topics = parts.topics
         self._authorizer = parts.authorizer
 
-    def handle(self, call: Call, request: AlterPartitionReassignmentsRequest) -> Response:
+    def handle(self, call: Call, request: AlterPartitionReassignmentsRequest) -> Steps[Response]:
         if not cluster_allowed(self._authorizer, call, Operation.ALTER):
             return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if request.timeout_ms <= 0:
             return _no_reassignment(request, ErrorCode.REQUEST_TIMED_OUT, None)
-        responses = [
-            ReassignableTopicResponse(topic.name, [self._reassign(topic.name, partition) for partition in topic.partitions])
-            for topic in request.topics
-        ]
+        responses = []
+        for topic in request.topics:
+            partitions: list[ReassignablePartitionResponse] = []
+            responses.append(ReassignableTopicResponse(topic.name, partitions))
+            yield LOOKUP_COST
+            for partition in topic.partitions:
+                partitions.append(self._reassign(topic.name, partition))
+                yield LOOKUP_COST
         return AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=request.allow_replication_factor_change,
             error_message=None if responses else "",

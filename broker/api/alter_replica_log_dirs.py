@@ -6,6 +6,7 @@ import os
 
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
@@ -14,10 +15,11 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from protocol.wire import Steps
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(AlterReplicaLogDirsRequest, AlterReplicaLogDirs(parts).handle, error_response)
+    return Route(AlterReplicaLogDirsRequest, parts.long_requests.handler(AlterReplicaLogDirs(parts).handle), error_response)
 
 
 class AlterReplicaLogDirs:
@@ -26,19 +28,22 @@ class AlterReplicaLogDirs:
         self._authorizer = parts.authorizer
         self._directory = os.path.abspath(parts.data_path)
 
-    def handle(self, call: Call, request: AlterReplicaLogDirsRequest) -> Response:
+    def handle(self, call: Call, request: AlterReplicaLogDirsRequest) -> Steps[Response]:
         if not cluster_allowed(self._authorizer, call, Operation.ALTER):
             return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         paths_by_topic: dict[str, dict[int, str]] = {}  # of several folders for one partition, the last counts
         for folder in request.dirs:
             for topic in folder.topics:
                 paths_by_topic.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, folder.path))
-        results = [
-            AlterReplicaLogDirTopicResult(
-                name, [AlterReplicaLogDirPartitionResult(index, self._move_error(name, index, path)) for index, path in paths.items()]
-            )
-            for name, paths in paths_by_topic.items()
-        ]
+                yield LOOKUP_COST
+        results = []
+        for name, paths in paths_by_topic.items():
+            partitions: list[AlterReplicaLogDirPartitionResult] = []
+            results.append(AlterReplicaLogDirTopicResult(name, partitions))
+            yield LOOKUP_COST
+            for index, path in paths.items():
+                partitions.append(AlterReplicaLogDirPartitionResult(index, self._move_error(name, index, path)))
+                yield LOOKUP_COST
         return AlterReplicaLogDirsResponse(results=results)
 
     def _move_error(self, name: str, index: int, path: str) -> ErrorCode:

@@ -13,12 +13,16 @@ from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.api.topic_checks import check_writable, repeated
 from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_when_all_durable
+from broker.groups.held_replies import GroupParts
 from broker.net.dispatch import Call
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation
 from broker.topics.settings import settings_problem
 from coordinator.policies import REBALANCE_REQUEST
 from protocol.errors import ErrorCode
+from protocol.wire import Steps
+
+CHANGE_COST = 3
 
 # By resource type: why its settings cannot be changed.
 FIXED = {
@@ -77,24 +81,27 @@ class ConfigChanges:
         validate_only: bool,
         edit: Edit,
         reply_of: Callable[[list[Result]], Any],
-    ) -> None:
+    ) -> Steps[None]:
         """Apply the changes and reply when they are durable. `reply_of` makes a reply with one response for each result."""
-        changed: dict[int, GroupJournal] = {}  # the journals of changed groups, by the resource's index in the request
-        reply = reply_of(self._apply(call, resources, kinds, validate_only, edit, changed))
-        if not changed:
+        changed = GroupParts()  # by the resource's index in the request
+        hold = self._topics.hold
+        reply = reply_of((yield from self._apply(call, resources, kinds, validate_only, edit, changed)))
+
+        def refuse(number: int, error: int) -> None:
+            reply.responses[number].error_code = error
+            reply.responses[number].error_message = ErrorCode(error).message
+
+        def refuse_others(error: int) -> None:
+            for number in set(range(len(resources))) - changed.numbers:
+                refuse(number, error)
+
+        if hold is not self._topics.hold:  # replayed meanwhile: changes in the reply may be undone
+            refuse_others(ErrorCode.KAFKA_STORAGE_ERROR)
+        if changed:
+            changed.answer(call, reply, refuse, self._registry, refuse_others)
+        else:
             call.reply = reply
             self._registry.hold_reply(call)
-            return
-
-        numbers = list(changed)
-
-        def refuse_part(part: int, error: int) -> None:
-            failed = [numbers[part - 1]] if part else [number for number in range(len(resources)) if number not in changed]
-            for number in failed:
-                reply.responses[number].error_code = error
-                reply.responses[number].error_message = ErrorCode(error).message
-
-        answer_when_all_durable(call, reply, [self._registry, *changed.values()], refuse_part)
 
     def _apply(
         self,
@@ -103,13 +110,17 @@ class ConfigChanges:
         kinds: Container[int],
         validate_only: bool,
         edit: Edit,
-        changed: dict[int, GroupJournal],
-    ) -> list[Result]:
-        occurrences = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+        changed: GroupParts,
+    ) -> Steps[list[Result]]:
+        occurrences: Counter[tuple[int, str]] = Counter()
+        for resource in resources:
+            occurrences[resource.resource_type, resource.resource_name] += 1
+            yield LOOKUP_COST
         results: list[Result] = []
         for number, resource in enumerate(resources):
             kind, name = resource.resource_type, resource.resource_name
             error, message = ErrorCode.NONE, None
+            yield CHANGE_COST + len(resource.configs) // 2
             try:
                 if occurrences[kind, name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -126,7 +137,7 @@ class ConfigChanges:
                 elif kind == ConfigResourceType.GROUP:
                     journal = self._alter_group(resource, validate_only, edit)
                     if journal is not None:
-                        changed[number] = journal
+                        changed.add(journal, number)
                 elif resource.configs:  # an empty change is accepted
                     raise Refused(ErrorCode.INVALID_REQUEST, FIXED[ConfigResourceType(kind)])
             except Refused as refused:

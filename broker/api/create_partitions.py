@@ -14,6 +14,7 @@ from broker.api.topic_checks import (
     repeated,
 )
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import CREATE_COST, LOOKUP_COST
 from broker.security.authorizer import Operation, topic_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
@@ -22,10 +23,11 @@ from protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from protocol.wire import Steps
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(CreatePartitionsRequest, CreatePartitions(parts).handle, error_response)
+    return Route(CreatePartitionsRequest, parts.long_requests.handler(CreatePartitions(parts).handle), error_response)
 
 
 class CreatePartitions:
@@ -38,13 +40,15 @@ class CreatePartitions:
         self._authorizer = parts.authorizer
         self._partitions_max = parts.config.partitions_max
 
-    def handle(self, call: Call, request: CreatePartitionsRequest) -> Response | None:
+    def handle(self, call: Call, request: CreatePartitionsRequest) -> Steps[Response | None]:
         if request.timeout_ms <= 0:
             results = [CreatePartitionsTopicResult(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) for topic in request.topics]
             return CreatePartitionsResponse(results=results)
         duplicates = repeated(topic.name for topic in request.topics)
         results = [CreatePartitionsTopicResult(name, ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC) for name in duplicates]
+        hold = self._topics.hold
         for topic in request.topics:
+            yield LOOKUP_COST
             if topic.name in duplicates:
                 continue
             error, message = ErrorCode.NONE, None
@@ -55,6 +59,10 @@ class CreatePartitions:
             except Refused as refused:
                 error, message = refused.error, refused.message
             results.append(CreatePartitionsTopicResult(topic.name, error, message))
+            if not error:
+                yield CREATE_COST
+        if hold is not self._topics.hold:  # replayed meanwhile: changes in the reply may be undone
+            return error_response(request, call.version, ErrorCode.KAFKA_STORAGE_ERROR)
         call.reply = CreatePartitionsResponse(results=results)
         self._registry.hold_reply(call)
         return None

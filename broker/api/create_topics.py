@@ -17,6 +17,7 @@ from broker.api.topic_checks import (
     repeated,
 )
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import CREATE_COST, LOOKUP_COST
 from broker.security.authorizer import Operation, cluster_allowed, topic_allowed
 from broker.topics.registry import NO_ID, Topic, name_problem
 from broker.topics.setting_sources import TOPIC
@@ -30,13 +31,14 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from protocol.wire import Steps
 
 USE_DEFAULT = -1
 CLUSTER_METADATA = "__cluster_metadata"
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(CreateTopicsRequest, CreateTopics(parts).handle, error_response)
+    return Route(CreateTopicsRequest, parts.long_requests.handler(CreateTopics(parts).handle), error_response)
 
 
 class CreateTopics:
@@ -55,7 +57,7 @@ class CreateTopics:
             for value, source in [parts.setting_sources.default(name)]
         ]
 
-    def handle(self, call: Call, request: CreateTopicsRequest) -> Response | None:
+    def handle(self, call: Call, request: CreateTopicsRequest) -> Steps[Response | None]:
         if request.timeout_ms <= 0:
             return CreateTopicsResponse(topics=[_error_result(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) for topic in request.topics])
         duplicates = repeated(topic.name for topic in request.topics)
@@ -65,11 +67,14 @@ class CreateTopics:
         allowed = [topic for topic in single if may_create_all or topic_allowed(authorizer, call, Operation.CREATE, topic.name)]
         too_many = sum(len(topic.assignments) or max(topic.num_partitions, 0) for topic in allowed) > PARTITIONS_PER_REQUEST_MAX
         results = []
+        hold = self._topics.hold
         for topic in allowed:
+            yield LOOKUP_COST + len(topic.configs) // 2
             try:
                 if too_many:
                     raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
                 created = self._create(topic, request.validate_only)
+                yield CREATE_COST
                 results.append(self._result(created, topic_allowed(authorizer, call, Operation.DESCRIBE_CONFIGS, created.name)))
             except Refused as refused:
                 results.append(_error_result(topic.name, refused.error, refused.message))
@@ -77,6 +82,8 @@ class CreateTopics:
         if len(allowed) < len(single):
             names = {topic.name for topic in allowed}
             results += [_error_result(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for topic in single if topic.name not in names]
+        if hold is not self._topics.hold:  # replayed meanwhile: changes in the reply may be undone
+            return error_response(request, call.version, ErrorCode.KAFKA_STORAGE_ERROR)
         call.reply = CreateTopicsResponse(topics=results)
         self._registry.hold_reply(call)
         return None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from broker.api.parts import BrokerParts
-from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_when_all_durable
+from broker.groups.held_replies import GroupParts
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, group_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from protocol.wire import Steps
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DeleteGroupsRequest, DeleteGroups(parts).handle, error_response)
+    return Route(DeleteGroupsRequest, parts.long_requests.handler(DeleteGroups(parts).handle), error_response)
 
 
 class DeleteGroups:
@@ -21,11 +22,12 @@ class DeleteGroups:
         self._clock = parts.clock
         self._authorizer = parts.authorizer
 
-    def handle(self, call: Call, request: DeleteGroupsRequest) -> None:
+    def handle(self, call: Call, request: DeleteGroupsRequest) -> Steps[None]:
         refused: list[DeletableGroupResult] = []
         results: list[DeletableGroupResult] = []
-        deletions: list[tuple[DeletableGroupResult, GroupJournal]] = []
+        parts = GroupParts()
         for id in dict.fromkeys(request.groups_names):
+            yield LOOKUP_COST
             if not group_allowed(self._authorizer, call, Operation.DELETE, id):
                 refused.append(DeletableGroupResult(id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
                 continue
@@ -33,14 +35,13 @@ class DeleteGroups:
             if journal.refusal:
                 results.append(DeletableGroupResult(id, journal.refusal))
                 continue
-            result = DeletableGroupResult(id, journal.call(journal.shard.delete, id, self._clock.now, self._clock.wall))
-            results.append(result)
-            deletions.append((result, journal))
+            parts.add(journal, len(results))
+            results.append(DeletableGroupResult(id, journal.call(journal.shard.delete, id, self._clock.now, self._clock.wall)))
 
-        def refuse_part(part: int, error: int) -> None:
-            deletions[part][0].error_code = error
+        def refuse(number: int, error: int) -> None:
+            results[number].error_code = error
 
-        answer_when_all_durable(call, DeleteGroupsResponse(0, results + refused), [journal for _, journal in deletions], refuse_part)
+        parts.answer(call, DeleteGroupsResponse(0, results + refused), refuse)
 
 
 def error_response(request: DeleteGroupsRequest, version: int, error: int) -> Response:

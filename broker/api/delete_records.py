@@ -11,6 +11,7 @@ from functools import partial
 
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.runtime.contain import Contained
 from broker.security.authorizer import Operation, topic_allowed
 from broker.topics.partition import Partition
@@ -21,13 +22,15 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from protocol.wire import Steps
 
 HIGH_WATERMARK = -1  # as the offset of a request: delete all records
 NO_LOW_WATERMARK = -1
+PARTITIONS_PER_STEP = 16
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DeleteRecordsRequest, DeleteRecords(parts).handle, error_response)
+    return Route(DeleteRecordsRequest, parts.long_requests.handler(DeleteRecords(parts).handle), error_response)
 
 
 class DeleteRecords:
@@ -36,9 +39,10 @@ class DeleteRecords:
         self._authorizer = parts.authorizer
         self._store = parts.topic_store
 
-    def handle(self, call: Call, request: DeleteRecordsRequest) -> Response | None:
+    def handle(self, call: Call, request: DeleteRecordsRequest) -> Steps[Response | None]:
         offsets_by_topic: dict[str, dict[int, int]] = {}
         for topic in request.topics:
+            yield LOOKUP_COST + len(topic.partitions) // PARTITIONS_PER_STEP
             if topic.partitions:  # the last of several offsets for a partition counts
                 offsets_by_topic.setdefault(topic.name, {}).update({partition.partition_index: partition.offset for partition in topic.partitions})
         response = DeleteRecordsResponse(topics=[])
@@ -47,6 +51,7 @@ class DeleteRecords:
             allowed = topic_allowed(self._authorizer, call, Operation.DELETE, name)
             results = []
             for index, offset in offsets.items():
+                yield LOOKUP_COST
                 result = DeleteRecordsPartitionResult(index, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if allowed:
                     self._delete(name, offset, result, unwritten)

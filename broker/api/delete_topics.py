@@ -6,16 +6,18 @@ from broker.api.parts import BrokerParts
 from broker.api.refused import Refused, shorten
 from broker.api.topic_checks import REGISTRY_SUSPENDED
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, cluster_allowed, topic_allowed
 from broker.topics.registry import NO_ID, Topic
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from protocol.wire import Steps
 
 TOPIC_IDS_FROM = 6
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DeleteTopicsRequest, DeleteTopics(parts).handle, error_response)
+    return Route(DeleteTopicsRequest, parts.long_requests.handler(DeleteTopics(parts).handle), error_response)
 
 
 class DeleteTopics:
@@ -25,14 +27,15 @@ class DeleteTopics:
         self._deletions = parts.deletions
         self._authorizer = parts.authorizer
 
-    def handle(self, call: Call, request: DeleteTopicsRequest) -> Response | None:
+    def handle(self, call: Call, request: DeleteTopicsRequest) -> Steps[Response | None]:
         targets = requested_topics(request, call.version)
         if request.timeout_ms <= 0:
             return DeleteTopicsResponse(responses=[_result(target.name, target.topic_id, ErrorCode.REQUEST_TIMED_OUT, None) for target in targets])
-        results, single = without_duplicates(targets)
+        results, single = yield from without_duplicates(targets)
         may_delete_all = cluster_allowed(self._authorizer, call, Operation.DELETE)
         to_delete: dict[str, DeletableTopicResult] = {}
         for target in single:
+            yield LOOKUP_COST
             result = DeletableTopicResult(target.name, target.topic_id, ErrorCode.NONE, None)
             try:
                 topic = self._find(call, target, result, may_delete_all)
@@ -99,12 +102,13 @@ def requested_topics(request: DeleteTopicsRequest, version: int) -> list[DeleteT
     return [DeleteTopicState(name, NO_ID) for name in request.topic_names]
 
 
-def without_duplicates(targets: list[DeleteTopicState]) -> tuple[list[DeletableTopicResult], list[DeleteTopicState]]:
+def without_duplicates(targets: list[DeleteTopicState]) -> Steps[tuple[list[DeletableTopicResult], list[DeleteTopicState]]]:
     """Split the request into refusals of invalid or repeated topics, and valid topics."""
     refusals: list[DeletableTopicResult] = []
     names: dict[str, int] = {}
     ids: dict[bytes, int] = {}
     for target in targets:
+        yield LOOKUP_COST
         if target.name is not None and target.topic_id != NO_ID:
             message = "You may not specify both topic name and topic id."
         elif target.name is not None:
@@ -118,11 +122,13 @@ def without_duplicates(targets: list[DeleteTopicState]) -> tuple[list[DeletableT
         refusals.append(_result(target.name, target.topic_id, ErrorCode.INVALID_REQUEST, message))
     single: list[DeleteTopicState] = []
     for name, times in names.items():
+        yield LOOKUP_COST
         if times > 1:
             refusals.append(_result(name, NO_ID, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
         else:
             single.append(DeleteTopicState(name, NO_ID))
     for id, times in ids.items():
+        yield LOOKUP_COST
         if times > 1:
             refusals.append(_result(None, id, ErrorCode.INVALID_REQUEST, "Duplicate topic id."))
         else:

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from broker.api.config_resources import ConfigResourceType, authorization_error, check_broker, find_topic
-from broker.api.encoded_arrays import put_array
+from broker.api.encoded_arrays import EncodedArray
 from broker.api.group_policies import GroupSettings
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
-from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_when_all_durable
+from broker.groups.held_replies import GroupParts
 from broker.net.dispatch import Call, Response, Route
-from broker.net.long_requests import LOOKUP_COST, LongRequests
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation
 from broker.settings.kafka_names import KNOWN
 from broker.settings.table import SUPPORTED
 from broker.topics.setting_docs import GROUP_SETTINGS, METRICS_SETTINGS, NO_EFFECT, TOPIC_DOCS
 from broker.topics.setting_sources import DEFAULT, Synonym
 from broker.topics.settings import TOPIC_SETTINGS
-from protocol.errors import ErrorCode, ProtocolError
+from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -28,9 +27,12 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from protocol.wire import UNWRITABLE, unwritable
+from protocol.wire import Steps
+
+_write = DescribeConfigsResult.write_array_in_steps
 
 KINDS = tuple(ConfigResourceType)
+RESOURCES_PER_STEP = 16
 BROKER_LOGGER_SOURCE = 6
 ROOT_LOGGER = "root"
 STATUS_DOC = "A state of this node, not a setting."
@@ -40,7 +42,7 @@ PASSWORD = TYPES["password"]
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DescribeConfigsRequest, DescribeConfigs(parts).handle, error_response)
+    return Route(DescribeConfigsRequest, parts.long_requests.handler(DescribeConfigs(parts).handle), error_response)
 
 
 class DescribeConfigs:
@@ -53,56 +55,55 @@ class DescribeConfigs:
         self._log_level = parts.config.log_level
         self._status = parts.status
         self._groups = GroupSettings(parts.shards, parts.clock, parts.config.given)
-        self._long_requests = LongRequests(parts.registry_journal.turn, self._hold)
 
-    def handle(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
-        if any(resource.resource_type not in KINDS for resource in request.resources):
-            return error_response(request, call.version, ErrorCode.INVALID_REQUEST)
-        # In steps, with turns of the event loop between them: describing ten thousand topics takes more than a second.
-        call.reply = reply = EncodedConfigs(call.version)
-        if self._long_requests.answer(call, reply, self._describe(call, request, reply)) is not None:
-            self._hold(call, reply)
-        return None
-
-    def _hold(self, call: Call, reply: Response) -> None:
-        """Send the reply when all settings in it are durable."""
-        assert isinstance(reply, EncodedConfigs)
-        if not reply.journals:
-            self._registry.hold_reply(call)
-            return
-
-        def refuse_part(part: int, error: int) -> None:
-            reply.replace(error_response(call.request, call.version, error).results)
-
-        answer_when_all_durable(call, reply, [self._registry, *reply.journals], refuse_part)
-
-    def _describe(self, call: Call, request: DescribeConfigsRequest, reply: EncodedConfigs) -> Iterator[int]:
-        """Describe the resources one by one; yields the cost of each, which `LongRequests` counts to divide the work among turns."""
+    def handle(self, call: Call, request: DescribeConfigsRequest) -> Steps[Response | None]:
+        """Describe the resources one by one."""
+        for number, resource in enumerate(request.resources):
+            if number % RESOURCES_PER_STEP == 0:
+                yield LOOKUP_COST
+            if resource.resource_type not in KINDS:
+                return error_response(request, call.version, ErrorCode.INVALID_REQUEST)
         topics = self._topics
+        reply = EncodedArray(call, DescribeConfigsResponse())
         hold = None
         while hold is not topics.hold:  # start over if the registry was replayed: undone changes may be in the reply
             hold = topics.hold
             reply.clear()
+            groups = GroupParts()
             refused = []
             for resource in request.resources:
                 result = DescribeConfigsResult(ErrorCode.NONE, "", resource.resource_type, resource.resource_name, [])
                 error = authorization_error(
                     self._authorizer, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
                 )
+                yield LOOKUP_COST
                 if error:
                     result.error_code, result.error_message = error, error.message
                     refused.append(result)
-                else:
-                    try:
-                        result.configs = self._settings(resource, request.include_synonyms, request.include_documentation)
-                        if resource.resource_type == ConfigResourceType.GROUP:
-                            result.configs += self._policies(resource, request, reply)
-                    except Refused as problem:
-                        result.error_code, result.error_message = problem.error, problem.message
-                    reply.add(result)
-                yield LOOKUP_COST + len(result.configs)
+                    continue
+                try:
+                    result.configs = self._settings(resource, request.include_synonyms, request.include_documentation)
+                    if resource.resource_type == ConfigResourceType.GROUP:
+                        result.configs += self._policies(resource, request, groups, len(reply))
+                except Refused as problem:
+                    result.error_code, result.error_message = problem.error, problem.message
+                yield len(result.configs)
+                yield from reply.add(_write, result)
             for result in refused:
-                reply.add(result)
+                yield from reply.add(_write, result)
+        call.reply = reply
+        if not groups:
+            self._registry.hold_reply(call)
+            return None
+
+        def refuse(error: int) -> None:
+            reply.clear()
+            for result in error_response(request, call.version, error).results:
+                for _ in reply.add(_write, result):
+                    pass
+
+        groups.answer_all(call, reply, self._registry, refuse)
+        return None
 
     def _settings(self, resource: DescribeConfigsResource, synonyms: bool, documentation: bool) -> list[DescribeConfigsResourceResult]:
         names = set(resource.configuration_keys or ())
@@ -116,10 +117,10 @@ class DescribeConfigs:
         return settings
 
     def _policies(
-        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest, reply: EncodedConfigs
+        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest, groups: GroupParts, number: int
     ) -> list[DescribeConfigsResourceResult]:
         journal = self._groups.journal_of(resource.resource_name)
-        reply.journals.append(journal)
+        groups.add(journal, number)
         results = []
         for entry in self._groups.entries(journal, resource.resource_name, resource.configuration_keys or ()):
             value, source = entry.sources[0].value, entry.sources[0].source
@@ -183,45 +184,6 @@ class DescribeConfigs:
             level = self._log_level.upper()
             source = Synonym(name, level, BROKER_LOGGER_SOURCE)
             yield config_result(name, level, BROKER_LOGGER_SOURCE, (source,), "string", SUPPORTED["log.level"].doc)
-
-
-class EncodedConfigs:
-    """A reply whose resources are encoded one by one: encoding all at the end would block the event loop too long."""
-
-    __slots__ = ("_parts", "_problem", "_version", "journals")
-
-    def __init__(self, version: int) -> None:
-        self._version = version
-        self.clear()
-
-    def clear(self) -> None:
-        self.journals: list[GroupJournal] = []  # of the described groups
-        self._parts: list[bytes] = []
-        self._problem: ProtocolError | None = None
-
-    def add(self, result: DescribeConfigsResult) -> None:
-        parts: list[bytes] = []
-        try:
-            DescribeConfigsResult.write_array(parts, [result], self._version)
-        except UNWRITABLE as error:
-            self._problem = unwritable("DescribeConfigsResponse", self._version, error)
-        self._parts.append(b"".join(parts[1:]))  # without the count
-
-    def replace(self, results: list[DescribeConfigsResult]) -> None:
-        self.clear()
-        for result in results:
-            self.add(result)
-
-    def __repr__(self) -> str:
-        return repr(DescribeConfigsResponse.decode(self.encode(self._version), 0, self._version)[0])
-
-    def encode(self, version: int) -> bytes:
-        """Raises ProtocolError if a string was too long."""
-        if self._problem is not None:
-            raise self._problem
-        flexible = version >= DescribeConfigsResponse.FLEXIBLE_FROM
-        empty_reply = DescribeConfigsResponse(results=[]).encode(version)
-        return put_array(empty_reply, 1 if flexible else 0, self._parts, len(self._parts), flexible)  # 1: no tagged fields
 
 
 def without_effect(

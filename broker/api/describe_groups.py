@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.api.encoded_arrays import EncodedArray
 from broker.api.parts import BrokerParts
-from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_when_all_durable
+from broker.groups.held_replies import GroupParts
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, group_allowed, group_operations
 from coordinator import Description
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
-from protocol.wire import TEXT_BYTES_MAX
+from protocol.wire import TEXT_BYTES_MAX, Steps
 
 NOT_FOUND_FROM: Final = 6  # from this version on, an unknown group is an error (KIP-1043)
 DEAD: Final = "Dead"
 
+_write: Final = DescribedGroup.write_array_in_steps
+
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DescribeGroupsRequest, DescribeGroups(parts).handle, error_response)
+    return Route(DescribeGroupsRequest, parts.long_requests.handler(DescribeGroups(parts).handle), error_response)
 
 
 class DescribeGroups:
@@ -27,30 +30,37 @@ class DescribeGroups:
         self._shards = parts.shards
         self._authorizer = parts.authorizer
 
-    def handle(self, call: Call, request: DescribeGroupsRequest) -> None:
-        refused: list[DescribedGroup] = []
-        results: list[DescribedGroup] = []
-        described: list[tuple[int, GroupJournal]] = []
+    def handle(self, call: Call, request: DescribeGroupsRequest) -> Steps[None]:
+        allowed: list[str] = []
+        refused: list[str] = []
         for id in request.groups:
-            if not group_allowed(self._authorizer, call, Operation.DESCRIBE, id):
-                refused.append(_error(id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-                continue
-            journal = self._shards.journal_of(id)
-            if journal.refusal:
-                results.append(_error(id, journal.refusal))
-                continue
-            group = _described(id, journal.shard.describe(id), call.version)
-            if request.include_authorized_operations and not group.error_code:
-                group.authorized_operations = group_operations(self._authorizer, call, id)
-            described.append((len(results), journal))
-            results.append(group)
-        groups = refused + results
+            (allowed if group_allowed(self._authorizer, call, Operation.DESCRIBE, id) else refused).append(id)
+            yield LOOKUP_COST
+        ids = refused + allowed
+        reply = EncodedArray(call, DescribeGroupsResponse())
+        parts = GroupParts()
+        for number, id in enumerate(ids):
+            if number < len(refused):
+                group = _error(id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            else:
+                group = self._describe(call, request, number, id, parts)
+            yield from reply.add(_write, group)
 
-        def refuse_part(part: int, error: int) -> None:
-            number = len(refused) + described[part][0]
-            groups[number] = _error(groups[number].group_id, error)
+        def refuse(number: int, error: int) -> None:
+            for _ in reply.replace(number, _write, _error(ids[number], error)):
+                pass
 
-        answer_when_all_durable(call, DescribeGroupsResponse(0, groups), [journal for _, journal in described], refuse_part)
+        parts.answer(call, reply, refuse)
+
+    def _describe(self, call: Call, request: DescribeGroupsRequest, number: int, id: str, parts: GroupParts) -> DescribedGroup:
+        journal = self._shards.journal_of(id)
+        if journal.refusal:
+            return _error(id, journal.refusal)
+        parts.add(journal, number)
+        group = _described(id, journal.shard.describe(id), call.version)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = group_operations(self._authorizer, call, id)
+        return group
 
 
 def _described(group_id: str, description: Description, version: int) -> DescribedGroup:

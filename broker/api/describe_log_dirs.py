@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from broker.api.described_partitions import described_partitions
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
@@ -16,10 +18,13 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from protocol.wire import Steps
+
+PARTITIONS_PER_STEP: Final = 4
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DescribeLogDirsRequest, DescribeLogDirs(parts).handle, error_response)
+    return Route(DescribeLogDirsRequest, parts.long_requests.handler(DescribeLogDirs(parts).handle), error_response)
 
 
 class DescribeLogDirs:
@@ -29,31 +34,37 @@ class DescribeLogDirs:
         self._authorizer = parts.authorizer
         self._directory = os.path.abspath(parts.data_path)
 
-    def handle(self, call: Call, request: DescribeLogDirsRequest) -> Response:
+    def handle(self, call: Call, request: DescribeLogDirsRequest) -> Steps[Response]:
         if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE):
             return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        indexes_by_topic: dict[str, dict[int, None]] = {}
+        indexes_by_topic: dict[str, dict[int, None] | None] = {}  # None: all partitions
         if request.topics is None:
-            indexes_by_topic = {listed.name: dict.fromkeys(range(listed.partition_count)) for listed in self._topics.listed()}
+            indexes_by_topic = {topic.name: None for topic in self._topics.listed()}
         else:
             for topic in request.topics:
-                indexes_by_topic.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+                indexes = indexes_by_topic.setdefault(topic.topic, {})
+                assert indexes is not None
+                indexes.update(dict.fromkeys(topic.partitions))
+                yield LOOKUP_COST
         topics = []
-        for name, indexes in indexes_by_topic.items():
-            sizes = self._sizes(name, indexes)
+        for name, requested in indexes_by_topic.items():
+            sizes = yield from self._sizes(name, requested)
             if sizes:
                 topics.append(DescribeLogDirsTopic(name, sizes))
         total, usable = self._disk_space()
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(0, self._directory, topics, total, usable)])
 
-    def _sizes(self, name: str, indexes: dict[int, None]) -> list[DescribeLogDirsPartition]:
+    def _sizes(self, name: str, indexes: dict[int, None] | None) -> Steps[list[DescribeLogDirsPartition]]:
         """The sizes of the partitions' logs, 0 for a log that was never written; without other logs that are not open."""
+        yield LOOKUP_COST
         topic = self._topics.by_name.get(name)
         if topic is None:
             return []
         partitions = described_partitions(self._partitions, topic)
         sizes = []
-        for index in indexes:
+        for number, index in enumerate(range(len(partitions)) if indexes is None else indexes):
+            if number % PARTITIONS_PER_STEP == 0:
+                yield LOOKUP_COST
             if not 0 <= index < len(partitions):
                 continue
             partition = partitions[index]

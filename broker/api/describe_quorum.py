@@ -12,6 +12,7 @@ from broker.api.brokers import brokers_of
 from broker.api.parts import BrokerParts
 from broker.internal_topics import REGISTRY_LOG_ID
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.runtime.node import Address
 from broker.security.authorizer import Operation, cluster_allowed
 from broker.topics.leaders import NO_NODE
@@ -26,13 +27,14 @@ from protocol.messages.describe_quorum import (
     Listener,
     ReplicaState,
 )
+from protocol.wire import Steps
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 SINGLE_NODE_EPOCH: Final = 1  # a single node was elected once
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DescribeQuorumRequest, DescribeQuorum(parts).handle, error_response)
+    return Route(DescribeQuorumRequest, parts.long_requests.handler(DescribeQuorum(parts).handle), error_response)
 
 
 class DescribeQuorum:
@@ -42,12 +44,18 @@ class DescribeQuorum:
         self._clock = parts.clock
         self._authorizer = parts.authorizer
 
-    def handle(self, call: Call, request: DescribeQuorumRequest) -> Response:
+    def handle(self, call: Call, request: DescribeQuorumRequest) -> Steps[Response]:
         if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE):
             return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        requested = [(topic.topic_name, [partition.partition_index for partition in topic.partitions]) for topic in request.topics]
-        if requested != [(METADATA_TOPIC, [0])]:
-            topics = [DescribeQuorumResponseTopicData(name, [_no_quorum(index) for index in indexes]) for name, indexes in requested]
+        if not _asks_for_quorum(request):
+            topics = []
+            for requested in request.topics:
+                partitions: list[DescribeQuorumResponsePartitionData] = []
+                topics.append(DescribeQuorumResponseTopicData(requested.topic_name, partitions))
+                yield LOOKUP_COST
+                for partition in requested.partitions:
+                    partitions.append(_no_quorum(partition.partition_index))
+                    yield LOOKUP_COST
             return DescribeQuorumResponse(topics=topics, nodes=[])
         address: Address = call.connection.listener
         voters, controller = brokers_of(self._node, self._leaders, address)
@@ -63,6 +71,14 @@ class DescribeQuorum:
 
     def _epoch(self) -> int:
         return SINGLE_NODE_EPOCH if self._leaders is None else self._leaders.leader_epoch(REGISTRY_LOG_ID)
+
+
+def _asks_for_quorum(request: DescribeQuorumRequest) -> bool:
+    """Whether the request names the one partition that has a quorum, and nothing else."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return False
+    topic = request.topics[0]
+    return topic.topic_name == METADATA_TOPIC and topic.partitions[0].partition_index == 0
 
 
 def _no_quorum(index: int) -> DescribeQuorumResponsePartitionData:

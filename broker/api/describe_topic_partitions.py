@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.api.described_partitions import described_epoch, described_partitions
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, topic_allowed, topic_operations
 from broker.topics.leaders import NO_NODE
 from broker.topics.partition import Partition
@@ -17,12 +18,14 @@ from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from protocol.wire import Steps
 
+PARTITION_COST = 1
 PARTITIONS_PER_REPLY_MAX = 2000  # Kafka's max.request.partition.size.limit
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(DescribeTopicPartitionsRequest, DescribeTopicPartitions(parts).handle, error_response)
+    return Route(DescribeTopicPartitionsRequest, parts.long_requests.handler(DescribeTopicPartitions(parts).handle), error_response)
 
 
 class DescribeTopicPartitions:
@@ -34,7 +37,7 @@ class DescribeTopicPartitions:
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
 
-    def handle(self, call: Call, request: DescribeTopicPartitionsRequest) -> Response | None:
+    def handle(self, call: Call, request: DescribeTopicPartitionsRequest) -> Steps[Response | None]:
         by_name = self._topics.by_name
         cursor = request.cursor
         all_topics = not request.topics
@@ -46,7 +49,15 @@ class DescribeTopicPartitions:
         described: list[DescribeTopicPartitionsResponseTopic] = []
         next_cursor = None
         partitions_left = max(1, min(request.response_partition_limit, PARTITIONS_PER_REPLY_MAX))
-        for name in sorted((name for name in names if _java_order(name) >= _java_order(first)), key=_java_order):
+        first_key = _java_order(first)
+        keys: list[tuple[bytes, str]] = []
+        for name in names:
+            key = _java_order(name)
+            if key >= first_key:
+                keys.append((key, name))
+            yield LOOKUP_COST
+        for _, name in sorted(keys):
+            yield LOOKUP_COST
             if not topic_allowed(self._authorizer, call, Operation.DESCRIBE, name):
                 hidden.append(name)
                 continue
@@ -64,6 +75,7 @@ class DescribeTopicPartitions:
             begin = cursor.partition_index if cursor is not None and name == first else 0
             end = min(begin + partitions_left, topic.partition_count)
             partitions = self._describe(topic, begin, end)
+            yield len(partitions) * PARTITION_COST
             described.append(DescribeTopicPartitionsResponseTopic(0, name, topic.id, topic.internal, partitions, operations))
             partitions_left -= len(partitions)
             if end < topic.partition_count:

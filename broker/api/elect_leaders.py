@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+from protocol.wire import Steps
 
 PREFERRED, UNCLEAN = 0, 1
 PREFERRED_ONLY_VERSION = 0  # the version in which every election is for the preferred leader
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(ElectLeadersRequest, ElectLeaders(parts).handle, error_response)
+    return Route(ElectLeadersRequest, parts.long_requests.handler(ElectLeaders(parts).handle), error_response)
 
 
 class ElectLeaders:
@@ -21,7 +23,7 @@ class ElectLeaders:
         self._topics = parts.topics
         self._authorizer = parts.authorizer
 
-    def handle(self, call: Call, request: ElectLeadersRequest) -> Response:
+    def handle(self, call: Call, request: ElectLeadersRequest) -> Steps[Response]:
         if not cluster_allowed(self._authorizer, call, Operation.ALTER):
             return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if request.timeout_ms <= 0:
@@ -29,11 +31,19 @@ class ElectLeaders:
         if call.version > PREFERRED_ONLY_VERSION and request.election_type not in (PREFERRED, UNCLEAN):
             return _no_election(request, call.version, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
         if request.topic_partitions is None:  # a reply for all partitions lists only failed elections
-            return ElectLeadersResponse(replica_election_results=[ReplicaElectionResult(topic.name, []) for topic in self._topics.listed()])
-        results = [
-            ReplicaElectionResult(topic.topic, [self._election_result(topic.topic, index) for index in topic.partitions])
-            for topic in request.topic_partitions
-        ]
+            all_topics = []
+            for name in [topic.name for topic in self._topics.listed()]:
+                yield LOOKUP_COST
+                all_topics.append(ReplicaElectionResult(name, []))
+            return ElectLeadersResponse(replica_election_results=all_topics)
+        results = []
+        for requested in request.topic_partitions:
+            partitions: list[PartitionResult] = []
+            results.append(ReplicaElectionResult(requested.topic, partitions))
+            yield LOOKUP_COST
+            for index in requested.partitions:
+                partitions.append(self._election_result(requested.topic, index))
+                yield LOOKUP_COST
         return ElectLeadersResponse(replica_election_results=results)
 
     def _election_result(self, name: str, index: int) -> PartitionResult:

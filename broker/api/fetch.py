@@ -12,14 +12,16 @@ from typing import Final
 from broker.api.parts import BrokerParts
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST, run_to_end
 from broker.runtime.contain import report_defect
 from broker.security.authorizer import Operation, cluster_allowed, topic_allowed
-from broker.topics.fetch_replies import NO_TRANSACTIONS, SHORT_BYTES, TOPIC_IDS_FROM, FetchReply, LongFetch, PartitionResult, size_of
+from broker.topics.fetch_replies import NO_TRANSACTIONS, SHORT_BYTES, TOPIC_IDS_FROM, FetchReply, LongFetch, Part, PartitionResult, size_of
 from broker.topics.leader_epochs import epoch_error
 from broker.topics.partition import Partition, read_error_code
 from broker.topics.registry import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.wire import Steps
 from storage import DamagedLog
 
 UNCOMMITTED: Final = 0
@@ -27,13 +29,16 @@ COMMITTED: Final = 1
 NEW_SESSION: Final = 0
 NO_SESSION: Final = -1
 REPLICA_STATE_FROM: Final = 15  # from this version on, followers send their id in `replica_state`
+PARTITIONS_PER_STEP: Final = 4
+COPIED_PER_STEP: Final = 256  # elements of a list that is copied
+INLINE_PARTITIONS_MAX: Final = 500  # a fetch of more partitions that has waited is answered in steps
 LOG_READ_ERROR_MS: Final = 15_000  # failed reads are logged at most this often
 
 _UNREADABLE = (OSError, DamagedLog)
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(FetchRequest, Fetch(parts).handle, error_response)
+    return Route(FetchRequest, parts.long_requests.handler(Fetch(parts).handle), error_response)
 
 
 class PendingFetch:
@@ -53,13 +58,15 @@ class PendingFetch:
         self._sizes: dict[Partition, tuple[PartitionResult, int]] = {}  # while the fetch waits: result and available bytes
         self.must_answer_now = False  # whether a result, mostly an error, must be sent without waiting for more bytes
 
-    def find_records(self) -> bool:
+    def find_records(self) -> Steps[bool]:
         """Find the records of all partitions; returns whether the fetch can be answered now."""
         bytes_left = self._bytes_max
         first = True
         available = 0
         self.must_answer_now = False
-        for result in self._results:
+        for number, result in enumerate(self._results):
+            if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                yield LOOKUP_COST
             if not self._is_at_end(result):
                 self._find_in(result, bytes_left, first)
                 if result.extent is not None:
@@ -166,9 +173,11 @@ class PendingFetch:
 
     def complete(self) -> None:
         call = self._call
+        if len(self._results) > INLINE_PARTITIONS_MAX:
+            self._handler.long_requests.run(call, self._complete())
+            return
         try:
-            self.find_records()
-            reply = self.reply()
+            reply = run_to_end(self._complete())
         except Exception as error:
             report_defect("a fetch failed inside the broker", error)
             call.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -176,13 +185,18 @@ class PendingFetch:
         if reply is not None:
             call.answer(reply)
 
-    def reply(self) -> Response | None:
+    def _complete(self) -> Steps[Response | None]:
+        yield from self.find_records()
+        return (yield from self.reply())
+
+    def reply(self) -> Steps[Response | None]:
         """The reply with the records found; None for a long reply, which is being sent in pieces."""
         call = self._call
         results = self._results + self._refused
         reply = FetchReply(results, self._handler.node, self._handler.leaders, None if self._from_follower else call.connection.listener)
         if sum([result.size for result in self._results]) > SHORT_BYTES:
-            parts = reply.parts(call.version)
+            parts: list[Part] = []
+            yield from reply.put_parts(parts, call.version)
             parts.insert(0, call.encode_head(reply, size_of(parts)))
             call.connection.send_in_pieces(LongFetch(parts))
             return None
@@ -213,23 +227,24 @@ class Fetch:
         self._fetches = parts.fetches
         self._clock = parts.clock
         self._authorizer = parts.authorizer
+        self.long_requests = parts.long_requests
         self._next_read_error_log = 0
 
-    def handle(self, call: Call, request: FetchRequest) -> Response | None:
+    def handle(self, call: Call, request: FetchRequest) -> Steps[Response | None]:
         if request.session_epoch not in (NEW_SESSION, NO_SESSION):
             return FetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        results, refused = self._requested(call, request)
+        results, refused = yield from self._requested(call, request)
         if not results:
             return FetchReply(refused, self.node, self.leaders, call.connection.listener)
         if request.isolation_level not in (UNCOMMITTED, COMMITTED):
             return error_response(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
         fetch = PendingFetch(self, call, request, results, refused)
-        if fetch.find_records() or request.max_wait_ms <= 0:
-            return fetch.reply()
+        if (yield from fetch.find_records()) or request.max_wait_ms <= 0:
+            return (yield from fetch.reply())
         self._fetches.park(fetch, fetch.partitions(), call.connection, request.max_wait_ms)
         return None
 
-    def _requested(self, call: Call, request: FetchRequest) -> tuple[list[PartitionResult], list[PartitionResult]]:
+    def _requested(self, call: Call, request: FetchRequest) -> Steps[tuple[list[PartitionResult], list[PartitionResult]]]:
         """The readable and the refused partitions. A partition that is requested twice keeps its first position and its last limits."""
         by_id = call.version >= TOPIC_IDS_FROM
         from_follower = _replica_of(request, call.version) >= 0
@@ -239,7 +254,10 @@ class Fetch:
             topic = self._topics.by_id.get(wanted.topic_id) if by_id else self._topics.by_name.get(wanted.topic)
             error = self._topic_error(call, wanted, topic, by_id, from_follower)
             partitions = self._partitions.of_topic(topic) if topic is not None and not error else []
-            for requested in wanted.partitions:
+            yield LOOKUP_COST + len(partitions) // COPIED_PER_STEP
+            for number, requested in enumerate(wanted.partitions):
+                if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                    yield LOOKUP_COST
                 index = requested.partition
                 if error:
                     result = PartitionResult(key, requested, None, error)

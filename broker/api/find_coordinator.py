@@ -5,11 +5,13 @@ from __future__ import annotations
 from broker.api.parts import BrokerParts
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.runtime.node import Address
 from broker.security.authorizer import Operation, ResourceType, group_allowed, is_allowed
 from coordinator import partition_of
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.wire import Steps
 from storage import LogId
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -17,7 +19,7 @@ SEVERAL_KEYS_FROM = 4
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(FindCoordinatorRequest, FindCoordinator(parts).handle, error_response)
+    return Route(FindCoordinatorRequest, parts.long_requests.handler(FindCoordinator(parts).handle), error_response)
 
 
 class FindCoordinator:
@@ -29,9 +31,12 @@ class FindCoordinator:
         self._authorizer = parts.authorizer
         self._health = parts.health
 
-    def handle(self, call: Call, request: FindCoordinatorRequest) -> Response:
+    def handle(self, call: Call, request: FindCoordinatorRequest) -> Steps[Response]:
         keys = request.coordinator_keys if call.version >= SEVERAL_KEYS_FROM else [request.key]
-        coordinators = [self._coordinator(call, key, request.key_type) for key in keys]
+        coordinators = []
+        for key in keys:
+            coordinators.append(self._coordinator(call, key, request.key_type))
+            yield LOOKUP_COST
         if call.version >= SEVERAL_KEYS_FROM:
             return FindCoordinatorResponse(coordinators=coordinators)
         coordinator = coordinators[0]

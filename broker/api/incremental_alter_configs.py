@@ -18,18 +18,19 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from protocol.wire import Steps
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(IncrementalAlterConfigsRequest, IncrementalAlterConfigs(ConfigChanges(parts)).handle, error_response)
+    return Route(IncrementalAlterConfigsRequest, parts.long_requests.handler(IncrementalAlterConfigs(ConfigChanges(parts)).handle), error_response)
 
 
 class IncrementalAlterConfigs:
     def __init__(self, changes: ConfigChanges) -> None:
         self._changes = changes
 
-    def handle(self, call: Call, request: IncrementalAlterConfigsRequest) -> None:
-        self._changes.answer(call, request.resources, tuple(ConfigResourceType), request.validate_only, Edit(_edit_topic, _edit_group), _reply)
+    def handle(self, call: Call, request: IncrementalAlterConfigsRequest) -> Steps[None]:
+        return self._changes.answer(call, request.resources, tuple(ConfigResourceType), request.validate_only, Edit(_edit_topic, _edit_group), _reply)
 
 
 def _reply(results: list[Result]) -> IncrementalAlterConfigsResponse:

@@ -12,12 +12,14 @@ from broker.security.authorizer import Operation, group_allowed
 from coordinator import Leaver
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from protocol.wire import Steps
 
 SEVERAL_MEMBERS_FROM: Final = 3
+LEAVERS_PER_STEP: Final = 1_000  # at most one rebalance follows for all of them
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(LeaveGroupRequest, LeaveGroup(parts).handle, error_response)
+    return Route(LeaveGroupRequest, parts.long_requests.handler(LeaveGroup(parts).handle), error_response)
 
 
 class LeaveGroup:
@@ -26,7 +28,7 @@ class LeaveGroup:
         self._clock = parts.clock
         self._authorizer = parts.authorizer
 
-    def handle(self, call: Call, request: LeaveGroupRequest) -> Response | None:
+    def handle(self, call: Call, request: LeaveGroupRequest) -> Steps[Response | None]:
         if not group_allowed(self._authorizer, call, Operation.READ, request.group_id):
             return LeaveGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not request.group_id:
@@ -36,14 +38,21 @@ class LeaveGroup:
             return LeaveGroupResponse(0, journal.refusal)
         several = call.version >= SEVERAL_MEMBERS_FROM
         members = request.members if several else [MemberIdentity(request.member_id)]
-        leavers = [Leaver(member.member_id, member.group_instance_id, member.reason) for member in members]
-        codes = journal.call(journal.shard.leave, request.group_id, leavers, self._clock.now, self._clock.wall)
-        for leaver, code in zip(leavers, codes, strict=True):
-            if code:
-                self._log_refusal(call, journal, request.group_id, leaver, code)
-        if not several:
-            return answer_when_durable(journal, call, LeaveGroupResponse(0, codes[0]))
-        results = [MemberResponse(member.member_id, member.group_instance_id, code) for member, code in zip(members, codes, strict=True)]
+        hold = journal.shard.hold
+        results: list[MemberResponse] = []
+        for at in range(0, len(members), LEAVERS_PER_STEP):
+            if journal.refusal or journal.shard.hold is not hold:  # replayed meanwhile: members in the reply may not have left
+                return LeaveGroupResponse(0, journal.refusal or ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            step = members[at : at + LEAVERS_PER_STEP]
+            leavers = [Leaver(member.member_id, member.group_instance_id, member.reason) for member in step]
+            codes = journal.call(journal.shard.leave, request.group_id, leavers, self._clock.now, self._clock.wall)
+            for leaver, code in zip(leavers, codes, strict=True):
+                if code:
+                    self._log_refusal(call, journal, request.group_id, leaver, code)
+            if not several:
+                return answer_when_durable(journal, call, LeaveGroupResponse(0, codes[0]))
+            results += [MemberResponse(member.member_id, member.group_instance_id, code) for member, code in zip(step, codes, strict=True)]
+            yield len(step)
         return answer_when_durable(journal, call, LeaveGroupResponse(0, ErrorCode.NONE, results))
 
 

@@ -13,15 +13,18 @@ from broker.api.parts import BrokerParts
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_when_all_durable
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse
+from protocol.wire import Steps
 
 BY_TYPE_FROM: Final = 1
+NAMES_PER_STEP: Final = 8
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(ListConfigResourcesRequest, ListConfigResources(parts).handle, error_response)
+    return Route(ListConfigResourcesRequest, parts.long_requests.handler(ListConfigResources(parts).handle), error_response)
 
 
 class ListConfigResources:
@@ -32,7 +35,7 @@ class ListConfigResources:
         self._authorizer = parts.authorizer
         self._shards = parts.shards
 
-    def handle(self, call: Call, request: ListConfigResourcesRequest) -> Response | None:
+    def handle(self, call: Call, request: ListConfigResourcesRequest) -> Steps[Response | None]:
         if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE_CONFIGS):
             return error_response(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         kinds: Collection[int] = dict.fromkeys(request.resource_types or ConfigResourceType) if call.version >= BY_TYPE_FROM else (ConfigResourceType.CLIENT_METRICS,)
@@ -45,7 +48,12 @@ class ListConfigResources:
                     serving.append(journal)
                 elif journal.refusal != ErrorCode.NOT_COORDINATOR:
                     return error_response(request, call.version, journal.refusal)
-        reply = ListConfigResourcesResponse(config_resources=[ConfigResource(name, kind) for kind in kinds for name in self._names(kind, serving)])
+        reply = ListConfigResourcesResponse(config_resources=[])
+        for kind in kinds:
+            for number, name in enumerate(list(self._names(kind, serving))):
+                if number % NAMES_PER_STEP == 0:
+                    yield LOOKUP_COST
+                reply.config_resources.append(ConfigResource(name, kind))
 
         def refuse_part(part: int, error: int) -> None:
             reply.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -5,7 +5,6 @@ Searches for a record read the log in steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from broker.api.parts import BrokerParts
@@ -23,6 +22,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from protocol.wire import Steps
 from storage import DamagedLog, FoundRecord
 
 # Special timestamps.
@@ -34,19 +34,19 @@ LATEST_TIERED: Final = -5  # KIP-1005
 _KNOWN_FROM: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 COMMITTED: Final = 1
+PARTITIONS_PER_STEP: Final = 8
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(ListOffsetsRequest, ListOffsets(parts).handle, error_response)
+    return Route(ListOffsetsRequest, parts.long_requests.handler(ListOffsets(parts).handle), error_response)
 
 
 class ListOffsets:
     def __init__(self, parts: BrokerParts) -> None:
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
-        self._long_requests = parts.long_requests
 
-    def handle(self, call: Call, request: ListOffsetsRequest) -> Response | None:
+    def handle(self, call: Call, request: ListOffsetsRequest) -> Steps[Response]:
         topics: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
         hidden: list[ListOffsetsTopicResponse] = []
         requested: list[tuple[str, ListOffsetsPartition]] = []
@@ -56,7 +56,10 @@ class ListOffsets:
                 hidden.append(_refused(topic.name, topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue
             answers = topics.setdefault(topic.name, {})
-            for partition in topic.partitions:
+            yield LOOKUP_COST
+            for number, partition in enumerate(topic.partitions):
+                if number % PARTITIONS_PER_STEP == 0:
+                    yield LOOKUP_COST
                 if partition.partition_index in answers:
                     repeated.add((topic.name, partition.partition_index))
                 else:
@@ -66,7 +69,8 @@ class ListOffsets:
             return error_response(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
         reply = ListOffsetsResponse(0, [ListOffsetsTopicResponse(name, list(answers.values())) for name, answers in topics.items() if answers])
         reply.topics += hidden
-        return self._long_requests.answer(call, reply, self._fill_in(call.version, requested, topics, repeated))
+        yield from self._fill_in(call.version, requested, topics, repeated)
+        return reply
 
     def _fill_in(
         self,
@@ -74,7 +78,7 @@ class ListOffsets:
         requested: list[tuple[str, ListOffsetsPartition]],
         topics: dict[str, dict[int, ListOffsetsPartitionResponse]],
         repeated: set[tuple[str, int]],
-    ) -> Iterator[int]:
+    ) -> Steps[None]:
         """Fill in the answers step by step; yields the cost of each step."""
         for name, wanted in requested:
             answer = topics[name][wanted.partition_index]
@@ -101,7 +105,7 @@ def _fill_in_end(partition: Partition, timestamp: int, answer: ListOffsetsPartit
         answer.offset, answer.leader_epoch = partition.start_offset, _first_epoch(partition)
 
 
-def _find_by_time(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> Iterator[int]:
+def _find_by_time(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> Steps[None]:
     """Find a record by timestamp and put it into `answer`; yields the cost of each step.
 
     Between the steps, the partition may be deleted, or its start offset may move.

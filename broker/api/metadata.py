@@ -8,7 +8,8 @@ from broker.api.brokers import brokers_of
 from broker.api.described_partitions import described_epoch, described_partitions
 from broker.api.encoded_arrays import put_array
 from broker.api.parts import BrokerParts
-from broker.net.dispatch import Call, Response, Route
+from broker.net.dispatch import Call, ReplyTooLarge, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.runtime.node import Address
 from broker.security.authorizer import (
     OPERATIONS_NOT_REQUESTED,
@@ -22,12 +23,15 @@ from broker.topics.metadata_entries import FLEXIBLE_FROM, MetadataEntries, encod
 from broker.topics.registry import NO_ID, Topic, name_problem
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from protocol.wire import Steps
 
+NAMES_PER_STEP = 16
+BYTES_PER_STEP = 4096  # of an entry; it is copied, or encoded if it is not cached
 TOPIC_IDS_FROM = 12  # versions 10 and 11 have topic ids, but Kafka refuses them in requests
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(MetadataRequest, Metadata(parts).handle, error_response)
+    return Route(MetadataRequest, parts.long_requests.handler(Metadata(parts).handle), error_response)
 
 
 class Metadata:
@@ -46,11 +50,16 @@ class Metadata:
         self._entries = MetadataEntries(parts.node.id, parts.leaders, parts.topics, partitions_of, leader_epoch)
         parts.partitions.epoch_changed = self._entries.epoch_changed
 
-    def handle(self, call: Call, request: MetadataRequest) -> Response | None:
+    def handle(self, call: Call, request: MetadataRequest) -> Steps[Response | None]:
         requested = request.topics
         version = call.version
-        if version < TOPIC_IDS_FROM and any(topic.name is None or topic.topic_id != NO_ID for topic in requested or []):
-            return error_response(request, version, ErrorCode.INVALID_REQUEST)
+        if version < TOPIC_IDS_FROM:
+            for number, topic in enumerate(requested or ()):
+                if number % NAMES_PER_STEP == NAMES_PER_STEP - 1:
+                    yield LOOKUP_COST
+                if topic.name is None or topic.topic_id != NO_ID:
+                    return error_response(request, version, ErrorCode.INVALID_REQUEST)
+        hold = self._topics.hold
         # Version 0 has no null list: an empty list requests all topics.
         if requested is None or (version == 0 and not requested):
             count, topics = self._all(call, request)
@@ -60,8 +69,18 @@ class Metadata:
             ids = {topic.topic_id: None for topic in requested if topic.topic_id != NO_ID}
             names = {} if ids else {topic.name: None for topic in requested}
             try:
-                parts = [self._entry_of_id(call, id, request) for id in ids]
-                parts += [self._entry_of_name(call, name, may_create, request) for name in names]
+                parts = []
+                size = 0
+                for id in ids:
+                    parts.append(self._entry_of_id(call, id, request))
+                    size = self._count(call, parts, size)
+                    yield LOOKUP_COST + len(parts[-1]) // BYTES_PER_STEP
+                for name in names:
+                    parts.append(self._entry_of_name(call, name, may_create, request))
+                    size = self._count(call, parts, size)
+                    yield LOOKUP_COST + len(parts[-1]) // BYTES_PER_STEP
+            except ReplyTooLarge:
+                raise
             except ProtocolError as error:  # a name may be longer than a reply can hold
                 call.connection.close(str(error))
                 return None
@@ -78,9 +97,18 @@ class Metadata:
             controller_id=controller,
             cluster_authorized_operations=operations,
         )
+        if hold is not self._topics.hold:  # replayed meanwhile: topics in the reply may not exist
+            return error_response(request, version, ErrorCode.KAFKA_STORAGE_ERROR)
         call.reply = EncodedReply(reply_without_topics, count, topics, call.version)
         self._registry.hold_reply(call)
         return None
+
+    def _count(self, call: Call, parts: list[bytes], size: int) -> int:
+        """The size of the parts, of which the last one is new. Raises ReplyTooLarge."""
+        size += len(parts[-1])
+        if size > call.connection.context.reply_bytes_max:
+            raise ReplyTooLarge(call)
+        return size
 
     def _may_describe(self, call: Call, name: str) -> bool:
         return topic_allowed(self._authorizer, call, Operation.DESCRIBE, name)

@@ -13,6 +13,7 @@ from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_when_all_durable
 from broker.groups.offset_replies import AllCommittedReply
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, group_allowed
 from coordinator import Commit
 from coordinator.offsets import metadata_too_long
@@ -24,14 +25,16 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from protocol.wire import Steps
 
 GROUP_ID_NOT_FOUND_FROM: Final = 9
+PARTITIONS_PER_STEP: Final = 16
 
 CommitTopic = tuple[str, list[OffsetCommitRequestPartition]]
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(OffsetCommitRequest, OffsetCommit(parts).handle, error_response)
+    return Route(OffsetCommitRequest, parts.long_requests.handler(OffsetCommit(parts).handle), error_response)
 
 
 class OffsetCommit:
@@ -44,13 +47,14 @@ class OffsetCommit:
         self._authorizer = parts.authorizer
         self._deletions = parts.deletions
 
-    def handle(self, call: Call, request: OffsetCommitRequest) -> Response | None:
+    def handle(self, call: Call, request: OffsetCommitRequest) -> Steps[Response | None]:
         if not group_allowed(self._authorizer, call, Operation.READ, request.group_id):
             return error_response(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         refused: dict[str, OffsetCommitResponseTopic] = {}
         valid: list[CommitTopic] = []
         for topic in request.topics:
             name, partitions = topic.name, topic.partitions
+            yield LOOKUP_COST + len(partitions) // PARTITIONS_PER_STEP
             count = readable_partition_count(self._topics, self._authorizer, call, name)
             if count > 0:
                 for partition in partitions:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.api.partition_counts import readable_partition_count
 from broker.api.parts import BrokerParts
 from broker.groups.held_replies import answer_when_durable
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, group_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
@@ -14,10 +17,13 @@ from protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from protocol.wire import Steps
+
+PARTITIONS_PER_STEP: Final = 8
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(OffsetDeleteRequest, OffsetDelete(parts).handle, error_response)
+    return Route(OffsetDeleteRequest, parts.long_requests.handler(OffsetDelete(parts).handle), error_response)
 
 
 class OffsetDelete:
@@ -27,12 +33,13 @@ class OffsetDelete:
         self._clock = parts.clock
         self._authorizer = parts.authorizer
 
-    def handle(self, call: Call, request: OffsetDeleteRequest) -> Response | None:
+    def handle(self, call: Call, request: OffsetDeleteRequest) -> Steps[Response | None]:
         if not group_allowed(self._authorizer, call, Operation.DELETE, request.group_id):
             return OffsetDeleteResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         refused: dict[str, OffsetDeleteResponseTopic] = {}
         valid: list[tuple[str, list[int]]] = []
         for topic in request.topics:
+            yield LOOKUP_COST + len(topic.partitions) // PARTITIONS_PER_STEP
             count = readable_partition_count(self._topics, self._authorizer, call, topic.name)
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if count < 0 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             missing = [partition.partition_index for partition in topic.partitions if not 0 <= partition.partition_index < count]

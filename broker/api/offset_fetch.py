@@ -8,29 +8,33 @@ from broker.api.parts import BrokerParts
 from broker.fastpath.learning import learn, may_learn_repeated
 from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, OffsetFetchFastPath
 from broker.groups.group_journal import GroupJournal
-from broker.groups.held_replies import answer_when_all_durable, answer_when_durable
+from broker.groups.held_replies import GroupParts, answer_when_durable
 from broker.groups.offset_replies import (
     FETCH_ERROR_FROM,
     FETCH_GROUPS_FROM,
+    PARTITION_BYTES_MIN,
     FetchedGroup,
     FetchedTopic,
     OffsetFetchReply,
-    RequestedTopic,
     read_topics,
 )
-from broker.net.dispatch import Call, Response, Route
+from broker.net.dispatch import Call, ReplyTooLarge, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, group_allowed, topic_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
+from protocol.wire import Steps
 
 # Replaced by NOT_COORDINATOR: Java's consumers before 3.9 fail on these errors in an OffsetFetch, instead of looking up the coordinator.
 _FATAL_TO_OLD_CONSUMERS: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
+
+PARTITIONS_PER_STEP: Final = 32
 
 RequestedTopics = list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None  # None: all topics of the group
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(OffsetFetchRequest, OffsetFetch(parts).handle, error_response)
+    return Route(OffsetFetchRequest, parts.long_requests.handler(OffsetFetch(parts).handle), error_response)
 
 
 class OffsetFetch:
@@ -40,59 +44,79 @@ class OffsetFetch:
         self._authorizer = parts.authorizer
         self._deletions = parts.deletions
 
-    def handle(self, call: Call, request: OffsetFetchRequest) -> Response | None:
+    def handle(self, call: Call, request: OffsetFetchRequest) -> Steps[Response | None]:
         if call.version < FETCH_GROUPS_FROM:
-            return self._fetch_one(call, request.group_id, request.topics)
+            return (yield from self._fetch_one(call, request.group_id, request.topics))
         if len(request.groups) == 1:
-            return self._fetch_one(call, request.groups[0].group_id, request.groups[0].topics)
-        self._fetch_several(call, request.groups)
+            return (yield from self._fetch_one(call, request.groups[0].group_id, request.groups[0].topics))
+        yield from self._fetch_several(call, request.groups)
         return None
 
-    def _fetch_one(self, call: Call, group_id: str, topics: RequestedTopics) -> Response | None:
-        journal, group = self._fetch(call, group_id, topics)
+    def _fetch_one(self, call: Call, group_id: str, topics: RequestedTopics) -> Steps[Response | None]:
+        reply = OffsetFetchReply([])
+        parts = GroupParts()
+        journal = yield from self._fetch(call, group_id, topics, reply, parts)
         if journal is None:
-            return OffsetFetchReply([group])
+            return reply
         now = self._clock.now
         if call.size <= FETCH_BYTES_MAX and self._authorizer.allows_all and may_learn_repeated(call, now):
             learn(call, OffsetFetchFastPath(call, group_id, topics, journal, self._authorizer), now)
-        return answer_when_durable(journal, call, OffsetFetchReply([group]))
+        if parts.changed:
+            return error_response(call.request, call.version, parts.changed)
+        return answer_when_durable(journal, call, reply)
 
-    def _fetch_several(self, call: Call, groups: list[OffsetFetchRequestGroup]) -> None:
-        results = [self._fetch(call, requested.group_id, requested.topics) for requested in groups]
-        reply = OffsetFetchReply([group for _, group in results])
-        served = [(number, journal) for number, (journal, _) in enumerate(results) if journal is not None]
+    def _fetch_several(self, call: Call, groups: list[OffsetFetchRequestGroup]) -> Steps[None]:
+        reply = OffsetFetchReply([])
+        parts = GroupParts()
+        for requested in groups:
+            yield from self._fetch(call, requested.group_id, requested.topics, reply, parts)
 
-        def refuse_part(part: int, error: int) -> None:
-            number = served[part][0]
+        def refuse(number: int, error: int) -> None:
             reply.groups[number] = _refused(groups[number].group_id, None, call.version, error)
 
-        answer_when_all_durable(call, reply, [journal for _, journal in served], refuse_part)
+        parts.answer(call, reply, refuse)
 
-    def _fetch(self, call: Call, group_id: str, topics: RequestedTopics) -> tuple[GroupJournal | None, FetchedGroup]:
-        """The offsets of one group, and the journal that must store them before the reply; no journal if the group was refused."""
+    def _fetch(self, call: Call, group_id: str, topics: RequestedTopics, reply: OffsetFetchReply, parts: GroupParts) -> Steps[GroupJournal | None]:
+        """Add the offsets of one group to the reply. Return the journal that must store them before; None if the group was refused."""
+        yield LOOKUP_COST
         open_to_all = self._authorizer.allows_all
         if not open_to_all and not group_allowed(self._authorizer, call, Operation.DESCRIBE, group_id):
-            return None, _refused(group_id, topics, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            reply.groups.append(_refused(group_id, topics, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            return None
         journal = self._shards.journal_of(group_id)
         if journal.queued_deletions:
             self._deletions.settle(journal)
         if journal.refusal:
-            return None, _refused(group_id, topics, call.version, journal.refusal)
+            reply.groups.append(_refused(group_id, topics, call.version, journal.refusal))
+            return None
+        parts.add(journal, len(reply.groups))
         group = journal.shard.groups.get(group_id)
         offsets = group.offsets if group is not None else {}
-        if open_to_all:
-            return journal, (group_id, read_topics(offsets, topics), ErrorCode.NONE)
-        if topics is None:
-            allowed_offsets = {name: stored for name, stored in offsets.items() if topic_allowed(self._authorizer, call, Operation.DESCRIBE, name)}
-            return journal, (group_id, read_topics(allowed_offsets, None), ErrorCode.NONE)
-        allowed: list[RequestedTopic] = []
+        fetched: list[FetchedTopic] = []
         hidden: list[FetchedTopic] = []
-        for topic in topics:
-            if topic_allowed(self._authorizer, call, Operation.DESCRIBE, topic.name):
-                allowed.append(topic)
+        reply.groups.append((group_id, fetched, ErrorCode.NONE))
+        for name in list(offsets) if topics is None else ():
+            stored = offsets.get(name)  # None: deleted meanwhile
+            if stored is not None and (open_to_all or topic_allowed(self._authorizer, call, Operation.DESCRIBE, name)):
+                fetched += read_topics({name: stored}, None)
+                yield self._cost_of_newest(call, reply)
+        for topic in topics or ():
+            if open_to_all or topic_allowed(self._authorizer, call, Operation.DESCRIBE, topic.name):
+                fetched += read_topics(offsets, [topic])
+                yield self._cost_of_newest(call, reply)
             else:
                 hidden.append(_without_offsets(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        return journal, (group_id, read_topics(offsets, allowed) + hidden, ErrorCode.NONE)
+                yield LOOKUP_COST
+        fetched += hidden
+        return journal
+
+    def _cost_of_newest(self, call: Call, reply: OffsetFetchReply) -> int:
+        """The cost of the topic that was added last. Raises ReplyTooLarge: groups named many times need memory before the reply is encoded."""
+        partitions = len(reply.groups[-1][1][-1][1])
+        reply.partitions += partitions
+        if reply.partitions * PARTITION_BYTES_MIN > call.connection.context.reply_bytes_max:
+            raise ReplyTooLarge(call)
+        return LOOKUP_COST + partitions // PARTITIONS_PER_STEP
 
 
 def _without_offsets(topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics, error: int) -> FetchedTopic:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST
@@ -18,25 +16,23 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
+from protocol.wire import Steps
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(OffsetForLeaderEpochRequest, OffsetForLeaderEpoch(parts).handle, error_response)
+    return Route(OffsetForLeaderEpochRequest, parts.long_requests.handler(OffsetForLeaderEpoch(parts).handle), error_response)
 
 
 class OffsetForLeaderEpoch:
     def __init__(self, parts: BrokerParts) -> None:
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
-        self._long_requests = parts.long_requests
 
-    def handle(self, call: Call, request: OffsetForLeaderEpochRequest) -> Response | None:
+    def handle(self, call: Call, request: OffsetForLeaderEpochRequest) -> Steps[Response]:
         reply = OffsetForLeaderEpochResponse(0, [])
-        return self._long_requests.answer(call, reply, self._fill_in(call, request, reply))
-
-    def _fill_in(self, call: Call, request: OffsetForLeaderEpochRequest, reply: OffsetForLeaderEpochResponse) -> Iterator[int]:
         hidden: list[OffsetForLeaderTopicResult] = []
         for topic in request.topics:
+            yield LOOKUP_COST
             if not topic_allowed(self._authorizer, call, Operation.DESCRIBE, topic.topic):
                 hidden.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue
@@ -46,6 +42,7 @@ class OffsetForLeaderEpoch:
                 ends.append(self._end_offset(topic.topic, partition))
                 yield LOOKUP_COST
         reply.topics += hidden
+        return reply
 
     def _end_offset(self, name: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
         partition = self._partitions.find(name, requested.partition)

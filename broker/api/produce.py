@@ -11,6 +11,7 @@ from typing import Final
 from broker.api.parts import BrokerParts
 from broker.fastpath.produce import ProduceTemplate
 from broker.net.dispatch import Call, Response, Route
+from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, topic_allowed
 from broker.topics.appender import failed_reply
 from broker.topics.batch_checks import BatchRefused, InvalidBatch, TooMuchWork, batch_size, check_single_batch, is_transactional
@@ -26,11 +27,13 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from protocol.wire import Steps
 from storage import LogId
 
 NO_REPLY: Final = 0  # acks: the producer gets no reply; an error closes its connection
 ACKS: Final = (-1, 0, 1)  # there is one replica, so 1 and -1 (all) mean the same
 APPENDS_MAX: Final = 64  # batches of one request appended at once; further batches are appended in later turns
+PARTITIONS_PER_STEP: Final = 4
 
 CURRENT_LEADER_FROM: Final = 10  # KIP-951
 
@@ -38,7 +41,7 @@ TopicPartition = tuple[str, int]  # topic and partition
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(ProduceRequest, Produce(parts).handle, error_response)
+    return Route(ProduceRequest, parts.long_requests.handler(Produce(parts).handle), error_response)
 
 
 class PendingProduce:
@@ -79,8 +82,8 @@ class Produce:
         self._append = parts.appender
         self._batch_queues = parts.batch_queues
 
-    def handle(self, call: Call, request: ProduceRequest) -> Response | None:
-        reply = self._produce(call, request)
+    def handle(self, call: Call, request: ProduceRequest) -> Steps[Response | None]:
+        reply = yield from self._produce(call, request)
         if self._leaders is not None and reply is not None and call.version >= CURRENT_LEADER_FROM:
             name_leaders(reply, self._leaders, call.connection.listener.name)
         if reply is None or request.acks != NO_REPLY:
@@ -88,10 +91,10 @@ class Produce:
         _end_without_reply(call, reply)
         return None
 
-    def _produce(self, call: Call, request: ProduceRequest) -> ProduceResponse | None:
+    def _produce(self, call: Call, request: ProduceRequest) -> Steps[ProduceResponse | None]:
         """Return the reply; None if some batches wait, and the reply is sent later."""
         try:
-            sizes = _sizes(request)
+            sizes = yield from _sizes(request)
         except InvalidBatch as invalid:
             return error_response(request, call.version, ErrorCode.CORRUPT_MESSAGE, str(invalid))
         if sizes is None:
@@ -104,7 +107,10 @@ class Produce:
         for topic in request.topic_data:
             name = topic.name
             allowed = topic_allowed(self._authorizer, call, Operation.WRITE, name)
-            for data in topic.partition_data:
+            yield LOOKUP_COST
+            for number, data in enumerate(topic.partition_data):
+                if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                    yield LOOKUP_COST
                 key = (name, data.index)
                 size = next(size_of_next)
                 partition = self._partitions.find(name, data.index) if allowed else None
@@ -121,7 +127,9 @@ class Produce:
                     batches[key] = (partition, records, size)
         pending = PendingProduce(call, request, answers)
         appends_left = APPENDS_MAX
-        for key, (partition, records, size) in batches.items():
+        for number, (key, (partition, records, size)) in enumerate(batches.items()):
+            if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                yield LOOKUP_COST
             if request.acks not in ACKS:
                 answer = failed_reply(partition.index, ErrorCode.INVALID_REQUIRED_ACKS)
             elif partition.topic.internal:
@@ -179,14 +187,17 @@ def name_leaders(reply: ProduceResponse, leaders: Leaders, listener: str) -> Non
         reply.node_endpoints = [NodeEndpoint(*endpoint) for endpoint in leaders.endpoints(listener) if endpoint.id in leader_ids]
 
 
-def _sizes(request: ProduceRequest) -> list[int] | None:
+def _sizes(request: ProduceRequest) -> Steps[list[int] | None]:
     """The size of the first batch in each entry of the request; None if a batch is transactional.
 
     Raises InvalidBatch if an invalid batch comes first.
     """
     sizes: list[int] = []
     for topic in request.topic_data:
-        for data in topic.partition_data:
+        yield LOOKUP_COST
+        for number, data in enumerate(topic.partition_data):
+            if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                yield LOOKUP_COST
             records = data.records or b""
             size = batch_size(records, 0)
             if is_transactional(records, size):

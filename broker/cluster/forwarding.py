@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from broker.cluster.messages import NodeRequestKind
 from broker.cluster.peers import Peers
-from broker.net.connection import Connection, ConnectionContext
+from broker.net.connection import WHOLE_REPLIES, Connection, ConnectionContext
 from broker.net.dispatch import Call, Handler, Response, Route
 from broker.runtime.contain import Contained, run_contained
 from broker.runtime.node import Address
@@ -66,7 +66,7 @@ class ReplyTransport:
         return 0
 
     def get_extra_info(self, name: str, /) -> Any:
-        return None
+        return name == WHOLE_REPLIES or None
 
     def is_closing(self) -> bool:
         return False

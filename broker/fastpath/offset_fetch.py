@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.fastpath.learning import LearnedFastPath
 from broker.groups.group_journal import GroupJournal
-from broker.groups.offset_replies import FETCH_FLEXIBLE_FROM, OffsetFetchReply, RequestedTopic, read_topics
+from broker.groups.offset_replies import FETCH_FLEXIBLE_FROM, PARTITION_BYTES_MIN, OffsetFetchReply, RequestedTopic, read_topics
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.security.authorizer import Authorizer
@@ -60,6 +60,8 @@ class OffsetFetchFastPath(LearnedFastPath):
 
     def _encode(self, group: Group) -> bool:
         """Encode the group's present offsets; False: the reply is too large."""
+        if self._topics is None and sum([len(stored.values) for stored in group.offsets.values()]) * PARTITION_BYTES_MIN > FETCH_BYTES_MAX:
+            return False
         reply = OffsetFetchReply([(self._group_id, read_topics(group.offsets, self._topics), ErrorCode.NONE)])
         body = reply.encode(self._version)
         if len(body) > FETCH_BYTES_MAX:

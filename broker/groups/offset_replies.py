@@ -17,6 +17,7 @@ from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.wire import (
     BYTES,
     UNWRITABLE,
+    Steps,
     put_compact_count,
     put_compact_text,
     put_legacy_count,
@@ -49,6 +50,10 @@ FETCH_GROUPS_FROM: Final = 8
 # the reply.
 _USUAL_VERSION: Final = 3
 _METADATA_AT: Final = 16
+# In the steps of a long reply, other requests are answered between so many partitions.
+_PARTITIONS_PER_STEP: Final = 16
+_STEP_COST: Final = 2
+PARTITION_BYTES_MIN: Final = 16  # in a reply to OffsetFetch
 _NO_METADATA_BYTES: Final = 24  # the size of a stored offset without metadata
 
 
@@ -59,6 +64,10 @@ class AllCommittedReply:
 
     def __init__(self, topics: Sequence[tuple[str, list[OffsetCommitRequestPartition]]]) -> None:
         self._topics = topics
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield _STEP_COST
+        out.append(self.encode(version))  # the offsets were stored in one step, which takes longer
 
     def encode(self, version: int) -> bytes:
         out: list[bytes] = [_NO_THROTTLE] if version >= COMMIT_THROTTLE_FROM else []
@@ -114,13 +123,22 @@ def read_topics(offsets: dict[str, TopicOffsets], requested: Sequence[RequestedT
 class OffsetFetchReply:
     """The reply to an OffsetFetch; before version 8 it has one group."""
 
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "partitions")
 
     def __init__(self, groups: list[FetchedGroup]) -> None:
         self.groups = groups
+        self.partitions = 0  # their number, in all groups
 
     def encode(self, version: int) -> bytes:
-        out: list[bytes] = [_NO_THROTTLE] if version >= FETCH_THROTTLE_FROM else []
+        out: list[bytes] = []
+        for _ in self.encode_in_steps(out, version):
+            pass
+        return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield _STEP_COST
+        if version >= FETCH_THROTTLE_FROM:
+            out.append(_NO_THROTTLE)
         try:
             if version >= FETCH_FLEXIBLE_FROM:
                 if version >= FETCH_GROUPS_FROM:
@@ -128,52 +146,57 @@ class OffsetFetchReply:
                 for group_id, topics, error in self.groups:
                     if version >= FETCH_GROUPS_FROM:
                         put_compact_text(out, group_id)
-                    _put_compact(out, topics)
+                    yield from _put_compact(out, topics)
                     out.append(_CODE_AND_TAGS(error, 0))
                 if version >= FETCH_GROUPS_FROM:
                     out.append(_NO_TAGS)
             else:
                 ((_, topics, error),) = self.groups
-                _put_legacy(out, topics, version)
+                yield from _put_legacy(out, topics, version)
                 if version >= FETCH_ERROR_FROM:
                     out.append(_CODE(error))
         except UNWRITABLE as unfit:
             raise unwritable("OffsetFetchResponse", version, unfit) from unfit
-        return b"".join(out)
 
 
-def _put_compact(out: list[bytes], topics: list[FetchedTopic]) -> None:
+def _put_compact(out: list[bytes], topics: list[FetchedTopic]) -> Steps[None]:
     put_compact_count(out, len(topics))
     for name, partitions, values, error in topics:
         put_compact_text(out, name)
         put_compact_count(out, len(partitions))
         no_offset = b""
-        for partition, value in zip(partitions, values, strict=True):
-            if value is None:
-                no_offset = no_offset or _NO_OFFSET + b"\1" + _CODE_AND_TAGS(error, 0)
-                out.append(_INDEX(partition) + no_offset)
-            elif len(value) == _NO_METADATA_BYTES and value[1] == _USUAL_VERSION:
-                out.append(_INDEX(partition) + value[2:14] + b"\1\0\0\0")
-            else:
-                offset_and_epoch, metadata = _split_offset(value)
-                n = len(metadata) + 1
-                length = BYTES[n] if n < 128 else uvarint_bytes(n)
-                out.append(_INDEX(partition) + offset_and_epoch + length + metadata + b"\0\0\0")
+        for at in range(0, len(partitions), _PARTITIONS_PER_STEP):
+            yield _STEP_COST
+            end = at + _PARTITIONS_PER_STEP
+            for partition, value in zip(partitions[at:end], values[at:end], strict=True):
+                if value is None:
+                    no_offset = no_offset or _NO_OFFSET + b"\1" + _CODE_AND_TAGS(error, 0)
+                    out.append(_INDEX(partition) + no_offset)
+                elif len(value) == _NO_METADATA_BYTES and value[1] == _USUAL_VERSION:
+                    out.append(_INDEX(partition) + value[2:14] + b"\1\0\0\0")
+                else:
+                    offset_and_epoch, metadata = _split_offset(value)
+                    n = len(metadata) + 1
+                    length = BYTES[n] if n < 128 else uvarint_bytes(n)
+                    out.append(_INDEX(partition) + offset_and_epoch + length + metadata + b"\0\0\0")
         out.append(_NO_TAGS)
 
 
-def _put_legacy(out: list[bytes], topics: list[FetchedTopic], version: int) -> None:
+def _put_legacy(out: list[bytes], topics: list[FetchedTopic], version: int) -> Steps[None]:
     put_legacy_count(out, len(topics))
     shown_bytes = 12 if version >= FETCH_EPOCH_FROM else 8  # offset and epoch, or the offset alone
     for name, partitions, values, error in topics:
         put_legacy_text(out, name)
         put_legacy_count(out, len(partitions))
-        for partition, value in zip(partitions, values, strict=True):
-            if value is None:
-                out.append(_INDEX(partition) + _NO_OFFSET[:shown_bytes] + b"\0\0" + _CODE(error))
-            else:
-                offset_and_epoch, metadata = _split_offset(value)
-                out.append(_INDEX(partition) + offset_and_epoch[:shown_bytes] + _CODE(len(metadata)) + metadata + b"\0\0")
+        for at in range(0, len(partitions), _PARTITIONS_PER_STEP):
+            yield _STEP_COST
+            end = at + _PARTITIONS_PER_STEP
+            for partition, value in zip(partitions[at:end], values[at:end], strict=True):
+                if value is None:
+                    out.append(_INDEX(partition) + _NO_OFFSET[:shown_bytes] + b"\0\0" + _CODE(error))
+                else:
+                    offset_and_epoch, metadata = _split_offset(value)
+                    out.append(_INDEX(partition) + offset_and_epoch[:shown_bytes] + _CODE(len(metadata)) + metadata + b"\0\0")
 
 
 def _split_offset(value: bytes) -> tuple[bytes, bytes]:

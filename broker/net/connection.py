@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from broker.net.long_replies import PIECE_BYTES_MIN, LongReplies, LongReply, ReplyLost
-from broker.net.partial_requests import PartialRequests
 from broker.net.reply_writer import OS_SOCKETS, ReplyWriter, Sockets, Transport, idle_socket
+from broker.net.shared_bytes import partial_requests, unread_replies
 from broker.runtime.clock import Clock
 from broker.runtime.contain import report_defect, run_contained
 from broker.runtime.turn import EndTurnScheduler
@@ -23,6 +23,7 @@ from protocol.framing import Framer, frame_size, frame_size_bytes
 # would delay all other connections for seconds.
 REQUESTS_PER_TURN = 32
 REPLY_BYTES_PER_TURN = 65_536
+WHOLE_REPLIES = "whole_replies"  # extra info of a transport that takes each reply in one write
 # Counted for each waiting frame besides its bytes, so that empty frames are bounded too.
 WAITING_FRAME_BYTES = 64
 
@@ -84,10 +85,12 @@ class ConnectionContext:
         "guard",
         "long_replies",
         "partial_requests",
+        "reply_bytes_max",
         "sockets",
         "trace",
         "turn",
         "unread_bytes_max",
+        "unread_replies",
         "waiting_bytes_max",
     )
 
@@ -103,6 +106,8 @@ class ConnectionContext:
         trace: Callable[[str, Any, Any], None] | None = None,
         partial_bytes_max: int = 512 << 20,
         sockets: Sockets = OS_SOCKETS,
+        reply_bytes_max: int = 100_000_000,
+        all_unread_bytes_max: int = 256 << 20,
     ) -> None:
         self.clock = clock
         self.turn = turn
@@ -114,7 +119,9 @@ class ConnectionContext:
         self.waiting_bytes_max = waiting_bytes_max
         self.fast_path_bytes = 0  # of all connections
         self.guard: Callable[[Any], Transport] | None = None  # wraps each transport: no reply once another node may own the logs
-        self.partial_requests = PartialRequests(max(partial_bytes_max, frame_bytes_max + 4))
+        self.partial_requests = partial_requests(max(partial_bytes_max, frame_bytes_max + 4))
+        self.reply_bytes_max = reply_bytes_max
+        self.unread_replies = unread_replies(max(all_unread_bytes_max, reply_bytes_max))
         self.sockets = sockets
         self.trace = trace  # logs decoded requests (<) and replies (>) at log level debug
 
@@ -236,7 +243,7 @@ class Connection:
         pending = self._framer.pending
         partial = self.context.partial_requests
         if pending or self in partial.sizes:
-            partial.set_received_bytes(self, pending)
+            partial.set_bytes(self, pending)
             if self.closed:
                 return
         if self.busy or self._stalled or self._waiting:
@@ -252,6 +259,8 @@ class Connection:
 
     def pause_writing(self) -> None:
         self._writing_paused = self._stalled = True
+        if self._long_reply is None and self._transport is not None:
+            self.hold_reply_bytes(self._transport.get_write_buffer_size())
         self._pace_reading()
         self._update_ready()
 
@@ -262,6 +271,7 @@ class Connection:
             self._pace_reading()
             self.context.long_replies.resume(self)
             return
+        self.hold_reply_bytes(0)
         self._stalled = False
         self._pace_reading()
         self._update_ready()
@@ -275,6 +285,7 @@ class Connection:
         self._waiting.clear()
         self._out.clear()
         self._drop_partial_request()
+        self.hold_reply_bytes(0)
         if self._long_reply is not None:
             run_contained(self._long_reply.close)
             self._long_reply = None
@@ -297,6 +308,17 @@ class Connection:
         if not self._dispatching:
             self._ready = False
             self.context.turn.call_at_turn_end(self)
+
+    def hold_reply_bytes(self, size: int) -> None:
+        """Count the bytes of a large reply that is being built or that the client has not read; 0: none."""
+        replies = self.context.unread_replies
+        if size or self in replies.sizes:
+            replies.set_bytes(self, 0 if self.closed else size)
+
+    @property
+    def takes_pieces(self) -> bool:
+        """Whether a reply may be written in pieces."""
+        return self._transport is None or not self._transport.get_extra_info(WHOLE_REPLIES)
 
     def send_in_pieces(self, reply: LongReply) -> None:
         """Send a reply to the current request that is too long for one write; later requests wait for its end."""
@@ -330,8 +352,7 @@ class Connection:
         socket = idle_socket(self._transport)
         sent = reply.send(socket, bytes_max) if socket >= 0 else 0
         if sent:
-            if reply.ended:
-                self._end_long_reply()
+            self._sent_piece(reply)
             return sent
         try:
             # If a plain socket accepted nothing, write only the smallest piece: the transport copies what the socket does not accept.
@@ -341,14 +362,20 @@ class Connection:
             return 0
         size = sum(map(len, parts))
         self._writer.writelines(parts)
+        self._sent_piece(reply)
+        return size
+
+    def _sent_piece(self, reply: LongReply) -> None:
         if reply.ended:
             self._end_long_reply()
-        return size
+        else:
+            self.hold_reply_bytes(reply.held_bytes)
 
     def _end_long_reply(self) -> None:
         assert self._long_reply is not None
         self._long_reply.close()
         self._long_reply = None
+        self.hold_reply_bytes(0)
         if self._transport is None:
             return
         limit = self.context.unread_bytes_max
@@ -474,7 +501,7 @@ class Connection:
     def _drop_partial_request(self) -> None:
         """Drop the bytes of an incomplete request: nothing more is read."""
         if self in self.context.partial_requests.sizes:
-            self.context.partial_requests.set_received_bytes(self, 0)
+            self.context.partial_requests.set_bytes(self, 0)
         self._framer.clear()
 
     def handle_defect(self) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, ClassVar, Protocol
 
+from broker.logging.logs import log
 from broker.net.connection import KIND_BYTES, Connection, FastPath
 from broker.runtime.contain import report_defect
 from protocol.apis import API_VERSIONS, APIS, Api
-from protocol.errors import ErrorCode, ProtocolError
+from protocol.errors import EncodeError, ErrorCode, ProtocolError
 from protocol.wire import ELEMENTS, UNREADABLE, skip_tags
 
 HEAD_BYTES = 10
@@ -44,6 +45,14 @@ class ConstantReply:
         return data
 
 
+class ReplyTooLarge(ProtocolError):
+    """A reply has more bytes than `socket.response.max.bytes`; the client gets an error instead."""
+
+    def __init__(self, call: Call) -> None:
+        limit = call.connection.context.reply_bytes_max
+        super().__init__(f"the reply to {call.route.api.name} has more than {limit} bytes (socket.response.max.bytes)")
+
+
 # A handler returns the reply, or returns None; the reply is then sent later through the `Call`.
 Handler = Callable[["Call", Any], Response | None]
 # Builds the API's reply with an error code and no other content.
@@ -71,7 +80,7 @@ class Route:
 class Call:
     """A request and the connection that gets its reply. `coordinator.hold` keeps calls whose replies wait for the log."""
 
-    __slots__ = ("_data", "_start", "connection", "correlation_id", "reply", "request", "route", "version")
+    __slots__ = ("_data", "_start", "connection", "correlation_id", "reply", "request", "route", "send_long", "version")
 
     def __init__(
         self, connection: Connection, route: Route, version: int, correlation_id: int, request: Any, data: bytes, start: int
@@ -82,6 +91,7 @@ class Call:
         self.correlation_id = correlation_id
         self.request = request
         self.reply: Response | None = None
+        self.send_long: Callable[[Call, Response], None] | None = None  # encodes and sends the reply to a long request, in steps
         self._data = data
         self._start = start
 
@@ -117,8 +127,13 @@ class Call:
 
     def answer(self, reply: Response) -> None:
         """Send the reply that the handler did not return."""
+        if self.send_long is not None:
+            self.send_long(self, reply)
+            return
         try:
             frame = self.encode_frame(reply)
+        except ReplyTooLarge as refused:
+            self.refuse(refused)
         except ProtocolError as error:  # the reply repeats text of the request that is too long for a reply
             self.connection.close(str(error))
         else:
@@ -135,6 +150,8 @@ class Call:
         if trace is not None:
             trace(">", self, reply)
         body = reply.encode(version)
+        if len(body) > self.connection.context.reply_bytes_max:
+            raise ReplyTooLarge(self)
         if version >= route.tagged_reply_from:
             return _FLEXIBLE_REPLY(len(body) + 5, self.correlation_id, 0) + body
         return _REPLY(len(body) + 4, self.correlation_id) + body
@@ -151,6 +168,18 @@ class Call:
     def release(self) -> None:
         assert self.reply is not None
         self.answer(self.reply)
+
+    def refuse(self, refused: ReplyTooLarge) -> None:
+        """Answer with an error instead of a reply that is too large."""
+        try:
+            self.connection.send(self.encode_frame(self.refusal(refused)))
+        except ProtocolError as error:
+            self.connection.close(str(error))
+
+    def refusal(self, refused: ReplyTooLarge) -> Response:
+        log.warning("reply refused", peer=self.connection.peer, reason=str(refused))
+        self.connection.hold_reply_bytes(0)
+        return self.route.error_response(self.request, self.version, ErrorCode.POLICY_VIOLATION)
 
     def fail(self, error: int) -> None:
         self.answer(self.route.error_response(self.request, self.version, error))
@@ -213,12 +242,21 @@ class Dispatch:
             trace("<", call, request)
         try:
             reply = route.handle(call, request)
+        except ReplyTooLarge as refused:
+            reply = call.refusal(refused)
+        except EncodeError:  # the reply repeats text of the request that is too long for a reply
+            raise
         except Exception as failure:
             report_defect("a request failed inside the broker", failure, api=route.api.name, version=version)
             if not connection.busy:
                 return None  # the request was answered before the exception
             reply = route.error_response(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
-        return call.encode_frame(reply) if reply is not None else None
+        if reply is None:
+            return None
+        try:
+            return call.encode_frame(reply)
+        except ReplyTooLarge as refused:
+            return call.encode_frame(call.refusal(refused))
 
     def _decode_large(self, route: Route, data: bytes, at: int, version: int) -> Any:
         ELEMENTS.bound(self._elements_max)

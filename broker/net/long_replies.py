@@ -26,6 +26,11 @@ class LongReply(Protocol):
     @property
     def ended(self) -> bool: ...
 
+    @property
+    def held_bytes(self) -> int:
+        """The bytes in memory that are not sent yet."""
+        ...
+
     def read_piece(self, bytes_max: int) -> list[bytes]:
         """Return the next bytes, about `bytes_max` and at least one. Raises ReplyLost."""
         ...

@@ -76,9 +76,11 @@ class Config:
     max_connections_per_ip_overrides: tuple[tuple[str, int], ...]
     connections_max_idle_ms: int
     socket_request_max_bytes: int
+    socket_response_max_bytes: int
     request_elements_max: int
     socket_listen_backlog_size: int
     connection_unread_replies_max_bytes: int
+    connections_unread_replies_max_bytes: int
     connection_waiting_requests_max_bytes: int
     connections_partial_requests_max_bytes: int
     auto_create_topics_enable: bool

@@ -118,6 +118,11 @@ SETTINGS: tuple[Setting, ...] = (
         "socket.request.max.bytes", "int", 104_857_600, "The largest request. A larger one closes its connection.", low=1, unit="bytes",
     ),
     Setting(
+        "socket.response.max.bytes", "int", 100_000_000,
+        "The largest reply, without the records of a fetch (fetch.max.bytes). A request for more is answered with POLICY_VIOLATION. Clients with "
+        "librdkafka read no larger reply (receive.message.max.bytes).", low=65_536, unit="bytes",
+    ),
+    Setting(
         "request.elements.max", "int", 100_000,
         "The most elements of one request: topics, partitions and others in lists, the lists themselves, tagged fields, and one for each 128 bytes "
         "of a long string. A request with more closes its connection, since many small elements need too much memory and time.", low=1, unit="elements",
@@ -130,6 +135,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "connection.unread.replies.max.bytes", "int", 1_048_576,
         "Bytes of replies that a client may leave unread; above this, the broker reads no more of its requests until the client reads replies.", low=1, unit="bytes",
+    ),
+    Setting(
+        "connections.unread.replies.max.bytes", "long", 268_435_456,
+        "Bytes of large replies that are being built or not read yet, of all connections together; at least socket.response.max.bytes. Above it, "
+        "connections with at least the average of them are closed, the longest inactive first.", low=1, high=LONG_MAX, unit="bytes",
     ),
     Setting(
         "connection.waiting.requests.max.bytes", "int", 1_048_576,

@@ -20,6 +20,7 @@ from protocol.messages.fetch import FetchPartition, FetchResponse
 from protocol.wire import (
     BYTES,
     UNWRITABLE,
+    Steps,
     put_compact_count,
     put_compact_text,
     put_legacy_count,
@@ -39,6 +40,8 @@ CURRENT_LEADER_FROM: Final = 16
 NO_OFFSET: Final = -1
 NO_TRANSACTIONS: Final = -1  # null in place of the list of aborted transactions
 SHORT_BYTES: Final = 65_536  # a reply with fewer bytes of records is sent at once
+PARTITIONS_PER_STEP: Final = 8  # of the steps in which the reply with many partitions is encoded
+STEP_COST: Final = 1
 JOINED_BYTES: Final = 16_384  # shorter pieces are joined by copying
 
 # Errors whose reply has the current leader.
@@ -104,18 +107,24 @@ class FetchReply:
 
     def encode(self, version: int) -> bytes:
         """Encode a short reply, whose records are already read."""
-        return b"".join([part if isinstance(part, bytes) else b"" for part in self.parts(version)])
+        out: list[bytes] = []
+        for _ in self.encode_in_steps(out, version):
+            pass
+        return b"".join(out)
 
-    def parts(self, version: int) -> list[Part]:
-        out: list[Part] = []
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        parts: list[Part] = []
+        yield from self.put_parts(parts, version)
+        out += [part for part in parts if isinstance(part, bytes)]
+
+    def put_parts(self, out: list[Part], version: int) -> Steps[None]:
         try:
             if version >= FetchResponse.FLEXIBLE_FROM:
-                self._put_compact(out, version)
+                yield from self._put_compact(out, version)
             else:
-                self._put_legacy(out, version)
+                yield from self._put_legacy(out, version)
         except UNWRITABLE as error:
             raise unwritable("FetchResponse", version, error) from error
-        return out
 
     def _topics(self) -> list[list[PartitionResult]]:
         """Group consecutive results by topic; a topic may have several groups."""
@@ -129,7 +138,7 @@ class FetchReply:
                 last = result.topic
         return topics
 
-    def _put_compact(self, out: list[Part], version: int) -> None:
+    def _put_compact(self, out: list[Part], version: int) -> Steps[None]:
         small: list[bytes] = [_HEAD(0, 0, 0)]
         topics = self._topics()
         put_compact_count(small, len(topics))
@@ -141,7 +150,10 @@ class FetchReply:
             else:
                 put_compact_text(small, topic)
             put_compact_count(small, len(results))
-            for result in results:
+            yield STEP_COST
+            for number, result in enumerate(results):
+                if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                    yield STEP_COST
                 index, error, end = result.requested.partition, result.error, result.high_watermark
                 small.append(_PARTITION_12(index, error, end, end, result.start_offset, result.transactions + 1, -1))
                 n = result.size + len(result.data) + 1
@@ -172,14 +184,17 @@ class FetchReply:
             return [Endpoint(self._node.id, address.host, address.port, self._node.rack)]
         return [endpoint for endpoint in self._leaders.endpoints(address.name) if endpoint.id in leader_ids]
 
-    def _put_legacy(self, out: list[Part], version: int) -> None:
+    def _put_legacy(self, out: list[Part], version: int) -> Steps[None]:
         small: list[bytes] = [_HEAD(0, 0, 0) if version >= SESSION_FROM else _THROTTLE(0)]
         topics = self._topics()
         put_legacy_count(small, len(topics))
         for results in topics:
             put_legacy_text(small, str(results[0].topic))
             put_legacy_count(small, len(results))
-            for result in results:
+            yield STEP_COST
+            for number, result in enumerate(results):
+                if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                    yield STEP_COST
                 index, error, end = result.requested.partition, result.error, result.high_watermark
                 if version >= PREFERRED_READ_REPLICA_FROM:
                     small.append(_PARTITION_11(index, error, end, end, result.start_offset, result.transactions, -1))
@@ -237,6 +252,10 @@ class LongFetch:
     @property
     def ended(self) -> bool:
         return self._next_part == len(self._parts)
+
+    @property
+    def held_bytes(self) -> int:
+        return 0  # nearly all of it is in files
 
     def read_piece(self, bytes_max: int) -> list[bytes]:
         pieces: list[bytes] = []

@@ -1,4 +1,8 @@
-"""Generates the code that encodes messages."""
+"""Generates the code that encodes messages.
+
+Replies also get `encode_in_steps`, a generator for long ones: it yields before each array element, with the approximate cost in elements, so that
+other requests can be answered in between, and its caller can take what `out` has. Both functions come from the same code here.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,29 @@ from protocol.generator.types import default_value
 
 
 def encode_method(out: Lines, message: Message) -> None:
-    struct = message.struct
+    struct, paths = message.struct, paths_of(message.versions, message.flexible_from)
     out.put("")
     with out.block("def encode(self, version: int) -> bytes:"):
         out.put("out: list[bytes] = []")
         with out.block("try:"):
-            by_path(out, paths_of(message.versions, message.flexible_from), struct, lambda o, path: write_fields(o, struct, path, "self"))
-        with out.block(f"except {out.use('UNWRITABLE')} as error:"):
-            out.put(f'raise {out.use("unwritable")}("{struct.name}", version, error) from error')
+            by_path(out, paths, struct, lambda o, path: write_fields(o, struct, path, "self"))
+        raise_unwritable(out, struct)
         out.put('return b"".join(out)')
+
+
+def encode_in_steps_method(out: Lines, message: Message) -> None:
+    struct, paths = message.struct, paths_of(message.versions, message.flexible_from)
+    out.put("")
+    with out.block(f"def encode_in_steps(self, out: list[bytes], version: int) -> {out.use('Steps')}[None]:"):
+        out.put("yield 1")
+        with out.block("try:"):
+            by_path(out, paths, struct, lambda o, path: write_fields(o, struct, path, "self", True))
+        raise_unwritable(out, struct)
+
+
+def raise_unwritable(out: Lines, struct: Struct) -> None:
+    with out.block(f"except {out.use('UNWRITABLE')} as error:"):
+        out.put(f'raise {out.use("unwritable")}("{struct.name}", version, error) from error')
 
 
 def write_method(out: Lines, struct: Struct, paths: list[Path]) -> None:
@@ -26,10 +44,11 @@ def write_method(out: Lines, struct: Struct, paths: list[Path]) -> None:
         by_path(out, paths, struct, lambda o, path: write_fields(o, struct, path, "self"))
 
 
-def write_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: bool) -> None:
+def write_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: bool, in_steps: bool = False) -> None:
     out.put("", "@staticmethod")
     items = f"list[{struct.name}] | None" if nullable else f"list[{struct.name}]"
-    with out.block(f"def write_array(out: list[bytes], items: {items}, version: int) -> None:"):
+    name, result = ("write_array_in_steps", f"{out.use('Steps')}[None]") if in_steps else ("write_array", "None")
+    with out.block(f"def {name}(out: list[bytes], items: {items}, version: int) -> {result}:"):
 
         def elements(o: Lines, path: Path) -> None:
             put_count = o.use("put_compact_count" if path.flexible else "put_legacy_count")
@@ -38,7 +57,9 @@ def write_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: 
                     o.put(f"{put_count}(out, -1)", "return")
             o.put(f"{put_count}(out, len(items))")
             body = Lines(o.level + 1)
-            write_fields(body, struct, path, "item")
+            if in_steps:
+                body.put("yield 1")
+            write_fields(body, struct, path, "item", in_steps)
             o.used |= body.used
             only = body.lines[0].strip()
             if len(body.lines) == 1 and only.startswith("out.append("):
@@ -50,16 +71,16 @@ def write_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: 
         by_path(out, paths, struct, elements)
 
 
-def write_fields(out: Lines, struct: Struct, path: Path, owner: str) -> None:
+def write_fields(out: Lines, struct: Struct, path: Path, owner: str, in_steps: bool = False) -> None:
     tagged = [item for item in struct.fields if item.tag is not None and path.has(item)]
     ended = False  # whether the last run also writes the number of tagged fields, 0
     for when, fields in sections(struct, path):
         last = not tagged and path.flexible and fields[-1] is [item for item in struct.fields if path.has(item)][-1]
         if when is None:
-            ended = write_section(out, fields, path, owner, last)
+            ended = write_section(out, fields, path, owner, last, in_steps)
         else:
             with out.block(f"if {when}:"):
-                write_section(out, fields, path, owner, False)
+                write_section(out, fields, path, owner, False, in_steps)
     if path.flexible:
         if not ended:
             write_tags(out, tagged, path, owner)
@@ -67,7 +88,7 @@ def write_fields(out: Lines, struct: Struct, path: Path, owner: str) -> None:
         out.put("pass")
 
 
-def write_section(out: Lines, fields: list[Field], path: Path, owner: str, last: bool) -> bool:
+def write_section(out: Lines, fields: list[Field], path: Path, owner: str, last: bool, in_steps: bool) -> bool:
     """Write the code that encodes these fields. Return whether the code of the last run also writes the number of tagged fields, 0."""
     ended = False
     for run in runs(fields, single=("uuid",)):
@@ -76,7 +97,7 @@ def write_section(out: Lines, fields: list[Field], path: Path, owner: str, last:
             write_run(out, run, owner, "out", ended)
         else:
             ended = False
-            write_one(out, run[0], path, f"{owner}.{run[0].name}", "out", inline=True)
+            write_one(out, run[0], path, f"{owner}.{run[0].name}", "out", inline=True, in_steps=in_steps)
     return ended
 
 
@@ -91,12 +112,12 @@ def write_run(out: Lines, run: list[Field], owner: str, target: str, no_tags: bo
         out.call(f"{target}.append(", out.use("pack_" + letters), values, ")")
 
 
-def write_one(out: Lines, item: Field, path: Path, value: str, target: str, inline: bool) -> None:
+def write_one(out: Lines, item: Field, path: Path, value: str, target: str, inline: bool, in_steps: bool = False) -> None:
     encoding = "compact" if path.flexible else "legacy"
     when = path.null_when(item)
     null = when is not None
     if item.kind == "array":
-        write_plain_array(out, item, path, value, target)
+        write_plain_array(out, item, path, value, target, in_steps)
     elif item.kind == "struct":
         if not null:
             out.put(f"{value}.write({target}, version)")
@@ -139,9 +160,10 @@ def write_compact(out: Lines, item: Field, value: str, target: str) -> None:
     out.put(f"{target}.append({value})")
 
 
-def write_plain_array(out: Lines, item: Field, path: Path, value: str, target: str) -> None:
+def write_plain_array(out: Lines, item: Field, path: Path, value: str, target: str, in_steps: bool) -> None:
     if item.struct is not None:
-        out.put(f"{item.struct.name}.write_array({target}, {encodable_value(item, path, value)}, version)")
+        call = f"yield from {item.struct.name}.write_array_in_steps" if in_steps else f"{item.struct.name}.write_array"
+        out.put(f"{call}({target}, {encodable_value(item, path, value)}, version)")
         return
     put_count = out.use("put_compact_count" if path.flexible else "put_legacy_count")
     put_values = out.use(f"put_{item.element}s" if item.element in ("int8", "int32") else f"put_{'compact' if path.flexible else 'legacy'}_texts")

@@ -53,6 +53,11 @@ class Message:
     about: str
     api_key: int | None = None
 
+    @property
+    def is_reply(self) -> bool:
+        """Whether it is the reply to a client's request."""
+        return self.api_key is not None and self.struct.name.endswith("Response")
+
 
 @dataclass
 class Module:

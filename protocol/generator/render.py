@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from protocol.generator.decoding import decode_method, read_array_method, read_method
-from protocol.generator.encoding import encode_method, write_array_method, write_method
+from protocol.generator.encoding import encode_in_steps_method, encode_method, write_array_method, write_method
 from protocol.generator.from_toml import snake
 from protocol.generator.lines import LINE_MAX, Lines
 from protocol.generator.model import Field, Message, Module, Struct, Versions
@@ -69,11 +69,15 @@ def render_message(out: Lines, message: Message) -> None:
             if part.name in arrays:
                 read_array_method(out, part, paths, part.name in nullable)
                 write_array_method(out, part, paths, part.name in nullable)
+                if message.is_reply:
+                    write_array_method(out, part, paths, part.name in nullable, in_steps=True)
     out.put("", "")
     with out.block(f"class {message.struct.name}({out.use('Message')}):"):
         write_class_head(out, message.struct, about(message), message.versions, message)
         decode_method(out, message)
         encode_method(out, message)
+        if message.is_reply:
+            encode_in_steps_method(out, message)
 
 
 def uses_of_parts(struct: Struct) -> tuple[set[str], set[str], set[str]]:

@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     cut_short,
@@ -209,6 +210,19 @@ class AddPartitionsToTxnPartitionResult(Part):
             put_legacy_count(out, len(items))
             out += [pack_ih(item.partition_index, item.partition_error_code) for item in items]
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[AddPartitionsToTxnPartitionResult], version: int) -> Steps[None]:
+        if version >= 3:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ihb(item.partition_index, item.partition_error_code, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ih(item.partition_index, item.partition_error_code))
+
 
 class AddPartitionsToTxnTopicResult(Part):
     """Part of AddPartitionsToTxnResponse."""
@@ -266,6 +280,25 @@ class AddPartitionsToTxnTopicResult(Part):
                 put_legacy_text(out, item.name)
                 AddPartitionsToTxnPartitionResult.write_array(out, item.results_by_partition, version)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[AddPartitionsToTxnTopicResult], version: int) -> Steps[None]:
+        if version >= 3:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from AddPartitionsToTxnPartitionResult.write_array_in_steps(out, item.results_by_partition, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                yield from AddPartitionsToTxnPartitionResult.write_array_in_steps(out, item.results_by_partition, version)
+
 
 class AddPartitionsToTxnResponse(Message):
     """AddPartitionsToTxn response, versions 0 to 3, flexible from 3."""
@@ -317,3 +350,16 @@ class AddPartitionsToTxnResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("AddPartitionsToTxnResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 3:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from AddPartitionsToTxnTopicResult.write_array_in_steps(out, self.results_by_topic_v3_and_below, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from AddPartitionsToTxnTopicResult.write_array_in_steps(out, self.results_by_topic_v3_and_below, version)
+        except UNWRITABLE as error:
+            raise unwritable("AddPartitionsToTxnResponse", version, error) from error

@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     compact_text_or_null,
@@ -306,6 +307,35 @@ class AlterConfigsResourceResponse(Part):
                 out.append(pack_b(item.resource_type))
                 put_legacy_text(out, item.resource_name)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[AlterConfigsResourceResponse], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_h(item.error_code))
+                if item.error_message is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.error_message.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_b(item.resource_type))
+                text = item.resource_name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_h(item.error_code))
+                put_legacy_text_or_null(out, item.error_message)
+                out.append(pack_b(item.resource_type))
+                put_legacy_text(out, item.resource_name)
+
 
 class AlterConfigsResponse(Message):
     """AlterConfigs response, versions 0 to 2, flexible from 2."""
@@ -357,3 +387,16 @@ class AlterConfigsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("AlterConfigsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 2:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from AlterConfigsResourceResponse.write_array_in_steps(out, self.responses, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from AlterConfigsResourceResponse.write_array_in_steps(out, self.responses, version)
+        except UNWRITABLE as error:
+            raise unwritable("AlterConfigsResponse", version, error) from error

@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_count_or_null,
     compact_text,
@@ -223,6 +224,21 @@ class ReassignablePartitionResponse(Part):
                 out.append(text)
             out.append(b"\x00")
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[ReassignablePartitionResponse], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            out.append(pack_ih(item.partition_index, item.error_code))
+            if item.error_message is None:
+                out.append(b"\x00")
+            else:
+                text = item.error_message.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(b"\x00")
+
 
 class ReassignableTopicResponse(Part):
     """Part of AlterPartitionReassignmentsResponse."""
@@ -265,6 +281,18 @@ class ReassignableTopicResponse(Part):
             out.append(BYTES[n] if n < 128 else text_length(n))
             out.append(text)
             ReassignablePartitionResponse.write_array(out, item.partitions, version)
+            out.append(b"\x00")
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[ReassignableTopicResponse], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            text = item.name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            yield from ReassignablePartitionResponse.write_array_in_steps(out, item.partitions, version)
             out.append(b"\x00")
 
 
@@ -347,3 +375,22 @@ class AlterPartitionReassignmentsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("AlterPartitionReassignmentsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            out.append(pack_i(self.throttle_time_ms))
+            if version >= 1:
+                out.append(b"\x01" if self.allow_replication_factor_change else b"\x00")
+            out.append(pack_h(self.error_code))
+            if self.error_message is None:
+                out.append(b"\x00")
+            else:
+                text = self.error_message.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            yield from ReassignableTopicResponse.write_array_in_steps(out, self.responses, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("AlterPartitionReassignmentsResponse", version, error) from error

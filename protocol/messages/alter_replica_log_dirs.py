@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     cut_short,
@@ -237,6 +238,19 @@ class AlterReplicaLogDirPartitionResult(Part):
             put_legacy_count(out, len(items))
             out += [pack_ih(item.partition_index, item.error_code) for item in items]
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[AlterReplicaLogDirPartitionResult], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ihb(item.partition_index, item.error_code, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ih(item.partition_index, item.error_code))
+
 
 class AlterReplicaLogDirTopicResult(Part):
     """Part of AlterReplicaLogDirsResponse."""
@@ -294,6 +308,25 @@ class AlterReplicaLogDirTopicResult(Part):
                 put_legacy_text(out, item.topic_name)
                 AlterReplicaLogDirPartitionResult.write_array(out, item.partitions, version)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[AlterReplicaLogDirTopicResult], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.topic_name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from AlterReplicaLogDirPartitionResult.write_array_in_steps(out, item.partitions, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.topic_name)
+                yield from AlterReplicaLogDirPartitionResult.write_array_in_steps(out, item.partitions, version)
+
 
 class AlterReplicaLogDirsResponse(Message):
     """AlterReplicaLogDirs response, versions 1 to 2, flexible from 2."""
@@ -345,3 +378,16 @@ class AlterReplicaLogDirsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("AlterReplicaLogDirsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 2:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from AlterReplicaLogDirTopicResult.write_array_in_steps(out, self.results, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from AlterReplicaLogDirTopicResult.write_array_in_steps(out, self.results, version)
+        except UNWRITABLE as error:
+            raise unwritable("AlterReplicaLogDirsResponse", version, error) from error

@@ -26,6 +26,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     cut_short,
@@ -149,6 +150,19 @@ class ApiVersion(Part):
             put_legacy_count(out, len(items))
             out += [pack_hhh(item.api_key, item.min_version, item.max_version) for item in items]
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[ApiVersion], version: int) -> Steps[None]:
+        if version >= 3:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_hhhb(item.api_key, item.min_version, item.max_version, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_hhh(item.api_key, item.min_version, item.max_version))
+
 
 class SupportedFeatureKey(Part):
     """Part of ApiVersionsResponse."""
@@ -195,6 +209,17 @@ class SupportedFeatureKey(Part):
             out.append(text)
             out.append(pack_hhb(item.min_version, item.max_version, 0))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[SupportedFeatureKey], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            text = item.name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_hhb(item.min_version, item.max_version, 0))
+
 
 class FinalizedFeatureKey(Part):
     """Part of ApiVersionsResponse."""
@@ -235,6 +260,17 @@ class FinalizedFeatureKey(Part):
     def write_array(out: list[bytes], items: list[FinalizedFeatureKey], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
+            text = item.name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_hhb(item.max_version_level, item.min_version_level, 0))
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[FinalizedFeatureKey], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
             text = item.name.encode()
             n = len(text) + 1
             out.append(BYTES[n] if n < 128 else text_length(n))
@@ -368,3 +404,43 @@ class ApiVersionsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("ApiVersionsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 3:
+                out.append(pack_h(self.error_code))
+                yield from ApiVersion.write_array_in_steps(out, self.api_keys, version)
+                out.append(pack_i(self.throttle_time_ms))
+                tags = 0
+                tagged: list[bytes] = []
+                part: list[bytes]
+                if self.supported_features:
+                    tags += 1
+                    part = []
+                    SupportedFeatureKey.write_array(part, self.supported_features, version)
+                    put_tag(tagged, 0, part)
+                if self.finalized_features_epoch != -1:
+                    tags += 1
+                    part = []
+                    part.append(pack_q(self.finalized_features_epoch))
+                    put_tag(tagged, 1, part)
+                if self.finalized_features:
+                    tags += 1
+                    part = []
+                    FinalizedFeatureKey.write_array(part, self.finalized_features, version)
+                    put_tag(tagged, 2, part)
+                if self.zk_migration_ready:
+                    tags += 1
+                    part = []
+                    part.append(b"\x01" if self.zk_migration_ready else b"\x00")
+                    put_tag(tagged, 3, part)
+                out.append(BYTES[tags])
+                out += tagged
+            else:
+                out.append(pack_h(self.error_code))
+                yield from ApiVersion.write_array_in_steps(out, self.api_keys, version)
+                if version >= 1:
+                    out.append(pack_i(self.throttle_time_ms))
+        except UNWRITABLE as error:
+            raise unwritable("ApiVersionsResponse", version, error) from error

@@ -15,6 +15,7 @@ from protocol.wire import (
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
+    Steps,
     compact_count,
     compact_text,
     compact_text_or_null,
@@ -117,6 +118,20 @@ class TopicPartitions(Part):
     def write_array(out: list[bytes], items: list[TopicPartitions], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
+            put_uuid(out, item.topic_id)
+            text = item.topic_name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            put_compact_count(out, len(item.partitions))
+            put_int32s(out, item.partitions)
+            out.append(b"\x00")
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[TopicPartitions], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
             put_uuid(out, item.topic_id)
             text = item.topic_name.encode()
             n = len(text) + 1
@@ -323,6 +338,53 @@ class Member(Part):
                 out.append(pack_b(item.member_type))
             out.append(b"\x00")
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[Member], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            text = item.member_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            if item.instance_id is None:
+                out.append(b"\x00")
+            else:
+                text = item.instance_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            if item.rack_id is None:
+                out.append(b"\x00")
+            else:
+                text = item.rack_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_i(item.member_epoch))
+            text = item.client_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            text = item.client_host.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            put_compact_count(out, len(item.subscribed_topic_names))
+            put_compact_texts(out, item.subscribed_topic_names)
+            if item.subscribed_topic_regex is None:
+                out.append(b"\x00")
+            else:
+                text = item.subscribed_topic_regex.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            item.assignment.write(out, version)
+            item.target_assignment.write(out, version)
+            if version >= 1:
+                out.append(pack_b(item.member_type))
+            out.append(b"\x00")
+
 
 class DescribedGroup(Part):
     """Part of ConsumerGroupDescribeResponse."""
@@ -446,6 +508,35 @@ class DescribedGroup(Part):
             Member.write_array(out, item.members, version)
             out.append(pack_ib(item.authorized_operations, 0))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribedGroup], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            out.append(pack_h(item.error_code))
+            if item.error_message is None:
+                out.append(b"\x00")
+            else:
+                text = item.error_message.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            text = item.group_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            text = item.group_state.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_ii(item.group_epoch, item.assignment_epoch))
+            text = item.assignor_name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            yield from Member.write_array_in_steps(out, item.members, version)
+            out.append(pack_ib(item.authorized_operations, 0))
+
 
 class ConsumerGroupDescribeResponse(Message):
     """ConsumerGroupDescribe response, versions 0 to 1, flexible from 0."""
@@ -488,3 +579,12 @@ class ConsumerGroupDescribeResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("ConsumerGroupDescribeResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            out.append(pack_i(self.throttle_time_ms))
+            yield from DescribedGroup.write_array_in_steps(out, self.groups, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupDescribeResponse", version, error) from error

@@ -15,6 +15,7 @@ from protocol.wire import (
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
+    Steps,
     compact_count,
     compact_count_or_null,
     compact_text,
@@ -302,6 +303,16 @@ class ConsumerGroupHeartbeatResponseTopicPartitions(Part):
             put_int32s(out, item.partitions)
             out.append(b"\x00")
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[ConsumerGroupHeartbeatResponseTopicPartitions], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            put_uuid(out, item.topic_id)
+            put_compact_count(out, len(item.partitions))
+            put_int32s(out, item.partitions)
+            out.append(b"\x00")
+
 
 class Assignment(Part):
     """Part of ConsumerGroupHeartbeatResponse."""
@@ -433,3 +444,31 @@ class ConsumerGroupHeartbeatResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("ConsumerGroupHeartbeatResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            out.append(pack_ih(self.throttle_time_ms, self.error_code))
+            if self.error_message is None:
+                out.append(b"\x00")
+            else:
+                text = self.error_message.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            if self.member_id is None:
+                out.append(b"\x00")
+            else:
+                text = self.member_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_ii(self.member_epoch, self.heartbeat_interval_ms))
+            if self.assignment is None:
+                out.append(b"\xff")
+            else:
+                out.append(b"\x01")
+                self.assignment.write(out, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupHeartbeatResponse", version, error) from error

@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_count_or_null,
     compact_text,
@@ -292,6 +293,33 @@ class CreatePartitionsTopicResult(Part):
                 out.append(pack_h(item.error_code))
                 put_legacy_text_or_null(out, item.error_message)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[CreatePartitionsTopicResult], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_h(item.error_code))
+                if item.error_message is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.error_message.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                out.append(pack_h(item.error_code))
+                put_legacy_text_or_null(out, item.error_message)
+
 
 class CreatePartitionsResponse(Message):
     """CreatePartitions response, versions 0 to 3, flexible from 2."""
@@ -343,3 +371,16 @@ class CreatePartitionsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("CreatePartitionsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 2:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from CreatePartitionsTopicResult.write_array_in_steps(out, self.results, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from CreatePartitionsTopicResult.write_array_in_steps(out, self.results, version)
+        except UNWRITABLE as error:
+            raise unwritable("CreatePartitionsResponse", version, error) from error

@@ -28,6 +28,7 @@ from protocol.wire import (
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
+    Steps,
     compact_count,
     compact_count_or_null,
     compact_text,
@@ -379,6 +380,27 @@ class CreatableTopicConfigs(Part):
                 out.append(text)
             out.append(pack_tbtb(item.read_only, item.config_source, item.is_sensitive, 0))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[CreatableTopicConfigs] | None, version: int) -> Steps[None]:
+        if items is None:
+            put_compact_count(out, -1)
+            return
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            text = item.name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            if item.value is None:
+                out.append(b"\x00")
+            else:
+                text = item.value.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_tbtb(item.read_only, item.config_source, item.is_sensitive, 0))
+
 
 class CreatableTopicResult(Part):
     """Part of CreateTopicsResponse."""
@@ -529,6 +551,46 @@ class CreatableTopicResult(Part):
                 out.append(pack_h(item.error_code))
                 put_legacy_text_or_null(out, item.error_message)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[CreatableTopicResult], version: int) -> Steps[None]:
+        if version >= 5:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                if version >= 7:
+                    put_uuid(out, item.topic_id)
+                out.append(pack_h(item.error_code))
+                if item.error_message is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.error_message.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_ih(item.num_partitions, item.replication_factor))
+                yield from CreatableTopicConfigs.write_array_in_steps(out, item.configs, version)
+                tags = 0
+                tagged: list[bytes] = []
+                part: list[bytes]
+                if item.topic_config_error_code != 0:
+                    tags += 1
+                    part = []
+                    part.append(pack_h(item.topic_config_error_code))
+                    put_tag(tagged, 0, part)
+                out.append(BYTES[tags])
+                out += tagged
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                out.append(pack_h(item.error_code))
+                put_legacy_text_or_null(out, item.error_message)
+
 
 class CreateTopicsResponse(Message):
     """CreateTopics response, versions 2 to 7, flexible from 5."""
@@ -580,3 +642,16 @@ class CreateTopicsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("CreateTopicsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 5:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from CreatableTopicResult.write_array_in_steps(out, self.topics, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from CreatableTopicResult.write_array_in_steps(out, self.topics, version)
+        except UNWRITABLE as error:
+            raise unwritable("CreateTopicsResponse", version, error) from error

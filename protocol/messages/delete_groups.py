@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     compact_texts,
@@ -137,6 +138,24 @@ class DeletableGroupResult(Part):
                 put_legacy_text(out, item.group_id)
                 out.append(pack_h(item.error_code))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DeletableGroupResult], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.group_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_hb(item.error_code, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.group_id)
+                out.append(pack_h(item.error_code))
+
 
 class DeleteGroupsResponse(Message):
     """DeleteGroups response, versions 0 to 2, flexible from 2."""
@@ -188,3 +207,16 @@ class DeleteGroupsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("DeleteGroupsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 2:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from DeletableGroupResult.write_array_in_steps(out, self.results, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from DeletableGroupResult.write_array_in_steps(out, self.results, version)
+        except UNWRITABLE as error:
+            raise unwritable("DeleteGroupsResponse", version, error) from error

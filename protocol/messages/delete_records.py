@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     cut_short,
@@ -225,6 +226,19 @@ class DeleteRecordsPartitionResult(Part):
             put_legacy_count(out, len(items))
             out += [pack_iqh(item.partition_index, item.low_watermark, item.error_code) for item in items]
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DeleteRecordsPartitionResult], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_iqhb(item.partition_index, item.low_watermark, item.error_code, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_iqh(item.partition_index, item.low_watermark, item.error_code))
+
 
 class DeleteRecordsTopicResult(Part):
     """Part of DeleteRecordsResponse."""
@@ -282,6 +296,25 @@ class DeleteRecordsTopicResult(Part):
                 put_legacy_text(out, item.name)
                 DeleteRecordsPartitionResult.write_array(out, item.partitions, version)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DeleteRecordsTopicResult], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from DeleteRecordsPartitionResult.write_array_in_steps(out, item.partitions, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                yield from DeleteRecordsPartitionResult.write_array_in_steps(out, item.partitions, version)
+
 
 class DeleteRecordsResponse(Message):
     """DeleteRecords response, versions 0 to 2, flexible from 2."""
@@ -333,3 +366,16 @@ class DeleteRecordsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("DeleteRecordsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 2:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from DeleteRecordsTopicResult.write_array_in_steps(out, self.topics, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from DeleteRecordsTopicResult.write_array_in_steps(out, self.topics, version)
+        except UNWRITABLE as error:
+            raise unwritable("DeleteRecordsResponse", version, error) from error

@@ -16,6 +16,7 @@ from protocol.wire import (
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
+    Steps,
     compact_count,
     compact_text_or_null,
     compact_texts,
@@ -248,6 +249,38 @@ class DeletableTopicResult(Part):
                 put_legacy_text(out, item.name or "")
                 out.append(pack_h(item.error_code))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DeletableTopicResult], version: int) -> Steps[None]:
+        if version >= 4:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                if item.name is None:
+                    out.append(b"\x00" if version >= 6 else b"\x01")
+                else:
+                    text = item.name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                if version >= 6:
+                    put_uuid(out, item.topic_id)
+                out.append(pack_h(item.error_code))
+                if version >= 5:
+                    if item.error_message is None:
+                        out.append(b"\x00")
+                    else:
+                        text = item.error_message.encode()
+                        n = len(text) + 1
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name or "")
+                out.append(pack_h(item.error_code))
+
 
 class DeleteTopicsResponse(Message):
     """DeleteTopics response, versions 1 to 6, flexible from 4."""
@@ -299,3 +332,16 @@ class DeleteTopicsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("DeleteTopicsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 4:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from DeletableTopicResult.write_array_in_steps(out, self.responses, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from DeletableTopicResult.write_array_in_steps(out, self.responses, version)
+        except UNWRITABLE as error:
+            raise unwritable("DeleteTopicsResponse", version, error) from error

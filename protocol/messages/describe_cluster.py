@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     compact_text_or_null,
@@ -156,6 +157,28 @@ class DescribeClusterBroker(Part):
                 out.append(b"\x01" if item.is_fenced else b"\x00")
             out.append(b"\x00")
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribeClusterBroker], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            out.append(pack_i(item.broker_id))
+            text = item.host.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(item.port))
+            if item.rack is None:
+                out.append(b"\x00")
+            else:
+                text = item.rack.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            if version >= 2:
+                out.append(b"\x01" if item.is_fenced else b"\x00")
+            out.append(b"\x00")
+
 
 class DescribeClusterResponse(Message):
     """DescribeCluster response, versions 0 to 2, flexible from 0."""
@@ -266,3 +289,26 @@ class DescribeClusterResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("DescribeClusterResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            out.append(pack_ih(self.throttle_time_ms, self.error_code))
+            if self.error_message is None:
+                out.append(b"\x00")
+            else:
+                text = self.error_message.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            if version >= 1:
+                out.append(pack_b(self.endpoint_type))
+            text = self.cluster_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(self.controller_id))
+            yield from DescribeClusterBroker.write_array_in_steps(out, self.brokers, version)
+            out.append(pack_ib(self.cluster_authorized_operations, 0))
+        except UNWRITABLE as error:
+            raise unwritable("DescribeClusterResponse", version, error) from error

@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_count_or_null,
     compact_text,
@@ -256,6 +257,32 @@ class DescribeConfigsSynonym(Part):
                 put_legacy_text_or_null(out, item.value)
                 out.append(pack_b(item.source))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribeConfigsSynonym], version: int) -> Steps[None]:
+        if version >= 4:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                if item.value is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.value.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_bb(item.source, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                put_legacy_text_or_null(out, item.value)
+                out.append(pack_b(item.source))
+
 
 class DescribeConfigsResourceResult(Part):
     """Part of DescribeConfigsResponse."""
@@ -396,6 +423,46 @@ class DescribeConfigsResourceResult(Part):
                     out.append(pack_b(item.config_type))
                     put_legacy_text_or_null(out, item.documentation)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribeConfigsResourceResult], version: int) -> Steps[None]:
+        if version >= 4:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                if item.value is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.value.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_tbt(item.read_only, item.config_source, item.is_sensitive))
+                yield from DescribeConfigsSynonym.write_array_in_steps(out, item.synonyms, version)
+                out.append(pack_b(item.config_type))
+                if item.documentation is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.documentation.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                put_legacy_text_or_null(out, item.value)
+                out.append(pack_tbt(item.read_only, item.config_source, item.is_sensitive))
+                yield from DescribeConfigsSynonym.write_array_in_steps(out, item.synonyms, version)
+                if version >= 3:
+                    out.append(pack_b(item.config_type))
+                    put_legacy_text_or_null(out, item.documentation)
+
 
 class DescribeConfigsResult(Part):
     """Part of DescribeConfigsResponse."""
@@ -490,6 +557,37 @@ class DescribeConfigsResult(Part):
                 put_legacy_text(out, item.resource_name)
                 DescribeConfigsResourceResult.write_array(out, item.configs, version)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribeConfigsResult], version: int) -> Steps[None]:
+        if version >= 4:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_h(item.error_code))
+                if item.error_message is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.error_message.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_b(item.resource_type))
+                text = item.resource_name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from DescribeConfigsResourceResult.write_array_in_steps(out, item.configs, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_h(item.error_code))
+                put_legacy_text_or_null(out, item.error_message)
+                out.append(pack_b(item.resource_type))
+                put_legacy_text(out, item.resource_name)
+                yield from DescribeConfigsResourceResult.write_array_in_steps(out, item.configs, version)
+
 
 class DescribeConfigsResponse(Message):
     """DescribeConfigs response, versions 1 to 4, flexible from 4."""
@@ -541,3 +639,16 @@ class DescribeConfigsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("DescribeConfigsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 4:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from DescribeConfigsResult.write_array_in_steps(out, self.results, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from DescribeConfigsResult.write_array_in_steps(out, self.results, version)
+        except UNWRITABLE as error:
+            raise unwritable("DescribeConfigsResponse", version, error) from error

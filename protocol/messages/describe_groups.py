@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_blob,
     compact_count,
     compact_text,
@@ -224,6 +225,50 @@ class DescribedGroupMember(Part):
                 put_legacy_blob(out, item.member_metadata)
                 put_legacy_blob(out, item.member_assignment)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribedGroupMember], version: int) -> Steps[None]:
+        if version >= 5:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.member_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                if item.group_instance_id is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.group_instance_id.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                text = item.client_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                text = item.client_host.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                n = len(item.member_metadata) + 1
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(item.member_metadata)
+                n = len(item.member_assignment) + 1
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(item.member_assignment)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.member_id)
+                if version >= 4:
+                    put_legacy_text_or_null(out, item.group_instance_id)
+                put_legacy_text(out, item.client_id)
+                put_legacy_text(out, item.client_host)
+                put_legacy_blob(out, item.member_metadata)
+                put_legacy_blob(out, item.member_assignment)
+
 
 class DescribedGroup(Part):
     """Part of DescribeGroupsResponse."""
@@ -389,6 +434,52 @@ class DescribedGroup(Part):
                 if version >= 3:
                     out.append(pack_i(item.authorized_operations))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribedGroup], version: int) -> Steps[None]:
+        if version >= 5:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_h(item.error_code))
+                if version >= 6:
+                    if item.error_message is None:
+                        out.append(b"\x00")
+                    else:
+                        text = item.error_message.encode()
+                        n = len(text) + 1
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                text = item.group_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                text = item.group_state.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                text = item.protocol_type.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                text = item.protocol_data.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from DescribedGroupMember.write_array_in_steps(out, item.members, version)
+                out.append(pack_ib(item.authorized_operations, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_h(item.error_code))
+                put_legacy_text(out, item.group_id)
+                put_legacy_text(out, item.group_state)
+                put_legacy_text(out, item.protocol_type)
+                put_legacy_text(out, item.protocol_data)
+                yield from DescribedGroupMember.write_array_in_steps(out, item.members, version)
+                if version >= 3:
+                    out.append(pack_i(item.authorized_operations))
+
 
 class DescribeGroupsResponse(Message):
     """DescribeGroups response, versions 0 to 6, flexible from 5."""
@@ -443,3 +534,17 @@ class DescribeGroupsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("DescribeGroupsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 5:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from DescribedGroup.write_array_in_steps(out, self.groups, version)
+                out.append(b"\x00")
+            else:
+                if version >= 1:
+                    out.append(pack_i(self.throttle_time_ms))
+                yield from DescribedGroup.write_array_in_steps(out, self.groups, version)
+        except UNWRITABLE as error:
+            raise unwritable("DescribeGroupsResponse", version, error) from error

@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_count_or_null,
     compact_text,
@@ -197,6 +198,19 @@ class DescribeLogDirsPartition(Part):
             put_legacy_count(out, len(items))
             out += [pack_iqqt(item.partition_index, item.partition_size, item.offset_lag, item.is_future_key) for item in items]
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribeLogDirsPartition], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_iqqtb(item.partition_index, item.partition_size, item.offset_lag, item.is_future_key, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_iqqt(item.partition_index, item.partition_size, item.offset_lag, item.is_future_key))
+
 
 class DescribeLogDirsTopic(Part):
     """Part of DescribeLogDirsResponse."""
@@ -253,6 +267,25 @@ class DescribeLogDirsTopic(Part):
             for item in items:
                 put_legacy_text(out, item.name)
                 DescribeLogDirsPartition.write_array(out, item.partitions, version)
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribeLogDirsTopic], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from DescribeLogDirsPartition.write_array_in_steps(out, item.partitions, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                yield from DescribeLogDirsPartition.write_array_in_steps(out, item.partitions, version)
 
 
 class DescribeLogDirsResult(Part):
@@ -330,6 +363,29 @@ class DescribeLogDirsResult(Part):
                 put_legacy_text(out, item.log_dir)
                 DescribeLogDirsTopic.write_array(out, item.topics, version)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribeLogDirsResult], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_h(item.error_code))
+                text = item.log_dir.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from DescribeLogDirsTopic.write_array_in_steps(out, item.topics, version)
+                if version >= 4:
+                    out.append(pack_qq(item.total_bytes, item.usable_bytes))
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_h(item.error_code))
+                put_legacy_text(out, item.log_dir)
+                yield from DescribeLogDirsTopic.write_array_in_steps(out, item.topics, version)
+
 
 class DescribeLogDirsResponse(Message):
     """DescribeLogDirs response, versions 1 to 4, flexible from 2."""
@@ -389,3 +445,18 @@ class DescribeLogDirsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("DescribeLogDirsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 2:
+                out.append(pack_i(self.throttle_time_ms))
+                if version >= 3:
+                    out.append(pack_h(self.error_code))
+                yield from DescribeLogDirsResult.write_array_in_steps(out, self.results, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from DescribeLogDirsResult.write_array_in_steps(out, self.results, version)
+        except UNWRITABLE as error:
+            raise unwritable("DescribeLogDirsResponse", version, error) from error

@@ -32,6 +32,7 @@ from protocol.wire import (
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
+    Steps,
     compact_count,
     compact_text,
     compact_text_or_null,
@@ -213,6 +214,19 @@ class ReplicaState(Part):
                 out.append(pack_qq(item.last_fetch_timestamp, item.last_caught_up_timestamp))
             out.append(b"\x00")
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[ReplicaState], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            out.append(pack_i(item.replica_id))
+            if version >= 2:
+                put_uuid(out, item.replica_directory_id)
+            out.append(pack_q(item.log_end_offset))
+            if version >= 1:
+                out.append(pack_qq(item.last_fetch_timestamp, item.last_caught_up_timestamp))
+            out.append(b"\x00")
+
 
 class DescribeQuorumResponsePartitionData(Part):
     """Part of DescribeQuorumResponse."""
@@ -304,6 +318,25 @@ class DescribeQuorumResponsePartitionData(Part):
             ReplicaState.write_array(out, item.observers, version)
             out.append(b"\x00")
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribeQuorumResponsePartitionData], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            out.append(pack_ih(item.partition_index, item.error_code))
+            if version >= 2:
+                if item.error_message is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.error_message.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+            out.append(pack_iiq(item.leader_id, item.leader_epoch, item.high_watermark))
+            yield from ReplicaState.write_array_in_steps(out, item.current_voters, version)
+            yield from ReplicaState.write_array_in_steps(out, item.observers, version)
+            out.append(b"\x00")
+
 
 class DescribeQuorumResponseTopicData(Part):
     """Part of DescribeQuorumResponse."""
@@ -346,6 +379,18 @@ class DescribeQuorumResponseTopicData(Part):
             out.append(BYTES[n] if n < 128 else text_length(n))
             out.append(text)
             DescribeQuorumResponsePartitionData.write_array(out, item.partitions, version)
+            out.append(b"\x00")
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribeQuorumResponseTopicData], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            text = item.topic_name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            yield from DescribeQuorumResponsePartitionData.write_array_in_steps(out, item.partitions, version)
             out.append(b"\x00")
 
 
@@ -404,6 +449,21 @@ class Listener(Part):
             out.append(text)
             out.append(pack_wb(item.port, 0))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[Listener], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            text = item.name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            text = item.host.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_wb(item.port, 0))
+
 
 class Node(Part):
     """Part of DescribeQuorumResponse."""
@@ -439,6 +499,15 @@ class Node(Part):
         for item in items:
             out.append(pack_i(item.node_id))
             Listener.write_array(out, item.listeners, version)
+            out.append(b"\x00")
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[Node], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            out.append(pack_i(item.node_id))
+            yield from Listener.write_array_in_steps(out, item.listeners, version)
             out.append(b"\x00")
 
 
@@ -511,3 +580,22 @@ class DescribeQuorumResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("DescribeQuorumResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            out.append(pack_h(self.error_code))
+            if version >= 2:
+                if self.error_message is None:
+                    out.append(b"\x00")
+                else:
+                    text = self.error_message.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+            yield from DescribeQuorumResponseTopicData.write_array_in_steps(out, self.topics, version)
+            if version >= 2:
+                yield from Node.write_array_in_steps(out, self.nodes, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("DescribeQuorumResponse", version, error) from error

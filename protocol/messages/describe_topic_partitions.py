@@ -15,6 +15,7 @@ from protocol.wire import (
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
+    Steps,
     compact_count,
     compact_count_or_null,
     compact_text,
@@ -270,6 +271,30 @@ class DescribeTopicPartitionsResponsePartition(Part):
             put_int32s(out, item.offline_replicas)
             out.append(b"\x00")
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribeTopicPartitionsResponsePartition], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            out.append(pack_hiii(item.error_code, item.partition_index, item.leader_id, item.leader_epoch))
+            put_compact_count(out, len(item.replica_nodes))
+            put_int32s(out, item.replica_nodes)
+            put_compact_count(out, len(item.isr_nodes))
+            put_int32s(out, item.isr_nodes)
+            if item.eligible_leader_replicas is None:
+                put_compact_count(out, -1)
+            else:
+                put_compact_count(out, len(item.eligible_leader_replicas))
+                put_int32s(out, item.eligible_leader_replicas)
+            if item.last_known_elr is None:
+                put_compact_count(out, -1)
+            else:
+                put_compact_count(out, len(item.last_known_elr))
+                put_int32s(out, item.last_known_elr)
+            put_compact_count(out, len(item.offline_replicas))
+            put_int32s(out, item.offline_replicas)
+            out.append(b"\x00")
+
 
 class DescribeTopicPartitionsResponseTopic(Part):
     """Part of DescribeTopicPartitionsResponse."""
@@ -343,6 +368,24 @@ class DescribeTopicPartitionsResponseTopic(Part):
             put_uuid(out, item.topic_id)
             out.append(b"\x01" if item.is_internal else b"\x00")
             DescribeTopicPartitionsResponsePartition.write_array(out, item.partitions, version)
+            out.append(pack_ib(item.topic_authorized_operations, 0))
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[DescribeTopicPartitionsResponseTopic], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            out.append(pack_h(item.error_code))
+            if item.name is None:
+                out.append(b"\x00")
+            else:
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            put_uuid(out, item.topic_id)
+            out.append(b"\x01" if item.is_internal else b"\x00")
+            yield from DescribeTopicPartitionsResponsePartition.write_array_in_steps(out, item.partitions, version)
             out.append(pack_ib(item.topic_authorized_operations, 0))
 
 
@@ -437,3 +480,17 @@ class DescribeTopicPartitionsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("DescribeTopicPartitionsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            out.append(pack_i(self.throttle_time_ms))
+            yield from DescribeTopicPartitionsResponseTopic.write_array_in_steps(out, self.topics, version)
+            if self.next_cursor is None:
+                out.append(b"\xff")
+            else:
+                out.append(b"\x01")
+                self.next_cursor.write(out, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("DescribeTopicPartitionsResponse", version, error) from error

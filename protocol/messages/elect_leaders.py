@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_count_or_null,
     compact_text,
@@ -238,6 +239,28 @@ class PartitionResult(Part):
                 out.append(pack_ih(item.partition_id, item.error_code))
                 put_legacy_text_or_null(out, item.error_message)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[PartitionResult], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ih(item.partition_id, item.error_code))
+                if item.error_message is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.error_message.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ih(item.partition_id, item.error_code))
+                put_legacy_text_or_null(out, item.error_message)
+
 
 class ReplicaElectionResult(Part):
     """Part of ElectLeadersResponse."""
@@ -294,6 +317,25 @@ class ReplicaElectionResult(Part):
             for item in items:
                 put_legacy_text(out, item.topic)
                 PartitionResult.write_array(out, item.partition_result, version)
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[ReplicaElectionResult], version: int) -> Steps[None]:
+        if version >= 2:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.topic.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from PartitionResult.write_array_in_steps(out, item.partition_result, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.topic)
+                yield from PartitionResult.write_array_in_steps(out, item.partition_result, version)
 
 
 class ElectLeadersResponse(Message):
@@ -354,3 +396,18 @@ class ElectLeadersResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("ElectLeadersResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 2:
+                out.append(pack_ih(self.throttle_time_ms, self.error_code))
+                yield from ReplicaElectionResult.write_array_in_steps(out, self.replica_election_results, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                if version >= 1:
+                    out.append(pack_h(self.error_code))
+                yield from ReplicaElectionResult.write_array_in_steps(out, self.replica_election_results, version)
+        except UNWRITABLE as error:
+            raise unwritable("ElectLeadersResponse", version, error) from error

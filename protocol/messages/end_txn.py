@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_text,
     cut_short,
     legacy_text,
@@ -132,3 +133,13 @@ class EndTxnResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("EndTxnResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 3:
+                out.append(pack_ihb(self.throttle_time_ms, self.error_code, 0))
+            else:
+                out.append(pack_ih(self.throttle_time_ms, self.error_code))
+        except UNWRITABLE as error:
+            raise unwritable("EndTxnResponse", version, error) from error

@@ -45,6 +45,7 @@ from protocol.wire import (
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
+    Steps,
     compact_blob_or_null,
     compact_count,
     compact_count_or_null,
@@ -665,6 +666,25 @@ class AbortedTransaction(Part):
             put_legacy_count(out, len(items))
             out += [pack_qq(item.producer_id, item.first_offset) for item in items]
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[AbortedTransaction] | None, version: int) -> Steps[None]:
+        if version >= 12:
+            if items is None:
+                put_compact_count(out, -1)
+                return
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_qqb(item.producer_id, item.first_offset, 0))
+        else:
+            if items is None:
+                put_legacy_count(out, -1)
+                return
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_qq(item.producer_id, item.first_offset))
+
 
 class PartitionData(Part):
     """Part of FetchResponse."""
@@ -847,6 +867,59 @@ class PartitionData(Part):
                     out.append(pack_i(item.preferred_read_replica))
                 put_legacy_blob_or_null(out, item.records)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[PartitionData], version: int) -> Steps[None]:
+        if version >= 12:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ihqqq(
+                    item.partition_index,
+                    item.error_code,
+                    item.high_watermark,
+                    item.last_stable_offset,
+                    item.log_start_offset,
+                ))
+                yield from AbortedTransaction.write_array_in_steps(out, item.aborted_transactions, version)
+                out.append(pack_i(item.preferred_read_replica))
+                if item.records is None:
+                    out.append(b"\x00")
+                else:
+                    n = len(item.records) + 1
+                    out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                    out.append(item.records)
+                tags = 0
+                tagged: list[bytes] = []
+                part: list[bytes]
+                if item.diverging_epoch is not None and item.diverging_epoch != EpochEndOffset():
+                    tags += 1
+                    part = []
+                    item.diverging_epoch.write(part, version)
+                    put_tag(tagged, 0, part)
+                if item.current_leader is not None and item.current_leader != LeaderIdAndEpoch():
+                    tags += 1
+                    part = []
+                    item.current_leader.write(part, version)
+                    put_tag(tagged, 1, part)
+                if item.snapshot_id is not None and item.snapshot_id != SnapshotId():
+                    tags += 1
+                    part = []
+                    item.snapshot_id.write(part, version)
+                    put_tag(tagged, 2, part)
+                out.append(BYTES[tags])
+                out += tagged
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ihqq(item.partition_index, item.error_code, item.high_watermark, item.last_stable_offset))
+                if version >= 5:
+                    out.append(pack_q(item.log_start_offset))
+                yield from AbortedTransaction.write_array_in_steps(out, item.aborted_transactions, version)
+                if version >= 11:
+                    out.append(pack_i(item.preferred_read_replica))
+                put_legacy_blob_or_null(out, item.records)
+
 
 class FetchableTopicResponse(Part):
     """Part of FetchResponse."""
@@ -915,6 +988,28 @@ class FetchableTopicResponse(Part):
                 put_legacy_text(out, item.topic)
                 PartitionData.write_array(out, item.partitions, version)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[FetchableTopicResponse], version: int) -> Steps[None]:
+        if version >= 12:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                if version >= 13:
+                    put_uuid(out, item.topic_id)
+                if version <= 12:
+                    text = item.topic.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                yield from PartitionData.write_array_in_steps(out, item.partitions, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.topic)
+                yield from PartitionData.write_array_in_steps(out, item.partitions, version)
+
 
 class NodeEndpoint(Part):
     """Part of FetchResponse."""
@@ -969,6 +1064,26 @@ class NodeEndpoint(Part):
     def write_array(out: list[bytes], items: list[NodeEndpoint], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
+            out.append(pack_i(item.node_id))
+            text = item.host.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(item.port))
+            if item.rack is None:
+                out.append(b"\x00")
+            else:
+                text = item.rack.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(b"\x00")
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[NodeEndpoint], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
             out.append(pack_i(item.node_id))
             text = item.host.encode()
             n = len(text) + 1
@@ -1063,3 +1178,27 @@ class FetchResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("FetchResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 12:
+                out.append(pack_ihi(self.throttle_time_ms, self.error_code, self.session_id))
+                yield from FetchableTopicResponse.write_array_in_steps(out, self.responses, version)
+                tags = 0
+                tagged: list[bytes] = []
+                part: list[bytes]
+                if version >= 16 and self.node_endpoints:
+                    tags += 1
+                    part = []
+                    NodeEndpoint.write_array(part, self.node_endpoints, version)
+                    put_tag(tagged, 0, part)
+                out.append(BYTES[tags])
+                out += tagged
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                if version >= 7:
+                    out.append(pack_hi(self.error_code, self.session_id))
+                yield from FetchableTopicResponse.write_array_in_steps(out, self.responses, version)
+        except UNWRITABLE as error:
+            raise unwritable("FetchResponse", version, error) from error

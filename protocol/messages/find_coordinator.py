@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     compact_text_or_null,
@@ -188,6 +189,30 @@ class Coordinator(Part):
                 out.append(text)
             out.append(b"\x00")
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[Coordinator], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            text = item.key.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(item.node_id))
+            text = item.host.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_ih(item.port, item.error_code))
+            if item.error_message is None:
+                out.append(b"\x00")
+            else:
+                text = item.error_message.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(b"\x00")
+
 
 class FindCoordinatorResponse(Message):
     """FindCoordinator response, versions 0 to 6, flexible from 3."""
@@ -310,3 +335,38 @@ class FindCoordinatorResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("FindCoordinatorResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 3:
+                out.append(pack_i(self.throttle_time_ms))
+                if version >= 4:
+                    yield from Coordinator.write_array_in_steps(out, self.coordinators, version)
+                if version <= 3:
+                    out.append(pack_h(self.error_code))
+                    if self.error_message is None:
+                        out.append(b"\x00")
+                    else:
+                        text = self.error_message.encode()
+                        n = len(text) + 1
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                    out.append(pack_i(self.node_id))
+                    text = self.host.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                    out.append(pack_i(self.port))
+                out.append(b"\x00")
+            else:
+                if version >= 1:
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_h(self.error_code))
+                if version >= 1:
+                    put_legacy_text_or_null(out, self.error_message)
+                out.append(pack_i(self.node_id))
+                put_legacy_text(out, self.host)
+                out.append(pack_i(self.port))
+        except UNWRITABLE as error:
+            raise unwritable("FindCoordinatorResponse", version, error) from error

@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_text,
     compact_text_or_null,
     cut_short,
@@ -175,3 +176,15 @@ class HeartbeatResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("HeartbeatResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 4:
+                out.append(pack_ihb(self.throttle_time_ms, self.error_code, 0))
+            else:
+                if version >= 1:
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_h(self.error_code))
+        except UNWRITABLE as error:
+            raise unwritable("HeartbeatResponse", version, error) from error

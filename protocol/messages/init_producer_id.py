@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_text_or_null,
     cut_short,
     legacy_text_or_null,
@@ -151,3 +152,13 @@ class InitProducerIdResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("InitProducerIdResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 2:
+                out.append(pack_ihqhb(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch, 0))
+            else:
+                out.append(pack_ihqh(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch))
+        except UNWRITABLE as error:
+            raise unwritable("InitProducerIdResponse", version, error) from error

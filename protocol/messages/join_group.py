@@ -15,6 +15,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_blob,
     compact_count,
     compact_text,
@@ -350,6 +351,36 @@ class JoinGroupResponseMember(Part):
                     put_legacy_text_or_null(out, item.group_instance_id)
                 put_legacy_blob(out, item.metadata)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[JoinGroupResponseMember], version: int) -> Steps[None]:
+        if version >= 6:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.member_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                if item.group_instance_id is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.group_instance_id.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                n = len(item.metadata) + 1
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(item.metadata)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.member_id)
+                if version >= 5:
+                    put_legacy_text_or_null(out, item.group_instance_id)
+                put_legacy_blob(out, item.metadata)
+
 
 class JoinGroupResponse(Message):
     """JoinGroup response, versions 0 to 9, flexible from 6."""
@@ -511,3 +542,46 @@ class JoinGroupResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("JoinGroupResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 6:
+                out.append(pack_ihi(self.throttle_time_ms, self.error_code, self.generation_id))
+                if version >= 7:
+                    if self.protocol_type is None:
+                        out.append(b"\x00")
+                    else:
+                        text = self.protocol_type.encode()
+                        n = len(text) + 1
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                if self.protocol_name is None:
+                    out.append(b"\x00" if version >= 7 else b"\x01")
+                else:
+                    text = self.protocol_name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                text = self.leader.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                if version >= 9:
+                    out.append(b"\x01" if self.skip_assignment else b"\x00")
+                text = self.member_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from JoinGroupResponseMember.write_array_in_steps(out, self.members, version)
+                out.append(b"\x00")
+            else:
+                if version >= 2:
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_hi(self.error_code, self.generation_id))
+                put_legacy_text(out, self.protocol_name or "")
+                put_legacy_text(out, self.leader)
+                put_legacy_text(out, self.member_id)
+                yield from JoinGroupResponseMember.write_array_in_steps(out, self.members, version)
+        except UNWRITABLE as error:
+            raise unwritable("JoinGroupResponse", version, error) from error

@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     compact_text_or_null,
@@ -270,6 +271,32 @@ class MemberResponse(Part):
                 put_legacy_text_or_null(out, item.group_instance_id)
                 out.append(pack_h(item.error_code))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[MemberResponse], version: int) -> Steps[None]:
+        if version >= 4:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.member_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                if item.group_instance_id is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.group_instance_id.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_hb(item.error_code, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.member_id)
+                put_legacy_text_or_null(out, item.group_instance_id)
+                out.append(pack_h(item.error_code))
+
 
 class LeaveGroupResponse(Message):
     """LeaveGroup response, versions 0 to 5, flexible from 4."""
@@ -332,3 +359,19 @@ class LeaveGroupResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("LeaveGroupResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 4:
+                out.append(pack_ih(self.throttle_time_ms, self.error_code))
+                yield from MemberResponse.write_array_in_steps(out, self.members, version)
+                out.append(b"\x00")
+            else:
+                if version >= 1:
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_h(self.error_code))
+                if version >= 3:
+                    yield from MemberResponse.write_array_in_steps(out, self.members, version)
+        except UNWRITABLE as error:
+            raise unwritable("LeaveGroupResponse", version, error) from error

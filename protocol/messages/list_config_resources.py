@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     cut_short,
@@ -117,6 +118,19 @@ class ConfigResource(Part):
                 out.append(pack_b(item.resource_type))
             out.append(b"\x00")
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[ConfigResource], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            text = item.resource_name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            if version >= 1:
+                out.append(pack_b(item.resource_type))
+            out.append(b"\x00")
+
 
 class ListConfigResourcesResponse(Message):
     """ListConfigResources response, versions 0 to 1, flexible from 0."""
@@ -161,3 +175,12 @@ class ListConfigResourcesResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("ListConfigResourcesResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            out.append(pack_ih(self.throttle_time_ms, self.error_code))
+            yield from ConfigResource.write_array_in_steps(out, self.config_resources, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("ListConfigResourcesResponse", version, error) from error

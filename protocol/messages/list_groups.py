@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     compact_texts,
@@ -178,6 +179,38 @@ class ListedGroup(Part):
                 put_legacy_text(out, item.group_id)
                 put_legacy_text(out, item.protocol_type)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[ListedGroup], version: int) -> Steps[None]:
+        if version >= 3:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.group_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                text = item.protocol_type.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                if version >= 4:
+                    text = item.group_state.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                if version >= 5:
+                    text = item.group_type.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.group_id)
+                put_legacy_text(out, item.protocol_type)
+
 
 class ListGroupsResponse(Message):
     """ListGroups response, versions 0 to 5, flexible from 3."""
@@ -237,3 +270,18 @@ class ListGroupsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("ListGroupsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 3:
+                out.append(pack_ih(self.throttle_time_ms, self.error_code))
+                yield from ListedGroup.write_array_in_steps(out, self.groups, version)
+                out.append(b"\x00")
+            else:
+                if version >= 1:
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_h(self.error_code))
+                yield from ListedGroup.write_array_in_steps(out, self.groups, version)
+        except UNWRITABLE as error:
+            raise unwritable("ListGroupsResponse", version, error) from error

@@ -29,6 +29,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     cut_short,
@@ -280,6 +281,21 @@ class ListOffsetsPartitionResponse(Part):
                 if version >= 4:
                     out.append(pack_i(item.leader_epoch))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[ListOffsetsPartitionResponse], version: int) -> Steps[None]:
+        if version >= 6:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ihqqib(item.partition_index, item.error_code, item.timestamp, item.offset, item.leader_epoch, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ihqq(item.partition_index, item.error_code, item.timestamp, item.offset))
+                if version >= 4:
+                    out.append(pack_i(item.leader_epoch))
+
 
 class ListOffsetsTopicResponse(Part):
     """Part of ListOffsetsResponse."""
@@ -337,6 +353,25 @@ class ListOffsetsTopicResponse(Part):
                 put_legacy_text(out, item.name)
                 ListOffsetsPartitionResponse.write_array(out, item.partitions, version)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[ListOffsetsTopicResponse], version: int) -> Steps[None]:
+        if version >= 6:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from ListOffsetsPartitionResponse.write_array_in_steps(out, item.partitions, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                yield from ListOffsetsPartitionResponse.write_array_in_steps(out, item.partitions, version)
+
 
 class ListOffsetsResponse(Message):
     """ListOffsets response, versions 1 to 10, flexible from 6."""
@@ -391,3 +426,17 @@ class ListOffsetsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("ListOffsetsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 6:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from ListOffsetsTopicResponse.write_array_in_steps(out, self.topics, version)
+                out.append(b"\x00")
+            else:
+                if version >= 2:
+                    out.append(pack_i(self.throttle_time_ms))
+                yield from ListOffsetsTopicResponse.write_array_in_steps(out, self.topics, version)
+        except UNWRITABLE as error:
+            raise unwritable("ListOffsetsResponse", version, error) from error

@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_count_or_null,
     compact_text,
@@ -177,6 +178,20 @@ class OngoingPartitionReassignment(Part):
             put_int32s(out, item.removing_replicas)
             out.append(b"\x00")
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OngoingPartitionReassignment], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            out.append(pack_i(item.partition_index))
+            put_compact_count(out, len(item.replicas))
+            put_int32s(out, item.replicas)
+            put_compact_count(out, len(item.adding_replicas))
+            put_int32s(out, item.adding_replicas)
+            put_compact_count(out, len(item.removing_replicas))
+            put_int32s(out, item.removing_replicas)
+            out.append(b"\x00")
+
 
 class OngoingTopicReassignment(Part):
     """Part of ListPartitionReassignmentsResponse."""
@@ -219,6 +234,18 @@ class OngoingTopicReassignment(Part):
             out.append(BYTES[n] if n < 128 else text_length(n))
             out.append(text)
             OngoingPartitionReassignment.write_array(out, item.partitions, version)
+            out.append(b"\x00")
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OngoingTopicReassignment], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            text = item.name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            yield from OngoingPartitionReassignment.write_array_in_steps(out, item.partitions, version)
             out.append(b"\x00")
 
 
@@ -284,3 +311,19 @@ class ListPartitionReassignmentsResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("ListPartitionReassignmentsResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            out.append(pack_ih(self.throttle_time_ms, self.error_code))
+            if self.error_message is None:
+                out.append(b"\x00")
+            else:
+                text = self.error_message.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            yield from OngoingTopicReassignment.write_array_in_steps(out, self.topics, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("ListPartitionReassignmentsResponse", version, error) from error

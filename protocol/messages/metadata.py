@@ -30,6 +30,7 @@ from protocol.wire import (
     UNREADABLE,
     UNWRITABLE,
     ZERO_UUID,
+    Steps,
     compact_count,
     compact_count_or_null,
     compact_text,
@@ -300,6 +301,36 @@ class MetadataResponseBroker(Part):
                 if version >= 1:
                     put_legacy_text_or_null(out, item.rack)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[MetadataResponseBroker], version: int) -> Steps[None]:
+        if version >= 9:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_i(item.node_id))
+                text = item.host.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                out.append(pack_i(item.port))
+                if item.rack is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.rack.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_i(item.node_id))
+                put_legacy_text(out, item.host)
+                out.append(pack_i(item.port))
+                if version >= 1:
+                    put_legacy_text_or_null(out, item.rack)
+
 
 class MetadataResponsePartition(Part):
     """Part of MetadataResponse."""
@@ -413,6 +444,35 @@ class MetadataResponsePartition(Part):
                     put_legacy_count(out, len(item.offline_replicas))
                     put_int32s(out, item.offline_replicas)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[MetadataResponsePartition], version: int) -> Steps[None]:
+        if version >= 9:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_hiii(item.error_code, item.partition_index, item.leader_id, item.leader_epoch))
+                put_compact_count(out, len(item.replica_nodes))
+                put_int32s(out, item.replica_nodes)
+                put_compact_count(out, len(item.isr_nodes))
+                put_int32s(out, item.isr_nodes)
+                put_compact_count(out, len(item.offline_replicas))
+                put_int32s(out, item.offline_replicas)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_hii(item.error_code, item.partition_index, item.leader_id))
+                if version >= 7:
+                    out.append(pack_i(item.leader_epoch))
+                put_legacy_count(out, len(item.replica_nodes))
+                put_int32s(out, item.replica_nodes)
+                put_legacy_count(out, len(item.isr_nodes))
+                put_int32s(out, item.isr_nodes)
+                if version >= 5:
+                    put_legacy_count(out, len(item.offline_replicas))
+                    put_int32s(out, item.offline_replicas)
+
 
 class MetadataResponseTopic(Part):
     """Part of MetadataResponse."""
@@ -513,6 +573,37 @@ class MetadataResponseTopic(Part):
                 if version >= 1:
                     out.append(b"\x01" if item.is_internal else b"\x00")
                 MetadataResponsePartition.write_array(out, item.partitions, version)
+                if version >= 8:
+                    out.append(pack_i(item.topic_authorized_operations))
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[MetadataResponseTopic], version: int) -> Steps[None]:
+        if version >= 9:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_h(item.error_code))
+                if item.name is None:
+                    out.append(b"\x00" if version >= 12 else b"\x01")
+                else:
+                    text = item.name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                if version >= 10:
+                    put_uuid(out, item.topic_id)
+                out.append(b"\x01" if item.is_internal else b"\x00")
+                yield from MetadataResponsePartition.write_array_in_steps(out, item.partitions, version)
+                out.append(pack_ib(item.topic_authorized_operations, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_h(item.error_code))
+                put_legacy_text(out, item.name or "")
+                if version >= 1:
+                    out.append(b"\x01" if item.is_internal else b"\x00")
+                yield from MetadataResponsePartition.write_array_in_steps(out, item.partitions, version)
                 if version >= 8:
                     out.append(pack_i(item.topic_authorized_operations))
 
@@ -631,3 +722,37 @@ class MetadataResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("MetadataResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 9:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from MetadataResponseBroker.write_array_in_steps(out, self.brokers, version)
+                if self.cluster_id is None:
+                    out.append(b"\x00")
+                else:
+                    text = self.cluster_id.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_i(self.controller_id))
+                yield from MetadataResponseTopic.write_array_in_steps(out, self.topics, version)
+                if version >= 13:
+                    out.append(pack_h(self.error_code))
+                if version <= 10:
+                    out.append(pack_i(self.cluster_authorized_operations))
+                out.append(b"\x00")
+            else:
+                if version >= 3:
+                    out.append(pack_i(self.throttle_time_ms))
+                yield from MetadataResponseBroker.write_array_in_steps(out, self.brokers, version)
+                if version >= 2:
+                    put_legacy_text_or_null(out, self.cluster_id)
+                if version >= 1:
+                    out.append(pack_i(self.controller_id))
+                yield from MetadataResponseTopic.write_array_in_steps(out, self.topics, version)
+                if version >= 8:
+                    out.append(pack_i(self.cluster_authorized_operations))
+        except UNWRITABLE as error:
+            raise unwritable("MetadataResponse", version, error) from error

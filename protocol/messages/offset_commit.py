@@ -26,6 +26,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     compact_text_or_null,
@@ -330,6 +331,19 @@ class OffsetCommitResponsePartition(Part):
             put_legacy_count(out, len(items))
             out += [pack_ih(item.partition_index, item.error_code) for item in items]
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OffsetCommitResponsePartition], version: int) -> Steps[None]:
+        if version >= 8:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ihb(item.partition_index, item.error_code, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ih(item.partition_index, item.error_code))
+
 
 class OffsetCommitResponseTopic(Part):
     """Part of OffsetCommitResponse."""
@@ -387,6 +401,25 @@ class OffsetCommitResponseTopic(Part):
                 put_legacy_text(out, item.name)
                 OffsetCommitResponsePartition.write_array(out, item.partitions, version)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OffsetCommitResponseTopic], version: int) -> Steps[None]:
+        if version >= 8:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from OffsetCommitResponsePartition.write_array_in_steps(out, item.partitions, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                yield from OffsetCommitResponsePartition.write_array_in_steps(out, item.partitions, version)
+
 
 class OffsetCommitResponse(Message):
     """OffsetCommit response, versions 2 to 9, flexible from 8."""
@@ -441,3 +474,17 @@ class OffsetCommitResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("OffsetCommitResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 8:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from OffsetCommitResponseTopic.write_array_in_steps(out, self.topics, version)
+                out.append(b"\x00")
+            else:
+                if version >= 3:
+                    out.append(pack_i(self.throttle_time_ms))
+                yield from OffsetCommitResponseTopic.write_array_in_steps(out, self.topics, version)
+        except UNWRITABLE as error:
+            raise unwritable("OffsetCommitResponse", version, error) from error

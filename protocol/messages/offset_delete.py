@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from protocol.message import Message, Part
 from protocol.messages.fixed import pack_hi, pack_i, pack_ih, unpack_hi, unpack_i, unpack_ih
-from protocol.wire import UNREADABLE, UNWRITABLE, cut_short, legacy_count, legacy_text, put_legacy_count, put_legacy_text, unwritable
+from protocol.wire import UNREADABLE, UNWRITABLE, Steps, cut_short, legacy_count, legacy_text, put_legacy_count, put_legacy_text, unwritable
 
 
 class OffsetDeleteRequestPartition(Part):
@@ -136,6 +136,13 @@ class OffsetDeleteResponsePartition(Part):
         put_legacy_count(out, len(items))
         out += [pack_ih(item.partition_index, item.error_code) for item in items]
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OffsetDeleteResponsePartition], version: int) -> Steps[None]:
+        put_legacy_count(out, len(items))
+        for item in items:
+            yield 1
+            out.append(pack_ih(item.partition_index, item.error_code))
+
 
 class OffsetDeleteResponseTopic(Part):
     """Part of OffsetDeleteResponse."""
@@ -166,6 +173,14 @@ class OffsetDeleteResponseTopic(Part):
         for item in items:
             put_legacy_text(out, item.name)
             OffsetDeleteResponsePartition.write_array(out, item.partitions, version)
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OffsetDeleteResponseTopic], version: int) -> Steps[None]:
+        put_legacy_count(out, len(items))
+        for item in items:
+            yield 1
+            put_legacy_text(out, item.name)
+            yield from OffsetDeleteResponsePartition.write_array_in_steps(out, item.partitions, version)
 
 
 class OffsetDeleteResponse(Message):
@@ -206,3 +221,11 @@ class OffsetDeleteResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("OffsetDeleteResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            out.append(pack_hi(self.error_code, self.throttle_time_ms))
+            yield from OffsetDeleteResponseTopic.write_array_in_steps(out, self.topics, version)
+        except UNWRITABLE as error:
+            raise unwritable("OffsetDeleteResponse", version, error) from error

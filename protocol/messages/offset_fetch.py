@@ -15,6 +15,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_count_or_null,
     compact_text,
@@ -371,6 +372,21 @@ class OffsetFetchResponsePartitions(Part):
                 out.append(text)
             out.append(pack_hb(item.error_code, 0))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OffsetFetchResponsePartitions], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            out.append(pack_iqi(item.partition_index, item.committed_offset, item.committed_leader_epoch))
+            if item.metadata is None:
+                out.append(b"\x00")
+            else:
+                text = item.metadata.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_hb(item.error_code, 0))
+
 
 class OffsetFetchResponseTopics(Part):
     """Part of OffsetFetchResponse."""
@@ -413,6 +429,18 @@ class OffsetFetchResponseTopics(Part):
             out.append(BYTES[n] if n < 128 else text_length(n))
             out.append(text)
             OffsetFetchResponsePartitions.write_array(out, item.partitions, version)
+            out.append(b"\x00")
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OffsetFetchResponseTopics], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            text = item.name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            yield from OffsetFetchResponsePartitions.write_array_in_steps(out, item.partitions, version)
             out.append(b"\x00")
 
 
@@ -461,6 +489,18 @@ class OffsetFetchResponseGroup(Part):
             out.append(BYTES[n] if n < 128 else text_length(n))
             out.append(text)
             OffsetFetchResponseTopics.write_array(out, item.topics, version)
+            out.append(pack_hb(item.error_code, 0))
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OffsetFetchResponseGroup], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
+            text = item.group_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            yield from OffsetFetchResponseTopics.write_array_in_steps(out, item.topics, version)
             out.append(pack_hb(item.error_code, 0))
 
 
@@ -546,6 +586,31 @@ class OffsetFetchResponsePartition(Part):
                 put_legacy_text_or_null(out, item.metadata)
                 out.append(pack_h(item.error_code))
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OffsetFetchResponsePartition], version: int) -> Steps[None]:
+        if version >= 6:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_iqi(item.partition_index, item.committed_offset, item.committed_leader_epoch))
+                if item.metadata is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.metadata.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(pack_hb(item.error_code, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_iq(item.partition_index, item.committed_offset))
+                if version >= 5:
+                    out.append(pack_i(item.committed_leader_epoch))
+                put_legacy_text_or_null(out, item.metadata)
+                out.append(pack_h(item.error_code))
+
 
 class OffsetFetchResponseTopic(Part):
     """Part of OffsetFetchResponse."""
@@ -602,6 +667,25 @@ class OffsetFetchResponseTopic(Part):
             for item in items:
                 put_legacy_text(out, item.name)
                 OffsetFetchResponsePartition.write_array(out, item.partitions, version)
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OffsetFetchResponseTopic], version: int) -> Steps[None]:
+        if version >= 6:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from OffsetFetchResponsePartition.write_array_in_steps(out, item.partitions, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                yield from OffsetFetchResponsePartition.write_array_in_steps(out, item.partitions, version)
 
 
 class OffsetFetchResponse(Message):
@@ -678,3 +762,23 @@ class OffsetFetchResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("OffsetFetchResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 6:
+                out.append(pack_i(self.throttle_time_ms))
+                if version >= 8:
+                    yield from OffsetFetchResponseGroup.write_array_in_steps(out, self.groups, version)
+                if version <= 7:
+                    yield from OffsetFetchResponseTopic.write_array_in_steps(out, self.topics, version)
+                    out.append(pack_h(self.error_code))
+                out.append(b"\x00")
+            else:
+                if version >= 3:
+                    out.append(pack_i(self.throttle_time_ms))
+                yield from OffsetFetchResponseTopic.write_array_in_steps(out, self.topics, version)
+                if version >= 2:
+                    out.append(pack_h(self.error_code))
+        except UNWRITABLE as error:
+            raise unwritable("OffsetFetchResponse", version, error) from error

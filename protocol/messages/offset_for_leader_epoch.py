@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     cut_short,
@@ -233,6 +234,19 @@ class EpochEndOffset(Part):
             put_legacy_count(out, len(items))
             out += [pack_hiiq(item.error_code, item.partition, item.leader_epoch, item.end_offset) for item in items]
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[EpochEndOffset], version: int) -> Steps[None]:
+        if version >= 4:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_hiiqb(item.error_code, item.partition, item.leader_epoch, item.end_offset, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_hiiq(item.error_code, item.partition, item.leader_epoch, item.end_offset))
+
 
 class OffsetForLeaderTopicResult(Part):
     """Part of OffsetForLeaderEpochResponse."""
@@ -290,6 +304,25 @@ class OffsetForLeaderTopicResult(Part):
                 put_legacy_text(out, item.topic)
                 EpochEndOffset.write_array(out, item.partitions, version)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[OffsetForLeaderTopicResult], version: int) -> Steps[None]:
+        if version >= 4:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.topic.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from EpochEndOffset.write_array_in_steps(out, item.partitions, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.topic)
+                yield from EpochEndOffset.write_array_in_steps(out, item.partitions, version)
+
 
 class OffsetForLeaderEpochResponse(Message):
     """OffsetForLeaderEpoch response, versions 2 to 4, flexible from 4."""
@@ -341,3 +374,16 @@ class OffsetForLeaderEpochResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("OffsetForLeaderEpochResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 4:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from OffsetForLeaderTopicResult.write_array_in_steps(out, self.topics, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from OffsetForLeaderTopicResult.write_array_in_steps(out, self.topics, version)
+        except UNWRITABLE as error:
+            raise unwritable("OffsetForLeaderEpochResponse", version, error) from error

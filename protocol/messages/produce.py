@@ -27,6 +27,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_blob_or_null,
     compact_count,
     compact_text,
@@ -314,6 +315,28 @@ class BatchIndexAndErrorMessage(Part):
                 out.append(pack_i(item.batch_index))
                 put_legacy_text_or_null(out, item.batch_index_error_message)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[BatchIndexAndErrorMessage], version: int) -> Steps[None]:
+        if version >= 9:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_i(item.batch_index))
+                if item.batch_index_error_message is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.batch_index_error_message.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_i(item.batch_index))
+                put_legacy_text_or_null(out, item.batch_index_error_message)
+
 
 class LeaderIdAndEpoch(Part):
     """Part of ProduceResponse."""
@@ -477,6 +500,42 @@ class PartitionProduceResponse(Part):
                     BatchIndexAndErrorMessage.write_array(out, item.record_errors, version)
                     put_legacy_text_or_null(out, item.error_message)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[PartitionProduceResponse], version: int) -> Steps[None]:
+        if version >= 9:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ihqqq(item.index, item.error_code, item.base_offset, item.log_append_time_ms, item.log_start_offset))
+                yield from BatchIndexAndErrorMessage.write_array_in_steps(out, item.record_errors, version)
+                if item.error_message is None:
+                    out.append(b"\x00")
+                else:
+                    text = item.error_message.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                tags = 0
+                tagged: list[bytes] = []
+                part: list[bytes]
+                if version >= 10 and item.current_leader is not None and item.current_leader != LeaderIdAndEpoch():
+                    tags += 1
+                    part = []
+                    item.current_leader.write(part, version)
+                    put_tag(tagged, 0, part)
+                out.append(BYTES[tags])
+                out += tagged
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ihqq(item.index, item.error_code, item.base_offset, item.log_append_time_ms))
+                if version >= 5:
+                    out.append(pack_q(item.log_start_offset))
+                if version >= 8:
+                    yield from BatchIndexAndErrorMessage.write_array_in_steps(out, item.record_errors, version)
+                    put_legacy_text_or_null(out, item.error_message)
+
 
 class TopicProduceResponse(Part):
     """Part of ProduceResponse."""
@@ -534,6 +593,25 @@ class TopicProduceResponse(Part):
                 put_legacy_text(out, item.name)
                 PartitionProduceResponse.write_array(out, item.partition_responses, version)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[TopicProduceResponse], version: int) -> Steps[None]:
+        if version >= 9:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from PartitionProduceResponse.write_array_in_steps(out, item.partition_responses, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                yield from PartitionProduceResponse.write_array_in_steps(out, item.partition_responses, version)
+
 
 class NodeEndpoint(Part):
     """Part of ProduceResponse."""
@@ -588,6 +666,26 @@ class NodeEndpoint(Part):
     def write_array(out: list[bytes], items: list[NodeEndpoint], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
+            out.append(pack_i(item.node_id))
+            text = item.host.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(item.port))
+            if item.rack is None:
+                out.append(b"\x00")
+            else:
+                text = item.rack.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(b"\x00")
+
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[NodeEndpoint], version: int) -> Steps[None]:
+        put_compact_count(out, len(items))
+        for item in items:
+            yield 1
             out.append(pack_i(item.node_id))
             text = item.host.encode()
             n = len(text) + 1
@@ -671,3 +769,25 @@ class ProduceResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("ProduceResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 9:
+                yield from TopicProduceResponse.write_array_in_steps(out, self.responses, version)
+                out.append(pack_i(self.throttle_time_ms))
+                tags = 0
+                tagged: list[bytes] = []
+                part: list[bytes]
+                if version >= 10 and self.node_endpoints:
+                    tags += 1
+                    part = []
+                    NodeEndpoint.write_array(part, self.node_endpoints, version)
+                    put_tag(tagged, 0, part)
+                out.append(BYTES[tags])
+                out += tagged
+            else:
+                yield from TopicProduceResponse.write_array_in_steps(out, self.responses, version)
+                out.append(pack_i(self.throttle_time_ms))
+        except UNWRITABLE as error:
+            raise unwritable("ProduceResponse", version, error) from error

@@ -14,6 +14,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_blob,
     compact_count,
     compact_text,
@@ -347,3 +348,35 @@ class SyncGroupResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("SyncGroupResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 4:
+                out.append(pack_ih(self.throttle_time_ms, self.error_code))
+                if version >= 5:
+                    if self.protocol_type is None:
+                        out.append(b"\x00")
+                    else:
+                        text = self.protocol_type.encode()
+                        n = len(text) + 1
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                    if self.protocol_name is None:
+                        out.append(b"\x00")
+                    else:
+                        text = self.protocol_name.encode()
+                        n = len(text) + 1
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                n = len(self.assignment) + 1
+                out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                out.append(self.assignment)
+                out.append(b"\x00")
+            else:
+                if version >= 1:
+                    out.append(pack_i(self.throttle_time_ms))
+                out.append(pack_h(self.error_code))
+                put_legacy_blob(out, self.assignment)
+        except UNWRITABLE as error:
+            raise unwritable("SyncGroupResponse", version, error) from error

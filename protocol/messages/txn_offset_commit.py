@@ -28,6 +28,7 @@ from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    Steps,
     compact_count,
     compact_text,
     compact_text_or_null,
@@ -356,6 +357,19 @@ class TxnOffsetCommitResponsePartition(Part):
             put_legacy_count(out, len(items))
             out += [pack_ih(item.partition_index, item.error_code) for item in items]
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[TxnOffsetCommitResponsePartition], version: int) -> Steps[None]:
+        if version >= 3:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ihb(item.partition_index, item.error_code, 0))
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                out.append(pack_ih(item.partition_index, item.error_code))
+
 
 class TxnOffsetCommitResponseTopic(Part):
     """Part of TxnOffsetCommitResponse."""
@@ -413,6 +427,25 @@ class TxnOffsetCommitResponseTopic(Part):
                 put_legacy_text(out, item.name)
                 TxnOffsetCommitResponsePartition.write_array(out, item.partitions, version)
 
+    @staticmethod
+    def write_array_in_steps(out: list[bytes], items: list[TxnOffsetCommitResponseTopic], version: int) -> Steps[None]:
+        if version >= 3:
+            put_compact_count(out, len(items))
+            for item in items:
+                yield 1
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+                yield from TxnOffsetCommitResponsePartition.write_array_in_steps(out, item.partitions, version)
+                out.append(b"\x00")
+        else:
+            put_legacy_count(out, len(items))
+            for item in items:
+                yield 1
+                put_legacy_text(out, item.name)
+                yield from TxnOffsetCommitResponsePartition.write_array_in_steps(out, item.partitions, version)
+
 
 class TxnOffsetCommitResponse(Message):
     """TxnOffsetCommit response, versions 0 to 4, flexible from 3."""
@@ -464,3 +497,16 @@ class TxnOffsetCommitResponse(Message):
         except UNWRITABLE as error:
             raise unwritable("TxnOffsetCommitResponse", version, error) from error
         return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        yield 1
+        try:
+            if version >= 3:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from TxnOffsetCommitResponseTopic.write_array_in_steps(out, self.topics, version)
+                out.append(b"\x00")
+            else:
+                out.append(pack_i(self.throttle_time_ms))
+                yield from TxnOffsetCommitResponseTopic.write_array_in_steps(out, self.topics, version)
+        except UNWRITABLE as error:
+            raise unwritable("TxnOffsetCommitResponse", version, error) from error

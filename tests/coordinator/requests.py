@@ -198,7 +198,7 @@ class Requests(Stage):
         return self._serving.describe(group)
 
     def listed(self) -> list[ListedGroup]:
-        return self._serving.listed()
+        return [listed for id in self._serving.groups if (listed := self._serving.listed_group(id)) is not None]
 
     def delete(self, group: str = "g") -> SentRequest:
         sent = SentRequest(self, f"delete {group}")

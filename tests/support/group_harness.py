@@ -14,6 +14,7 @@ from broker.groups.journal import Journal
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.connection import Connection, ConnectionContext
 from broker.net.dispatch import Dispatch
+from broker.net.long_requests import LongRequests
 from broker.runtime.node import Address, Node
 from broker.security.authorizer import Authorizer
 from broker.topics.deletions import Deletions
@@ -99,6 +100,7 @@ class GroupHarness(GroupWorld):
         self.deleted_folders = DeletedFolders()
         self.deletions = Deletions(self.topics, self.registry, self.shards, self.deleted_folders, self.loop, lambda: 0.0)  # type: ignore[arg-type]
         parts: Any = SimpleNamespace(
+            long_requests=LongRequests(self.turn),
             node=Node(1, "cluster"),
             clock=self.clock,
             authorizer=self.authorizer,

@@ -16,6 +16,7 @@ from broker.api import init_producer_id, produce
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.connection import Connection, ConnectionContext
 from broker.net.dispatch import Dispatch
+from broker.net.long_requests import LongRequests
 from broker.runtime.clock import Clock
 from broker.runtime.node import Address
 from broker.runtime.turn import Turn
@@ -183,6 +184,7 @@ class ProduceHarness:
         appender = Appender(self.clock, check_budget)
         self.batch_queues = BatchQueues(self.checker, appender, self.turn, self.clock)
         parts: Any = SimpleNamespace(
+            long_requests=LongRequests(self.turn),
             leaders=None,
             status=dict,
             clock=self.clock,

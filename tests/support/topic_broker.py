@@ -10,6 +10,7 @@ from typing import Any, cast
 from broker.api.delete_records import DeleteRecords
 from broker.groups.journal import Journal, owned_or_fail
 from broker.internal_topics import REGISTRY_LOG
+from broker.net.long_requests import run_to_end
 from broker.runtime.turn import Turn
 from broker.runtime.workers import Workers
 from broker.security.authorizer import Authorizer
@@ -135,7 +136,7 @@ class DeleteRecordsCall:
 def delete_records(broker: TopicBroker, call: DeleteRecordsCall, name: str, offset: int) -> None:
     parts = SimpleNamespace(partitions=broker.partitions, authorizer=Authorizer(), topic_store=LocalTopicStore(broker.store))
     request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
-    response = DeleteRecords(cast(Any, parts)).handle(cast(Any, call), request)
+    response = run_to_end(DeleteRecords(cast(Any, parts)).handle(cast(Any, call), request))
     if response is not None:
         call.reply, call.released = response, True
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.api.table import CONFIGS, REPLICAS, TOPICS
+from broker.net.long_requests import LongRequests
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer
 from broker.settings.config import load_config
@@ -68,6 +69,7 @@ class TopicHarness(GroupHarness):
         loop: Any = self.loop
         node = Node(1, "cluster")
         parts: Any = SimpleNamespace(
+            long_requests=LongRequests(self.turn),
             leaders=None,
             status=dict,
             config=replace(load_config(settings=settings), num_partitions=1, partitions_max=1000),
@@ -84,4 +86,5 @@ class TopicHarness(GroupHarness):
             data_path="data",
         )
         self.dispatch.add_routes(*[module.route(parts) for module in (*TOPICS, *REPLICAS, *CONFIGS)])
-        self.metadata: Any = self.dispatch.routes[MetadataRequest.API_KEY].handle
+        in_steps: Any = self.dispatch.routes[MetadataRequest.API_KEY].handle
+        self.metadata = in_steps.args[0]

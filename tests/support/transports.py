@@ -4,6 +4,11 @@ from __future__ import annotations
 
 
 class BareTransport:
+    def write(self, data: bytes) -> None: ...
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.write(b"".join(parts))
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
     def get_write_buffer_size(self) -> int:

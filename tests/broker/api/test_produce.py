@@ -210,7 +210,7 @@ def test_without_the_right_to_write_a_topic_its_existence_stays_hidden() -> None
 def test_a_produce_template_checks_rights_again_after_a_change(harness: ProduceHarness) -> None:
     caller = templated(harness.caller())
     template: Any = caller.connection.produce_template
-    template._authorizer = harness.produce.__self__._authorizer = refusing((Operation.WRITE, ResourceType.TOPIC, "t"))
+    template._authorizer = harness.produce.args[0].__self__._authorizer = refusing((Operation.WRITE, ResourceType.TOPIC, "t"))
     assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
 
 

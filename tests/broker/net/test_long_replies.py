@@ -48,6 +48,8 @@ class FakeLongReply:
     def ended(self) -> bool:
         return self.unsent == 0
 
+    held_bytes = 0
+
     def read_piece(self, bytes_max: int) -> list[bytes]:
         if self.unsent <= self.lost_at:
             raise ReplyLost("the file is shorter than it was")

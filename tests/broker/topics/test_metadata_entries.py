@@ -11,6 +11,7 @@ import pytest
 from broker.api.described_partitions import described_epoch, described_partitions
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
 from broker.net.dispatch import Call
+from broker.net.long_requests import run_to_end
 from broker.runtime.node import Address
 from broker.security.authorizer import OPERATIONS_NOT_REQUESTED, Authorizer, Operation, ResourceType, is_allowed, topic_operations
 from broker.topics.partitions import Partitions
@@ -200,7 +201,7 @@ class RandomTopicEvents:
             case _:
                 requested = None if version else []
         request = MetadataRequest(requested, chance.random() < 0.5, False, chance.random() < 0.5 and version >= 8)
-        assert self.harness.metadata(call, request) is None
+        assert run_to_end(self.harness.metadata(call, request)) is None
         assert call.reply is not None
         decoded, end = MetadataResponse.decode(call.reply.encode(version), 0, version)
         assert end == len(call.reply.encode(version))

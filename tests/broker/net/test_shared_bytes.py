@@ -9,7 +9,7 @@ from struct import pack
 
 import pytest
 
-from broker.net.partial_requests import PartialRequests
+from broker.net.shared_bytes import SharedBytes, partial_requests, unread_replies
 from protocol.batch import Record, build
 from protocol.framing import Framer
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -24,20 +24,32 @@ MIB = 1 << 20
 
 
 class Peer:
-    def __init__(self, partial_requests: PartialRequests, last_active: int = 0) -> None:
+    def __init__(self, partial_requests: SharedBytes, last_active: int = 0) -> None:
         self.partial = partial_requests
         self.last_active = last_active
         self.reason = ""
 
     def receive(self, size: int) -> None:
-        self.partial.set_received_bytes(self, size)
+        self.partial.set_bytes(self, size)
 
     def close(self, reason: str) -> None:
         self.reason = reason
 
+    def abort(self, reason: str) -> None:
+        self.reason = f"aborted: {reason}"
+
+
+def test_clients_of_unread_replies_are_closed_without_waiting_for_them() -> None:
+    replies = unread_replies(1_000)
+    silent, active = Peer(replies, last_active=1), Peer(replies, last_active=2)
+    silent.receive(600)
+    active.receive(600)
+    assert silent.reason.startswith("aborted: the unread replies of all connections")
+    assert (active.reason, replies.bytes) == ("", 600)
+
 
 def test_received_partial_bytes_are_counted_and_released() -> None:
-    partial = PartialRequests(1_000)
+    partial = partial_requests(1_000)
     first, second = Peer(partial), Peer(partial)
     first.receive(10)
     second.receive(20)
@@ -48,7 +60,7 @@ def test_received_partial_bytes_are_counted_and_released() -> None:
 
 
 def test_the_longest_silent_large_partial_requests_are_closed_first() -> None:
-    partial = PartialRequests(1_000)
+    partial = partial_requests(1_000)
     small, idle, idler, busy, newest = (Peer(partial, at) for at in (1, 3, 2, 4, 5))
     for peer, size in ((small, 10), (idle, 300), (idler, 300), (busy, 300), (newest, 91)):
         peer.receive(size)
@@ -58,7 +70,7 @@ def test_the_longest_silent_large_partial_requests_are_closed_first() -> None:
 
 
 def test_a_request_of_the_limit_size_can_be_completed() -> None:
-    partial = PartialRequests(1_000)
+    partial = partial_requests(1_000)
     held = [Peer(partial, at) for at in range(9)]
     for peer in held:
         peer.receive(110)
@@ -71,7 +83,7 @@ def test_a_request_of_the_limit_size_can_be_completed() -> None:
 
 
 def test_small_partial_requests_are_closed_after_all_large_ones() -> None:
-    partial = PartialRequests(1_000)
+    partial = partial_requests(1_000)
     many = [Peer(partial, at) for at in range(90)]
     for peer in many:
         peer.receive(10)
@@ -86,7 +98,7 @@ def test_small_partial_requests_are_closed_after_all_large_ones() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_bound_holds_for_random_requests(seed: int) -> None:
     random = Random(seed)
-    partial = PartialRequests(10_000)
+    partial = partial_requests(10_000)
     peers = [Peer(partial) for _ in range(50)]
     for now in range(2_000):
         peer = random.choice(peers)
