@@ -12,6 +12,7 @@ from protocol.wire import UNWRITABLE, Steps, put_compact_count, put_legacy_count
 Element = TypeVar("Element")
 ELEMENTS_PER_STEP: Final = 64  # of encoded elements that are put together
 STEP_COST: Final = 2
+BYTES_PER_COST: Final = 8_192  # copying them
 
 
 def put_array(message: bytes, bytes_after: int, elements: Sequence[bytes], count: int, flexible: bool) -> bytes:
@@ -88,7 +89,8 @@ class EncodedArray:
         elements = self._elements
         for at in range(0, len(elements), ELEMENTS_PER_STEP):
             end = at + ELEMENTS_PER_STEP
-            out += elements[at:end]
-            elements[at:end] = [b""] * len(elements[at:end])
-            yield STEP_COST
+            step = elements[at:end]
+            out += step
+            elements[at:end] = [b""] * len(step)
+            yield STEP_COST + sum(map(len, step)) // BYTES_PER_COST
         out.append(tail)

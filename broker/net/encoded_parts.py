@@ -9,7 +9,7 @@ from typing import Final
 from broker.net.dispatch import Call, ReplyTooLarge, Response
 from protocol.wire import Steps
 
-JOIN_COST: Final = 500  # the parts of steps of this cost are joined, since small parts need much more memory than their bytes
+JOIN_COST: Final = 100  # the parts of steps of this cost are joined, since small parts need much more memory than their bytes
 PART_BYTES_MAX: Final = 1 << 18
 WHOLE_BYTES_MAX: Final = 65_536  # a shorter reply is written at once
 

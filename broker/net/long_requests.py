@@ -83,7 +83,7 @@ class LongRequests:
                 if request.refused:
                     request.call.connection.close(str(refused))
                 else:
-                    self._add(request.call, _send(request.call, request.call.refusal(refused)), refused=True)
+                    self._add(request.call, _refuse(request.call, refused), refused=True)
                 continue
             except ProtocolError as error:  # the reply repeats text of the request that is too long for a reply
                 request.call.connection.close(str(error))
@@ -146,3 +146,8 @@ def _send(call: Call, reply: Response) -> Steps[None]:
     out: list[bytes] = []
     yield from parts.encode(encode(out, call.version), out)
     parts.send(reply)
+
+
+def _refuse(call: Call, refused: ReplyTooLarge) -> Steps[None]:
+    yield TURN_COST_MAX  # in another turn: freeing the larger reply takes time too
+    yield from _send(call, call.refusal(refused))
