@@ -55,7 +55,6 @@ class LeaveGroup:
             yield len(step)
         return answer_when_durable(journal, call, LeaveGroupResponse(0, ErrorCode.NONE, results))
 
-
     def _log_refusal(self, call: Call, journal: GroupJournal, group_id: str, leaver: Leaver, code: int) -> None:
         if code == ErrorCode.FENCED_INSTANCE_ID:
             journal.fenced_lines.add(journal, "LeaveGroup", group_id, leaver.member_id, leaver.instance_id, call.connection.peer)
