@@ -12,7 +12,7 @@ from typing import Final
 from broker.api.parts import BrokerParts
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
-from broker.net.long_requests import LOOKUP_COST, run_to_end
+from broker.net.long_requests import LOOKUP_COST
 from broker.runtime.contain import report_defect
 from broker.security.authorizer import Operation, cluster_allowed, topic_allowed
 from broker.topics.fetch_replies import NO_TRANSACTIONS, SHORT_BYTES, TOPIC_IDS_FROM, FetchReply, LongFetch, Part, PartitionResult, size_of
@@ -20,7 +20,7 @@ from broker.topics.leader_epochs import epoch_error
 from broker.topics.partition import Partition, read_error_code
 from broker.topics.registry import Topic
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.wire import Steps
 from storage import DamagedLog
 
@@ -30,21 +30,40 @@ NEW_SESSION: Final = 0
 NO_SESSION: Final = -1
 REPLICA_STATE_FROM: Final = 15  # from this version on, followers send their id in `replica_state`
 PARTITIONS_PER_STEP: Final = 4
+ADDED_PER_STEP: Final = 64
+ADD_COST: Final = 16
 COPIED_PER_STEP: Final = 256  # elements of a list that is copied
+INLINE_BYTES_MAX: Final = 4_096  # a larger request is answered in steps
 INLINE_PARTITIONS_MAX: Final = 500  # a fetch of more partitions that has waited is answered in steps
 LOG_READ_ERROR_MS: Final = 15_000  # failed reads are logged at most this often
+
+Results = dict[tuple[str | bytes, int], PartitionResult]  # by name or id of the topic, and partition
 
 _UNREADABLE = (OSError, DamagedLog)
 
 
 def route(parts: BrokerParts) -> Route:
-    return Route(FetchRequest, parts.long_requests.handler(Fetch(parts).handle), error_response)
+    return Route(FetchRequest, Fetch(parts).handle, error_response)
 
 
 class PendingFetch:
     """One fetch: its limits, and the result of each requested partition."""
 
-    __slots__ = ("_bytes_max", "_bytes_min", "_call", "_from_follower", "_handler", "_isolation_level", "_refused", "_results", "_sizes", "must_answer_now")
+    __slots__ = (
+        "_available",
+        "_bytes_left",
+        "_bytes_max",
+        "_bytes_min",
+        "_call",
+        "_first",
+        "_from_follower",
+        "_handler",
+        "_isolation_level",
+        "_refused",
+        "_results",
+        "_sizes",
+        "must_answer_now",
+    )
 
     def __init__(self, handler: Fetch, call: Call, request: FetchRequest, results: list[PartitionResult], refused: list[PartitionResult]) -> None:
         self._handler = handler
@@ -57,25 +76,44 @@ class PendingFetch:
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._sizes: dict[Partition, tuple[PartitionResult, int]] = {}  # while the fetch waits: result and available bytes
         self.must_answer_now = False  # whether a result, mostly an error, must be sent without waiting for more bytes
+        # While records are found: bytes that the reply may still have, whether it has none yet, and those found within the limits.
+        self._bytes_left = self._bytes_max
+        self._first = True
+        self._available = 0
 
-    def find_records(self) -> Steps[bool]:
+    def find_records(self) -> bool:
         """Find the records of all partitions; returns whether the fetch can be answered now."""
-        bytes_left = self._bytes_max
-        first = True
-        available = 0
+        self._begin()
+        self._find(self._results)
+        return self._has_found_enough
+
+    def find_in_steps(self) -> Steps[bool]:
+        self._begin()
+        for at in range(0, len(self._results), PARTITIONS_PER_STEP):
+            self._find(self._results[at : at + PARTITIONS_PER_STEP])
+            yield LOOKUP_COST
+        return self._has_found_enough
+
+    def _begin(self) -> None:
+        self._bytes_left = self._bytes_max
+        self._first = True
+        self._available = 0
         self.must_answer_now = False
-        for number, result in enumerate(self._results):
-            if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
-                yield LOOKUP_COST
+
+    def _find(self, results: list[PartitionResult]) -> None:
+        for result in results:
             if not self._is_at_end(result):
-                self._find_in(result, bytes_left, first)
+                self._find_in(result, self._bytes_left, self._first)
                 if result.extent is not None:
-                    first = False
-                    available += result.extent.bytes_within_limit
-                    bytes_left -= result.extent.size
-            if bytes_left < 0:
-                bytes_left = 0
-        return self.must_answer_now or available >= self._bytes_min
+                    self._first = False
+                    self._available += result.extent.bytes_within_limit
+                    self._bytes_left -= result.extent.size
+            if self._bytes_left < 0:
+                self._bytes_left = 0
+
+    @property
+    def _has_found_enough(self) -> bool:
+        return self.must_answer_now or self._available >= self._bytes_min
 
     def _is_at_end(self, result: PartitionResult) -> bool:
         """Whether the consumer has read the partition to its end; a shortcut for the most frequent case."""
@@ -174,10 +212,11 @@ class PendingFetch:
     def complete(self) -> None:
         call = self._call
         if len(self._results) > INLINE_PARTITIONS_MAX:
-            self._handler.long_requests.run(call, self._complete())
+            self._handler.long_requests.run(call, self._complete_in_steps())
             return
         try:
-            reply = run_to_end(self._complete())
+            self.find_records()
+            reply = self.reply()
         except Exception as error:
             report_defect("a fetch failed inside the broker", error)
             call.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -185,25 +224,46 @@ class PendingFetch:
         if reply is not None:
             call.answer(reply)
 
-    def _complete(self) -> Steps[Response | None]:
-        yield from self.find_records()
-        return (yield from self.reply())
+    def _complete_in_steps(self) -> Steps[Response | None]:
+        yield from self.find_in_steps()
+        return (yield from self.reply_in_steps())
 
-    def reply(self) -> Steps[Response | None]:
+    def reply(self) -> Response | None:
         """The reply with the records found; None for a long reply, which is being sent in pieces."""
-        call = self._call
-        results = self._results + self._refused
-        reply = FetchReply(results, self._handler.node, self._handler.leaders, None if self._from_follower else call.connection.listener)
-        if sum([result.size for result in self._results]) > SHORT_BYTES:
-            parts: list[Part] = []
-            yield from reply.put_parts(parts, call.version)
-            parts.insert(0, call.encode_head(reply, size_of(parts)))
-            call.connection.send_in_pieces(LongFetch(parts))
+        reply = self._reply()
+        if self._is_long:
+            self._send_long(reply, reply.parts(self._call.version))
             return None
+        self._read_all()
+        return reply
+
+    def reply_in_steps(self) -> Steps[Response | None]:
+        reply = self._reply()
+        if self._is_long:
+            parts: list[Part] = []
+            yield from reply.put_parts(parts, self._call.version)
+            self._send_long(reply, parts)
+            return None
+        self._read_all()
+        return reply
+
+    def _reply(self) -> FetchReply:
+        address = None if self._from_follower else self._call.connection.listener
+        return FetchReply(self._results + self._refused, self._handler.node, self._handler.leaders, address)
+
+    @property
+    def _is_long(self) -> bool:
+        return sum([result.size for result in self._results]) > SHORT_BYTES
+
+    def _send_long(self, reply: FetchReply, parts: list[Part]) -> None:
+        call = self._call
+        parts.insert(0, call.encode_head(reply, size_of(parts)))
+        call.connection.send_in_pieces(LongFetch(parts))
+
+    def _read_all(self) -> None:
         for result in self._results:
             if result.extent is not None:
                 self._read(result)
-        return reply
 
     def _read(self, result: PartitionResult) -> None:
         extent, result.extent = result.extent, None
@@ -228,51 +288,75 @@ class Fetch:
         self._clock = parts.clock
         self._authorizer = parts.authorizer
         self.long_requests = parts.long_requests
+        self._in_steps = parts.long_requests.handler(self._handle_long)
         self._next_read_error_log = 0
 
-    def handle(self, call: Call, request: FetchRequest) -> Steps[Response | None]:
+    def handle(self, call: Call, request: FetchRequest) -> Response | None:
+        if call.size > INLINE_BYTES_MAX:
+            return self._in_steps(call, request)
         if request.session_epoch not in (NEW_SESSION, NO_SESSION):
             return FetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        results, refused = yield from self._requested(call, request)
-        if not results:
-            return FetchReply(refused, self.node, self.leaders, call.connection.listener)
-        if request.isolation_level not in (UNCOMMITTED, COMMITTED):
-            return error_response(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
-        fetch = PendingFetch(self, call, request, results, refused)
-        if (yield from fetch.find_records()) or request.max_wait_ms <= 0:
-            return (yield from fetch.reply())
+        results: Results = {}
+        for topic in request.topics:
+            self._add(results, call, request, topic, topic.partitions)
+        fetch = self._begin(call, request, results)
+        if not isinstance(fetch, PendingFetch):
+            return fetch
+        if fetch.find_records() or request.max_wait_ms <= 0:
+            return fetch.reply()
         self._fetches.park(fetch, fetch.partitions(), call.connection, request.max_wait_ms)
         return None
 
-    def _requested(self, call: Call, request: FetchRequest) -> Steps[tuple[list[PartitionResult], list[PartitionResult]]]:
-        """The readable and the refused partitions. A partition that is requested twice keeps its first position and its last limits."""
-        by_id = call.version >= TOPIC_IDS_FROM
-        from_follower = _replica_of(request, call.version) >= 0
-        results: dict[tuple[str | bytes, int], PartitionResult] = {}
-        for wanted in request.topics:
-            key: str | bytes = wanted.topic_id if by_id else wanted.topic
-            topic = self._topics.by_id.get(wanted.topic_id) if by_id else self._topics.by_name.get(wanted.topic)
-            error = self._topic_error(call, wanted, topic, by_id, from_follower)
-            partitions = self._partitions.of_topic(topic) if topic is not None and not error else []
-            yield LOOKUP_COST + len(partitions) // COPIED_PER_STEP
-            for number, requested in enumerate(wanted.partitions):
-                if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
-                    yield LOOKUP_COST
-                index = requested.partition
-                if error:
-                    result = PartitionResult(key, requested, None, error)
-                elif 0 <= index < len(partitions):
-                    partition = partitions[index]
-                    if partition.error:
-                        self._partitions.find(partition.topic.name, index)  # opens its log before other logs
-                    result = PartitionResult(key, requested, partition, ErrorCode.NONE)
-                else:
-                    result = PartitionResult(key, requested, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                results[key, index] = result
+    def _handle_long(self, call: Call, request: FetchRequest) -> Steps[Response | None]:
+        """As `handle`, for a request with many partitions."""
+        if request.session_epoch not in (NEW_SESSION, NO_SESSION):
+            return FetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        results: Results = {}
+        for topic in request.topics:
+            for at in range(0, len(topic.partitions), ADDED_PER_STEP):
+                copied = self._add(results, call, request, topic, topic.partitions[at : at + ADDED_PER_STEP])
+                yield ADD_COST + copied // COPIED_PER_STEP
+            yield LOOKUP_COST
+        fetch = self._begin(call, request, results)
+        if not isinstance(fetch, PendingFetch):
+            return fetch
+        if (yield from fetch.find_in_steps()) or request.max_wait_ms <= 0:
+            return (yield from fetch.reply_in_steps())
+        self._fetches.park(fetch, fetch.partitions(), call.connection, request.max_wait_ms)
+        return None
+
+    def _begin(self, call: Call, request: FetchRequest, results: Results) -> PendingFetch | Response:
+        """Begin to read the partitions; the reply, if none can be read."""
         refused = [result for result in results.values() if result.partition is None]
-        if not from_follower:  # topics with unknown ids come first
+        if _replica_of(request, call.version) < 0:  # topics with unknown ids come first
             refused.sort(key=lambda result: result.error != ErrorCode.UNKNOWN_TOPIC_ID)
-        return [result for result in results.values() if result.partition is not None], refused
+        readable = [result for result in results.values() if result.partition is not None]
+        if not readable:
+            return FetchReply(refused, self.node, self.leaders, call.connection.listener)
+        if request.isolation_level not in (UNCOMMITTED, COMMITTED):
+            return error_response(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return PendingFetch(self, call, request, readable, refused)
+
+    def _add(self, results: Results, call: Call, request: FetchRequest, wanted: FetchTopic, partitions: list[FetchPartition]) -> int:
+        """Add partitions of a topic; one that is requested twice keeps its first position and its last limits. Returns the topic's partitions."""
+        by_id = call.version >= TOPIC_IDS_FROM
+        key: str | bytes = wanted.topic_id if by_id else wanted.topic
+        topic = self._topics.by_id.get(wanted.topic_id) if by_id else self._topics.by_name.get(wanted.topic)
+        error = self._topic_error(call, wanted, topic, by_id, _replica_of(request, call.version) >= 0)
+        existing = self._partitions.of_topic(topic) if topic is not None and not error else []
+        for requested in partitions:
+            index = requested.partition
+            if error:
+                result = PartitionResult(key, requested, None, error)
+            elif 0 <= index < len(existing):
+                partition = existing[index]
+                if partition.error:
+                    self._partitions.find(partition.topic.name, index)  # opens its log before other logs
+                result = PartitionResult(key, requested, partition, ErrorCode.NONE)
+            else:
+                result = PartitionResult(key, requested, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            results[key, index] = result
+        return len(existing)
 
     def _topic_error(self, call: Call, requested: FetchTopic, topic: Topic | None, by_id: bool, from_follower: bool) -> int:
         """The error for all partitions of the topic, or 0."""

@@ -107,10 +107,13 @@ class FetchReply:
 
     def encode(self, version: int) -> bytes:
         """Encode a short reply, whose records are already read."""
-        out: list[bytes] = []
-        for _ in self.encode_in_steps(out, version):
+        return b"".join([part if isinstance(part, bytes) else b"" for part in self.parts(version)])
+
+    def parts(self, version: int) -> list[Part]:
+        out: list[Part] = []
+        for _ in self.put_parts(out, version):
             pass
-        return b"".join(out)
+        return out
 
     def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
         parts: list[Part] = []
@@ -118,13 +121,7 @@ class FetchReply:
         out += [part for part in parts if isinstance(part, bytes)]
 
     def put_parts(self, out: list[Part], version: int) -> Steps[None]:
-        try:
-            if version >= FetchResponse.FLEXIBLE_FROM:
-                yield from self._put_compact(out, version)
-            else:
-                yield from self._put_legacy(out, version)
-        except UNWRITABLE as error:
-            raise unwritable("FetchResponse", version, error) from error
+        return self._put_compact(out, version) if version >= FetchResponse.FLEXIBLE_FROM else self._put_legacy(out, version)
 
     def _topics(self) -> list[list[PartitionResult]]:
         """Group consecutive results by topic; a topic may have several groups."""
@@ -139,37 +136,41 @@ class FetchReply:
         return topics
 
     def _put_compact(self, out: list[Part], version: int) -> Steps[None]:
-        small: list[bytes] = [_HEAD(0, 0, 0)]
-        topics = self._topics()
-        put_compact_count(small, len(topics))
-        leader_ids: set[int] = set()
-        for results in topics:
-            topic = results[0].topic
-            if isinstance(topic, bytes):
-                small.append(topic)
-            else:
-                put_compact_text(small, topic)
-            put_compact_count(small, len(results))
-            yield STEP_COST
-            for number, result in enumerate(results):
-                if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+        try:
+            small: list[bytes] = [_HEAD(0, 0, 0)]
+            topics = self._topics()
+            put_compact_count(small, len(topics))
+            leader_ids: set[int] = set()
+            for topic_number, results in enumerate(topics):
+                if topic_number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
                     yield STEP_COST
-                index, error, end = result.requested.partition, result.error, result.high_watermark
-                small.append(_PARTITION_12(index, error, end, end, result.start_offset, result.transactions + 1, -1))
-                n = result.size + len(result.data) + 1
-                small.append(BYTES[n] if n < 128 else uvarint_bytes(n))
-                _put_records(out, small, result)
-                if result.diverging is not None:
-                    small.append(b"\1" + _DIVERGING(0, 13, *result.diverging, 0))
-                elif error in _WITH_LEADER and version >= CURRENT_LEADER_FROM:
-                    leader, epoch = self._leader_of(result.partition)
-                    leader_ids.add(leader)
-                    small.append(b"\1" + _LEADER(1, 9, leader, epoch, 0))
+                topic = results[0].topic
+                if isinstance(topic, bytes):
+                    small.append(topic)
                 else:
-                    small.append(b"\0")
-            small.append(b"\0")
-        small.append(_endpoints(self._endpoints(leader_ids, self._address)) if leader_ids and self._address is not None else b"\0")
-        out.append(b"".join(small))
+                    put_compact_text(small, topic)
+                put_compact_count(small, len(results))
+                for number, result in enumerate(results):
+                    if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                        yield STEP_COST
+                    index, error, end = result.requested.partition, result.error, result.high_watermark
+                    small.append(_PARTITION_12(index, error, end, end, result.start_offset, result.transactions + 1, -1))
+                    n = result.size + len(result.data) + 1
+                    small.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+                    _put_records(out, small, result)
+                    if result.diverging is not None:
+                        small.append(b"\1" + _DIVERGING(0, 13, *result.diverging, 0))
+                    elif error in _WITH_LEADER and version >= CURRENT_LEADER_FROM:
+                        leader, epoch = self._leader_of(result.partition)
+                        leader_ids.add(leader)
+                        small.append(b"\1" + _LEADER(1, 9, leader, epoch, 0))
+                    else:
+                        small.append(b"\0")
+                small.append(b"\0")
+            small.append(_endpoints(self._endpoints(leader_ids, self._address)) if leader_ids and self._address is not None else b"\0")
+            out.append(b"".join(small))
+        except UNWRITABLE as error:
+            raise unwritable("FetchResponse", version, error) from error
 
     def _leader_of(self, partition: Partition | None) -> tuple[int, int]:
         """The leader and its epoch."""
@@ -185,26 +186,30 @@ class FetchReply:
         return [endpoint for endpoint in self._leaders.endpoints(address.name) if endpoint.id in leader_ids]
 
     def _put_legacy(self, out: list[Part], version: int) -> Steps[None]:
-        small: list[bytes] = [_HEAD(0, 0, 0) if version >= SESSION_FROM else _THROTTLE(0)]
-        topics = self._topics()
-        put_legacy_count(small, len(topics))
-        for results in topics:
-            put_legacy_text(small, str(results[0].topic))
-            put_legacy_count(small, len(results))
-            yield STEP_COST
-            for number, result in enumerate(results):
-                if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+        try:
+            small: list[bytes] = [_HEAD(0, 0, 0) if version >= SESSION_FROM else _THROTTLE(0)]
+            topics = self._topics()
+            put_legacy_count(small, len(topics))
+            for topic_number, results in enumerate(topics):
+                if topic_number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
                     yield STEP_COST
-                index, error, end = result.requested.partition, result.error, result.high_watermark
-                if version >= PREFERRED_READ_REPLICA_FROM:
-                    small.append(_PARTITION_11(index, error, end, end, result.start_offset, result.transactions, -1))
-                elif version >= LOG_START_OFFSET_FROM:
-                    small.append(_PARTITION_5(index, error, end, end, result.start_offset, result.transactions))
-                else:
-                    small.append(_PARTITION_4(index, error, end, end, result.transactions))
-                small.append(_COUNT(result.size + len(result.data)))
-                _put_records(out, small, result)
-        out.append(b"".join(small))
+                put_legacy_text(small, str(results[0].topic))
+                put_legacy_count(small, len(results))
+                for number, result in enumerate(results):
+                    if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                        yield STEP_COST
+                    index, error, end = result.requested.partition, result.error, result.high_watermark
+                    if version >= PREFERRED_READ_REPLICA_FROM:
+                        small.append(_PARTITION_11(index, error, end, end, result.start_offset, result.transactions, -1))
+                    elif version >= LOG_START_OFFSET_FROM:
+                        small.append(_PARTITION_5(index, error, end, end, result.start_offset, result.transactions))
+                    else:
+                        small.append(_PARTITION_4(index, error, end, end, result.transactions))
+                    small.append(_COUNT(result.size + len(result.data)))
+                    _put_records(out, small, result)
+            out.append(b"".join(small))
+        except UNWRITABLE as error:
+            raise unwritable("FetchResponse", version, error) from error
 
 
 def _endpoints(endpoints: list[Endpoint]) -> bytes:
