@@ -85,8 +85,8 @@ class LongRequests:
                 else:
                     self._add(request.call, _refuse(request.call, refused), refused=True)
                 continue
-            except ProtocolError as error:  # the reply repeats text of the request that is too long for a reply
-                request.call.connection.close(str(error))
+            except ProtocolError as unwritable:  # the reply repeats text of the request that is too long for a reply
+                request.call.connection.close(str(unwritable))
                 continue
             except Exception as error:
                 report_defect("a request failed inside the broker", error, api=request.call.route.api.name)

@@ -169,8 +169,8 @@ class FetchReply:
                 small.append(b"\0")
             small.append(_endpoints(self._endpoints(leader_ids, self._address)) if leader_ids and self._address is not None else b"\0")
             out.append(b"".join(small))
-        except UNWRITABLE as error:
-            raise unwritable("FetchResponse", version, error) from error
+        except UNWRITABLE as failure:
+            raise unwritable("FetchResponse", version, failure) from failure
 
     def _leader_of(self, partition: Partition | None) -> tuple[int, int]:
         """The leader and its epoch."""
@@ -208,8 +208,8 @@ class FetchReply:
                     small.append(_COUNT(result.size + len(result.data)))
                     _put_records(out, small, result)
             out.append(b"".join(small))
-        except UNWRITABLE as error:
-            raise unwritable("FetchResponse", version, error) from error
+        except UNWRITABLE as failure:
+            raise unwritable("FetchResponse", version, failure) from failure
 
 
 def _endpoints(endpoints: list[Endpoint]) -> bytes:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+import pytest
+
 from broker.stores.last_use import LastUse
 from simulator.disk import SimDisk
 from tests.support.topic_broker import TopicBroker
@@ -34,6 +36,7 @@ def test_the_time_of_last_use_is_stored_while_the_clock_is_trusted() -> None:
     assert broker.store.directory.last_use() == 91_000
 
 
+@pytest.mark.plain
 def test_time_0_is_a_time() -> None:
     broker = TopicBroker(SimDisk())
     noted: list[int] = []

@@ -612,6 +612,7 @@ def test_readers_that_wait_learn_of_an_append_when_it_is_flushed(always: StoreHa
     assert grown == [1]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_store_learns_only_of_flushes_that_have_succeeded(always: StoreHarness, fails: bool) -> None:
     """It may roll the log then, to compact it."""
