@@ -27,7 +27,20 @@ from project.mutants.results import KEPT, Results, Sources, digest, write_atomic
 from project.mutants.running import OPTIONS, ROOT, TEST_SECONDS_MAX, Coverage, Job, Runner, Verdict, use_hypothesis
 
 # Tests must kill at least KILLED_PERCENT_MIN of the mutations of JUDGED. Those of FAST_PATHS are counted, without a minimum.
-JUDGED = ("coordinator", "storage", "broker/runtime/turn.py", "broker/runtime/contain.py", "broker/groups/journal.py", "broker/groups/group_journal.py", "broker/groups/shards.py")
+JUDGED = (
+    "coordinator",
+    "storage",
+    "broker/runtime/turn.py",
+    "broker/runtime/contain.py",
+    "broker/groups/journal.py",
+    "broker/groups/group_journal.py",
+    "broker/groups/shards.py",
+    "broker/cluster",
+    "broker/stores",
+    "broker/supervisor.py",
+)
+# Left out of folders: the tests of these start servers of NATS.
+NOT_JUDGED = "broker/stores/jetstream/"
 FAST_PATHS = (
     "coordinator/repeats.py",
     "broker/fastpath/commit.py",
@@ -38,7 +51,7 @@ FAST_PATHS = (
     "broker/groups/held_replies.py",
 )
 KILLED_PERCENT_MIN = 95
-TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
+TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/stores", "tests/broker")
 # A test file with one of these imports is left out: it starts processes, whose lines are not traced.
 STARTS_PROCESSES = ("from tests.running import", "from tests.support.restartable import", "from tests.soak", "from tests.kafka_process import")
 # The time budget for the tests of one mutation, the most promising first.
@@ -95,7 +108,7 @@ def files_of(paths: list[str]) -> list[str]:
         full_path = ROOT / path
         sources = sorted(full_path.rglob("*.py")) if full_path.is_dir() else [full_path]
         files |= dict.fromkeys([str(source.relative_to(ROOT)) for source in sources])
-    return list(files)
+    return [file for file in files if file in paths or not file.startswith(NOT_JUDGED)]
 
 
 def commit() -> str:

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = [
     *("-q", "--assert=plain", "--tb=no", "--capture=no", "--no-header", "--no-summary"),
     *("-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"),
-    *("-m", "not (alone or clients or kafka or spark)", "-o", "tmp_path_retention_policy=none"),
+    *("-m", "not (alone or clients or jetstream or kafka or spark)", "-o", "tmp_path_retention_policy=none"),
 ]
 # Slower tests are left out: each would run for every mutation of the code that it touches.
 TEST_SECONDS_MAX = 1.0
