@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from broker.api.metadata import TOPIC_IDS_FROM
+from broker.api.node_drain import NodeDrain
 from broker.api.parts import BrokerParts
 from broker.cluster.cluster import Cluster
 from broker.cluster.deletions import SharedDeletions
@@ -131,6 +132,7 @@ class ClusterBroker(Broker):
             self._address,
             lambda: cluster.acting_controller,
             self._coordinator,
+            lambda: cluster.live_nodes,
             cluster.follow,
             self._may_create_topics,
         )
@@ -139,6 +141,9 @@ class ClusterBroker(Broker):
 
     def _status(self) -> Mapping[str, str]:
         return status(self.cluster, self.clock)
+
+    def _drain(self) -> NodeDrain:
+        return self.cluster
 
     def _address(self, listener: str) -> Address:
         """This node's address on the listener through which the client reached another node."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from broker.api.node_drain import NodeDrain
 from broker.api.parts import BrokerParts
 from broker.api.table import routes
 from broker.groups.group_journal import GroupJournal
@@ -259,6 +260,7 @@ class Broker:
             cluster_view=store.view(),
             leaders=self._leaders,
             status=self._status,
+            drain=self._drain(),
             routes=self.dispatch.routes,
             health=self._health,
             groups=self.groups,
@@ -286,6 +288,9 @@ class Broker:
     def _status(self) -> Mapping[str, str]:
         """Additional entries of this node in DescribeConfigs."""
         return {}
+
+    def _drain(self) -> NodeDrain | None:
+        return None
 
     def _new_end_offset_notes(self) -> EndOffsetNotes:
         config = self.config

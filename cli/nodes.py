@@ -6,18 +6,16 @@ import argparse
 import time
 from typing import Any, Final, NamedTuple
 
-from broker.cluster.messages import NodeRequestKind, decode_reply, encode
-from cli.client import Cluster, Exit, Failure
-from cli.dial import dial, remaining
+from broker.runtime.node import DRAINED
+from cli.client import Cluster, Exit, Failure, check
 from cli.logs.text import time_text
 from cli.shown import Screen, counted
-from protocol.errors import ProtocolError
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.node_requests import NodeRequest
+from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 
 BROKER: Final = 4  # resource type
 STATUS_PREFIX: Final = "status."
-COMMAND_AS_SENDER: Final = -1  # in place of the id of the node that sends a request
+SET: Final = 0  # the operation of IncrementalAlterConfigs
 STATUS_SECONDS: Final = 2.0
 PAUSE_SECONDS: Final = 0.1
 
@@ -148,20 +146,10 @@ def checked_node(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
 
 def send(cluster: Cluster, id: int, drain: bool) -> None:
     """Send the request to the node itself, which informs the others."""
-    deadline = time.monotonic() + cluster.timeout
-    broker = cluster.brokers[id]
-    request = NodeRequest(NodeRequestKind.DRAIN, COMMAND_AS_SENDER, offset=int(drain), target=id)
-    try:
-        with dial(broker.host, broker.port, deadline) as connection:
-            connection.settimeout(remaining(deadline))
-            connection.sendall(encode(request, 1))
-            with connection.makefile("rb") as replies:
-                frame = replies.read(int.from_bytes(replies.read(4), "big"))
-        _, reply = decode_reply(frame)
-    except (OSError, ProtocolError) as error:
-        raise Failure(Exit.UNREACHABLE, f"node {id} does not answer: {error}") from error
-    if reply.error_code:
-        raise Failure(Exit.REFUSED, f"node {id} refuses with error {reply.error_code}")
+    resource = AlterConfigsResource(BROKER, str(id), [AlterableConfig(DRAINED, SET, str(drain).lower())])
+    reply = cluster.send_to_broker(id, IncrementalAlterConfigsRequest([resource]))
+    (response,) = reply.responses
+    check(response.error_code, f"node {id}", response.error_message)
 
 
 def await_moved(cluster: Cluster, id: int, drain: bool) -> NodeStatus:

@@ -15,6 +15,7 @@ from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from simulator.network import Network, Stream
@@ -28,7 +29,7 @@ NEVER: Final = 1 << 62
 REPLIES_KEPT: Final = 2_000
 ANSWER_NS: Final = 20 * SECOND  # an append is late after five seconds, and repairs of logs run one after the other
 MAY_WAIT_FOR_MEMBERS: Final = (JoinGroupRequest, SyncGroupRequest)
-FORWARDED: Final = (CreateTopicsRequest, DeleteTopicsRequest)  # to the controller, which may be frozen
+FORWARDED: Final = (CreateTopicsRequest, DeleteTopicsRequest, IncrementalAlterConfigsRequest)  # to another node, which may be frozen
 RETRIED: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -8,16 +8,16 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from broker.cluster.messages import NodeRequestKind
 from broker.internal_topics import CONSUMER_OFFSETS
+from broker.runtime.node import DRAINED
 from protocol.batch import iterate_headers
 from protocol.batch_record import CorruptBatch
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.node_requests import NodeRequest
-from simulator.administrator import Removals
+from simulator.administrator import REQUEST_NS, Removals
 from simulator.client import ClientConnection
 from simulator.cluster_node import ClusterNode, SharedMachine
 from simulator.network import Delays
@@ -37,7 +37,8 @@ FIND_COORDINATOR_VERSION: Final = 2
 METADATA_VERSION: Final = 8
 MISROUTED: Final = 0.03  # probability that a client sends a request without looking up the right node
 AT_ONCE: Final = (0, 20 * MS, SECOND)  # pauses between the deletion of a topic and its new creation
-THE_COMMAND: Final = -1  # the sender of a request of `tenure node drain`
+INCREMENTAL_ALTER_CONFIGS_VERSION: Final = 1
+BROKER: Final = 4  # resource type
 CLOCKS_NS: Final = (3 * SECOND, 90 * SECOND)  # how much a clock is wrong at most
 LONG_FREEZE_NS: Final = 15 * SECOND, 45 * SECOND
 DAMAGE_NS: Final = 15 * SECOND, 45 * SECOND
@@ -334,15 +335,17 @@ class ClusterRun(Run):
         self.world.after(self.world.between(SECOND, 20 * SECOND), self._drain, node, False)
 
     def _drain(self, target: ClusterNode, drained: bool) -> None:
-        """Drain or undrain the target, as `tenure node drain` and `undrain` do: ask any node, which forwards the request to the others.
+        """Drain or undrain the target, as `tenure node drain` and `undrain` do: ask any node, which forwards the request to the target.
 
         After the faults, also tell each serving node directly that the target is undrained.
         """
         serving = [node for node in self.shared_machine.nodes if node.serving]
         if serving and (not self.faults_over or not drained):
             node = self.world.random.choice(serving)
-            request = NodeRequest(NodeRequestKind.DRAIN, THE_COMMAND, offset=int(drained), target=target.id)
-            node.loop.post(node.broker.cluster.handle, None, request)
+            request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER, str(target.id), [AlterableConfig(DRAINED, 0, str(drained).lower())])])
+            wire = self._wire_to(node, "operator", "10.9.9.7")
+            if wire is not None:
+                wire.send(request, INCREMENTAL_ALTER_CONFIGS_VERSION, REQUEST_NS).when_settled(lambda reply: wire.close())
             if self.faults_over and drained is False:
                 for other in serving:
                     other.loop.post(other.broker.cluster.members.drain, target.id, False)

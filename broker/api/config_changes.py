@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from broker.api.config_resources import ConfigResourceType, authorization_error, check_broker, check_topic_name, find_topic
 from broker.api.group_policies import GroupSettings, check_names
+from broker.api.node_drain import check_live
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.api.topic_checks import check_writable, repeated
@@ -16,6 +17,7 @@ from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import GroupParts
 from broker.net.dispatch import Call
 from broker.net.long_requests import LOOKUP_COST
+from broker.runtime.node import DRAINED
 from broker.security.authorizer import Operation
 from broker.topics.settings import settings_problem
 from coordinator.policies import REBALANCE_REQUEST
@@ -62,6 +64,7 @@ class Edit(NamedTuple):
 
     of_topic: Callable[[Mapping[str, str], ConfigResource], dict[str, str]]
     of_group: Callable[[Mapping[str, str], ConfigResource], dict[str, str]]
+    drained: Callable[[ConfigResource], bool] | None = None  # whether the resource drains or undrains a node; None: the API cannot
 
 
 class ConfigChanges:
@@ -72,6 +75,7 @@ class ConfigChanges:
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
         self._groups = GroupSettings(parts.shards, parts.clock, parts.config.given)
+        self._drain = parts.drain
 
     def answer(
         self,
@@ -127,6 +131,9 @@ class ConfigChanges:
                 _check_names_and_values(resource)
                 if kind not in kinds:
                     raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+                drains = kind == ConfigResourceType.BROKER and edit.drained is not None and self._drain is not None and names_drained(resource)
+                if drains and self._drain is not None:
+                    check_live(self._drain, name)
                 if kind == ConfigResourceType.BROKER_LOGGER or (kind == ConfigResourceType.BROKER and name):
                     check_broker(name, self._node.id)
                 unauthorized = authorization_error(self._authorizer, call, Operation.ALTER_CONFIGS, kind, name)
@@ -138,12 +145,23 @@ class ConfigChanges:
                     journal = self._alter_group(resource, validate_only, edit)
                     if journal is not None:
                         changed.add(journal, number)
+                elif drains:
+                    self._drain_or_undrain(resource, validate_only, edit)
                 elif resource.configs:  # an empty change is accepted
                     raise Refused(ErrorCode.INVALID_REQUEST, FIXED[ConfigResourceType(kind)])
             except Refused as refused:
                 error, message = refused.error, refused.message
             results.append((error, message, kind, name))
         return results
+
+    def _drain_or_undrain(self, resource: ConfigResource, validate_only: bool, edit: Edit) -> None:
+        assert edit.drained is not None
+        assert self._drain is not None
+        if len(resource.configs) > 1:
+            raise Refused(ErrorCode.INVALID_REQUEST, FIXED[ConfigResourceType.BROKER])
+        drained = edit.drained(resource)
+        if not validate_only and drained != self._drain.drained:
+            self._drain.set_drained(drained)
 
     def _alter_topic(self, resource: ConfigResource, validate_only: bool, edit: Edit) -> None:
         # Several things may be wrong; as in Kafka, the reply has the error of the first check that fails.
@@ -173,6 +191,10 @@ class ConfigChanges:
         check_names([setting.name for setting in resource.configs if setting.name in settings])
         requested = [settings[setting.name] for setting in resource.configs if setting.name == REBALANCE_REQUEST and setting.name in settings]
         return self._groups.replace(name, settings, requested[0] if requested else None, validate_only)
+
+
+def names_drained(resource: ConfigResource) -> bool:
+    return any(setting.name == DRAINED for setting in resource.configs)
 
 
 def _check_names_and_values(resource: ConfigResource) -> None:

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from broker.api.config_resources import ConfigResourceType, authorization_error, check_broker, find_topic
 from broker.api.encoded_arrays import EncodedArray
 from broker.api.group_policies import GroupSettings
+from broker.api.node_drain import DRAINED_DOC
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.groups.held_replies import GroupParts
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST
+from broker.runtime.node import DRAINED
 from broker.security.authorizer import Operation
 from broker.settings.kafka_names import KNOWN
 from broker.settings.table import SUPPORTED
 from broker.topics.setting_docs import GROUP_SETTINGS, METRICS_SETTINGS, NO_EFFECT, TOPIC_DOCS
-from broker.topics.setting_sources import DEFAULT, Synonym
+from broker.topics.setting_sources import DEFAULT, DYNAMIC_BROKER, Synonym
 from broker.topics.settings import TOPIC_SETTINGS
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import (
@@ -54,6 +56,7 @@ class DescribeConfigs:
         self._sources = parts.setting_sources
         self._log_level = parts.config.log_level
         self._status = parts.status
+        self._drain = parts.drain
         self._groups = GroupSettings(parts.shards, parts.clock, parts.config.given)
 
     def handle(self, call: Call, request: DescribeConfigsRequest) -> Steps[Response | None]:
@@ -165,7 +168,11 @@ class DescribeConfigs:
         )
 
     def _broker_settings(self, names: set[str]) -> Iterator[DescribeConfigsResourceResult]:
-        """The broker's settings, all of them read-only."""
+        """The broker's settings, read-only except `node.drained`."""
+        if self._drain is not None and (not names or DRAINED in names):
+            default = Synonym(DRAINED, "false", DEFAULT)
+            sources: tuple[Synonym, ...] = (Synonym(DRAINED, "true", DYNAMIC_BROKER), default) if self._drain.drained else (default,)
+            yield config_result(DRAINED, sources[0].value, sources[0].source, sources, "boolean", DRAINED_DOC, False)
         for name in dict.fromkeys([*KNOWN, *SUPPORTED, *self._sources.given]):
             if names and name not in names:
                 continue

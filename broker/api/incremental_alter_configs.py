@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from broker.api.config_changes import AlterOperation, ConfigChanges, ConfigResource, Edit, Result
 from broker.api.config_resources import ConfigResourceType
 from broker.api.group_policies import INSTANCE_IDS, changed_names
+from broker.api.node_drain import drained_value
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.net.dispatch import Call, Response, Route
@@ -30,7 +31,7 @@ class IncrementalAlterConfigs:
         self._changes = changes
 
     def handle(self, call: Call, request: IncrementalAlterConfigsRequest) -> Steps[None]:
-        return self._changes.answer(call, request.resources, tuple(ConfigResourceType), request.validate_only, Edit(_edit_topic, _edit_group), _reply)
+        return self._changes.answer(call, request.resources, tuple(ConfigResourceType), request.validate_only, Edit(_edit_topic, _edit_group, _drained), _reply)
 
 
 def _reply(results: list[Result]) -> IncrementalAlterConfigsResponse:
@@ -89,6 +90,20 @@ def _edit_group(present: Mapping[str, str], resource: ConfigResource) -> dict[st
             case unknown:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"There is no operation {unknown}")
     return settings
+
+
+def _drained(resource: ConfigResource) -> bool:
+    (config,) = resource.configs
+    assert isinstance(config, AlterableConfig)
+    match config.config_operation:
+        case AlterOperation.SET:
+            return drained_value(config.value or "")
+        case AlterOperation.DELETE:
+            return False
+        case AlterOperation.APPEND | AlterOperation.SUBTRACT as change:
+            raise Refused(ErrorCode.INVALID_CONFIG, not_a_list(change, config.name))
+        case unknown:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"There is no operation {unknown}")
 
 
 def not_a_list(change: int, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from broker.api.node_drain import NodeDrain
 from broker.groups.journal import Journal
 from broker.groups.shards import Shards
 from broker.net.dispatch import Route
@@ -37,6 +38,7 @@ class BrokerParts:
     cluster_view: ClusterView
     leaders: Leaders | None  # None: this node is the only one
     status: Callable[[], Mapping[str, str]]  # the broker's `status.*` entries, by name; empty for a single broker
+    drain: NodeDrain | None  # None: this node is the only one
     routes: Mapping[int, Route]  # by API key; filled after the handlers are built
     health: Callable[[], str]  # the status line of `tenure health`; "NONE" when all is well
 

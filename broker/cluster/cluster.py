@@ -236,12 +236,24 @@ class Cluster:
                 ids = request.body or b""
                 self.deletion_reports.process([ids[at : at + 16] for at in range(0, len(ids), 16)], [log.partition for log in request.logs])
             case NodeRequestKind.DRAIN:
-                self.members.drain(request.target, bool(request.offset))
-                if request.node != self.node_id and not request.epoch:  # from the `tenure` command: pass it on to the other nodes
-                    self.members.notify_all(self._request(NodeRequestKind.DRAIN, offset=request.offset, epoch=1, target=request.target))
+                self.members.drain(request.node, bool(request.offset))
             case _:
                 return NodeResponse(ErrorCode.UNSUPPORTED_VERSION)
         return NodeResponse()
+
+    # Draining (`NodeDrain`).
+
+    @property
+    def drained(self) -> bool:
+        return self.node_id in self.members.draining
+
+    @property
+    def live_nodes(self) -> list[int]:
+        return self.members.live
+
+    def set_drained(self, drained: bool) -> None:
+        self.members.drain(self.node_id, drained)
+        self.members.notify_all(self._request(NodeRequestKind.DRAIN, offset=int(drained)))
 
     def _handle_offer(self, logs: list[LogId]) -> None:
         self.ownership.offered(logs, self._now)
@@ -279,7 +291,7 @@ class Cluster:
         if id == REGISTRY_LOG_ID:
             self.registry.journal.when_settled(partial(self._leave_registry, done))
         elif id.name == CONSUMER_OFFSETS:
-            reason = HandOver(receiver, self.node_id in self.members.draining)
+            reason = HandOver(receiver, self.drained)
             self.shards.journals[id.partition].unload(partial(self._leave_groups, id.partition, done), reason)
         else:
             self.partitions.leave(id, done)

@@ -7,7 +7,7 @@ request forwards it unchanged, and sends the reply to the client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from broker.cluster.peers import Peers
 from broker.net.connection import WHOLE_REPLIES, Connection, ConnectionContext
 from broker.net.dispatch import Call, Handler, Response, Route
 from broker.runtime.contain import Contained, run_contained
-from broker.runtime.node import Address
+from broker.runtime.node import DRAINED, Address
 from broker.topics.leaders import NO_NODE
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import AlterConfigsRequest
@@ -33,9 +33,11 @@ NOT_FORWARDED: Final = "its request could not be forwarded"
 FORWARD_SECONDS_MAX: Final = 10.0
 
 DESCRIBE_CONFIGS: Final = DescribeConfigsRequest.API_KEY
+INCREMENTAL_ALTER_CONFIGS: Final = IncrementalAlterConfigsRequest.API_KEY
 CONTROLLER_APIS: Final = (CreateTopicsRequest.API_KEY, DeleteTopicsRequest.API_KEY, CreatePartitionsRequest.API_KEY)
-CONFIG_APIS: Final = (AlterConfigsRequest.API_KEY, IncrementalAlterConfigsRequest.API_KEY, DESCRIBE_CONFIGS)
+CONFIG_APIS: Final = (AlterConfigsRequest.API_KEY, INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CONFIGS)
 TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
 GROUP_RESOURCE: Final = 32
 
 
@@ -86,6 +88,7 @@ class Forwarding:
         listener: Callable[[str], Address],
         controller: Callable[[], int],
         coordinator: Callable[[str], int],
+        live_nodes: Callable[[], Collection[int]],
         follow: Callable[[Callable[[], None]], None],
         may_create_topics: Callable[[Any, int], bool],
     ) -> None:
@@ -100,6 +103,7 @@ class Forwarding:
         self._listener = listener
         self._controller = controller
         self._coordinator = coordinator
+        self._live_nodes = live_nodes
         self._follow = follow
         self._may_create_topics = may_create_topics
         self._local: set[Connection] = set()  # connections of forwarded requests, which are not forwarded again
@@ -112,21 +116,27 @@ class Forwarding:
             if route.key in CONTROLLER_APIS:
                 self._wrap(route, lambda request, version: self._controller)
             elif route.key in CONFIG_APIS:
-                self._wrap(route, self._node_for_configs(route.key != DESCRIBE_CONFIGS))
+                self._wrap(route, self._node_for_configs(route.key))
             elif route.key == MetadataRequest.API_KEY:
                 self._wrap(route, lambda request, version: self._controller if self._may_create_topics(request, version) else None)
 
-    def _node_for_configs(self, changes: bool) -> Callable[[Any, int], Callable[[], int] | None]:
+    def _node_for_configs(self, key: int) -> Callable[[Any, int], Callable[[], int] | None]:
         def node(request: Any, version: int) -> Callable[[], int] | None:
             for resource in request.resources:
-                if resource.resource_type == TOPIC_RESOURCE and changes:
+                if resource.resource_type == TOPIC_RESOURCE and key != DESCRIBE_CONFIGS:
                     return self._controller
+                if resource.resource_type == BROKER_RESOURCE and key == INCREMENTAL_ALTER_CONFIGS and any(setting.name == DRAINED for setting in resource.configs):
+                    return partial(self._drained_node, resource.resource_name)
                 if resource.resource_type == GROUP_RESOURCE:
                     group_id = resource.resource_name
                     return lambda: self._coordinator(group_id)
             return None
 
         return node
+
+    def _drained_node(self, name: str) -> int:
+        """The live node of this name; this node, which refuses the request, if there is none."""
+        return next((id for id in self._live_nodes() if str(id) == name), self._node_id)
 
     def _wrap(self, route: Route, node_for: Callable[[Any, int], Callable[[], int] | None]) -> None:
         handle: Handler = route.handle

@@ -58,7 +58,7 @@ class NodeMembership:
 
     def _note_draining(self, node: int, reply: NodeResponse | None) -> None:
         """Note whether a node drains, from that node's own reply: reports of other nodes may be lost or late."""
-        if reply is None or self._stopped:
+        if reply is None or self._stopped or node not in self.live:
             return
         draining = any(drained.id == node for drained in reply.draining)
         if draining != (node in self.draining):
@@ -75,7 +75,9 @@ class NodeMembership:
         return NodeResponse(draining=[DrainingNode(id) for id in sorted(self.draining)])
 
     def drain(self, node: int, drained: bool) -> None:
-        """Move the node's logs to other nodes, or let it own its share again."""
+        """Move the logs of a live node to other nodes, or let it own its share again."""
+        if drained and node not in self.live:
+            return
         if drained:
             self.draining.add(node)
         else:

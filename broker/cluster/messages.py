@@ -26,7 +26,7 @@ class NodeRequestKind(IntEnum):
     REGISTRY_GREW = 4  # the controller's registry reaches up to `offset` in `epoch`
     FOLLOW = 5  # read the registry from `offset` on; the reply has the records, and their end offset
     FORWARD = 6  # answer `body`, a client's request, here; the reply has the client's reply
-    DRAIN = 7  # the node `target` hands over its logs (`offset` 1), or acquires its share again (0)
+    DRAIN = 7  # this node hands over its logs (`offset` 1), or acquires its share again (0)
     OFFSETS_REMOVED = 8  # partitions of groups (`logs`) have removed the offsets of the deleted topics in `body` (ids of 16 bytes)
     PRODUCER_IDS = 9  # allocate a block of producer ids; the reply has its first id (`offset`) and its end
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+DRAINED: Final = "node.drained"  # the setting of a broker resource by which one of several nodes is drained
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from broker.topics.registry import Topic
 from broker.topics.settings import BROKER_FIELDS, TOPIC_SETTINGS
 
 # Source codes of DescribeConfigs.
-TOPIC, STATIC_BROKER, DEFAULT = 1, 4, 5
+TOPIC, DYNAMIC_BROKER, STATIC_BROKER, DEFAULT = 1, 2, 4, 5
 
 _UNITS = {names[0]: names for names in (RETENTION, ROLL, ROLL_JITTER)}  # the finest unit first; it overrides the others
 # Topic settings without effect here, and their broker settings.
