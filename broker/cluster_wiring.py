@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from broker.api.metadata import TOPIC_IDS_FROM
 from broker.api.node_drain import NodeDrain
 from broker.api.parts import BrokerParts
+from broker.cluster.channel import FORWARDING_BYTES, AcceptedLinks, NodeChannel, UnixChannel
 from broker.cluster.cluster import Cluster
 from broker.cluster.deletions import SharedDeletions
 from broker.cluster.forwarding import Forwarding
@@ -18,8 +20,14 @@ from broker.cluster.status import status
 from broker.cluster.store import ClusterStore
 from broker.groups.journal import NO_LOG
 from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
-from broker.net.dispatch import Route
+from broker.machine import Machine
+from broker.net.connection import Connection, ConnectionContext
+from broker.net.connections import Connections
+from broker.net.dispatch import Dispatch, Route
 from broker.runtime.node import Address
+from broker.runtime.start import ExitCode, StartError
+from broker.settings.config import Config
+from broker.settings.descriptors import Descriptors, accepted_links_max
 from broker.stores.port import BrokerStore
 from broker.stores.shared import SharedStore, SharedTopicStore
 from broker.topics.deletions import Deletions
@@ -29,6 +37,7 @@ from broker.topics.settings import broker_defaults
 from broker.wiring import Broker
 from coordinator import partition_of
 from storage import LogId, ServedLog, TopicStore
+from storage.node_directory import NODES_FOLDER
 
 
 class NodeStore(ClusterStore, Protocol):
@@ -39,16 +48,42 @@ class NodeStore(ClusterStore, Protocol):
 
 # An opened log waits for a write of the table of owners; logs opened together share that write.
 ACQUIRE_CONCURRENCY = 16
+NODES_EXPECTED = 8  # started by hand, perhaps, besides those of cluster.nodes
+NEVER_IDLE = -1
 
 
 class ClusterBroker(Broker):
     """All parts of one node."""
 
     cluster: Cluster
+    _channel: NodeChannel
+
+    def __init__(
+        self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered_protocol: bool, machine: Machine
+    ) -> None:
+        super().__init__(config, loop, descriptors, buffered_protocol, machine)
+        self._buffered_protocol = buffered_protocol
+        self._node_dispatch = Dispatch(config.request_elements_max)
+        self._node_connections = Connections(self.clock, NEVER_IDLE)
+        context = self._node_context = ConnectionContext(
+            self.clock,
+            self.turn,
+            self._node_dispatch,
+            self._node_connections.ended,
+            config.socket_request_max_bytes + FORWARDING_BYTES,
+            config.connection_unread_replies_max_bytes,
+            config.connection_waiting_requests_max_bytes,
+            self._connection_context.trace,
+            config.connections_partial_requests_max_bytes,
+            machine.sockets,
+            config.socket_response_max_bytes + FORWARDING_BYTES,
+            config.connections_unread_replies_max_bytes,
+        )
+        self._links = AcceptedLinks(context, self._node_connections, accepted_links_max(max(config.cluster_nodes, NODES_EXPECTED)))
 
     def new_store(self, log_files_max: int) -> BrokerStore:
         machine = self._machine
-        return SharedStore(
+        store = SharedStore(
             self.config,
             self._loop,
             machine.disk,
@@ -60,12 +95,24 @@ class ClusterBroker(Broker):
             machine.sleep,
             machine.live_nodes,
         )
+        folder, node_id = f"{store.data_path}/{NODES_FOLDER}", self.config.node_id
+        try:
+            sock = machine.listen_for_nodes(folder, node_id)
+        except OSError as error:
+            store.close()
+            reason = error.strerror or error
+            raise StartError(f"data directory {store.data_path}: several nodes need Unix sockets in it, and {NODES_FOLDER}/{node_id}.sock cannot be made: {reason}", ExitCode.DIRECTORY) from error
+        self._channel = UnixChannel(
+            self._loop, sock, lambda node, new_protocol: machine.connect_to_node(self._loop, folder, node, new_protocol), self._links, self._buffered_protocol
+        )
+        return store
 
     async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
         self._addresses = {address.name: address for address in addresses}
         await super().open(store, addresses)
         self.cluster.start()
-        self.clock.moved = LateNode(self._cluster_store(store), self.topics, lambda: self.connections.live, self.cluster.follow).check
+        self.clock.moved = LateNode(self._cluster_store(store), self.topics, self.live_connections, self.cluster.follow).check
+        self._channel.start()
 
     def _cluster_store(self, store: BrokerStore) -> NodeStore:
         assert isinstance(store, SharedStore)
@@ -87,14 +134,15 @@ class ClusterBroker(Broker):
             self.turn,
             self.topics,
             journal,
-            self.config.socket_request_max_bytes,
+            self._channel.connect,
+            max(self.config.socket_request_max_bytes, self.config.socket_response_max_bytes) + FORWARDING_BYTES,
             self.config.cluster_nodes,
         )
         journal.propagation = cluster.propagation
         self._leaders = cluster.routing
         self._load_ended = cluster.load_ended
         self._acquire_concurrency = ACQUIRE_CONCURRENCY
-        self.dispatch.add_routes(cluster.route())
+        self._node_dispatch.add_routes(cluster.route())
         await cluster.open_registry(shared.owned_log, self.stop_requested)
         if CONSUMER_OFFSETS not in self.topics.by_name and journal.writable:
             self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
@@ -165,6 +213,15 @@ class ClusterBroker(Broker):
     def _open_logs(self) -> None:
         """Nothing: this node opens logs as it acquires them (`Cluster.start`)."""
 
+    def live_connections(self) -> list[Connection]:
+        return [*super().live_connections(), *self._node_connections.live]
+
+    def close_channel(self) -> None:
+        for connection in list(self._node_connections.live):
+            connection.abort("")
+        self._channel.close()
+
     def stop(self) -> None:
         self.cluster.stop()
+        self._channel.close()
         super().stop()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from broker.cluster_wiring import ClusterBroker, NodeStore
 from broker.logging.logs import log
@@ -20,12 +21,31 @@ from storage import NodeInfo, TopicStore
 SYNC_UNKNOWN: Final = "whether the engine syncs before it acknowledges is not known: its configuration needs `sync_interval: always`"
 
 
+class ListenerChannel:
+    """Nodes reach each other where clients reach them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, nodes: Callable[[], list[NodeInfo]]) -> None:
+        self._loop = loop
+        self._nodes = nodes
+
+    async def connect(self, node: int, new_protocol: Callable[[], Any]) -> None:
+        _, host, port = next(info for info in self._nodes() if info.id == node).addresses[0]
+        await self._loop.create_connection(new_protocol, host, port)
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class JetStreamBroker(ClusterBroker):
     """All parts of one node."""
 
     def new_store(self, log_files_max: int) -> BrokerStore:
         machine = self._machine
-        return JetStreamStore(self.config, self._loop, machine.random_bytes, machine.wall_ns, lambda: machine.boot_ns() / 1e9)
+        store = JetStreamStore(self.config, self._loop, machine.random_bytes, machine.wall_ns, lambda: machine.boot_ns() / 1e9)
+        self._node_dispatch = self.dispatch
+        self._channel = ListenerChannel(self._loop, store.view().nodes)
+        return store
 
     async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
         streams = self._store = self._jetstream_store(store)

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.net.reply_writer import OS_SOCKETS, Sockets
 from broker.net.sockets import open_sockets
@@ -71,6 +71,14 @@ class Machine(Protocol):
         """Block the calling thread."""
         ...
 
+    def listen_for_nodes(self, folder: str, node_id: int) -> socket.socket:
+        """The listening socket of this node, whose lock the caller holds. Raises OSError."""
+        ...
+
+    async def connect_to_node(self, loop: asyncio.AbstractEventLoop, folder: str, node_id: int, new_protocol: Callable[[], Any]) -> None:
+        """Connect a protocol to the socket of another node. Raises OSError."""
+        ...
+
     def live_nodes(self, folder: str, node_id: int, noticed: Noticed) -> LiveNodes:
         """The nodes of the data directory; when a node ends, `noticed` is called, in any thread."""
         ...
@@ -97,6 +105,16 @@ class RealMachine:
 
     def open_sockets(self, listener: Listener, backlog: int) -> tuple[list[socket.socket], int]:
         return open_sockets(listener, backlog)
+
+    def listen_for_nodes(self, folder: str, node_id: int) -> socket.socket:
+        from broker.stores.node_sockets import listen
+
+        return listen(folder, node_id)
+
+    async def connect_to_node(self, loop: asyncio.AbstractEventLoop, folder: str, node_id: int, new_protocol: Callable[[], Any]) -> None:
+        from broker.stores.node_sockets import connect_protocol
+
+        await connect_protocol(loop, new_protocol, folder, node_id)
 
     def live_nodes(self, folder: str, node_id: int, noticed: Noticed) -> LiveNodes:
         from broker.stores.node_files import NodeFiles  # not needed by a single broker

@@ -21,7 +21,7 @@ from broker.runtime.start_trace import mark
 from broker.runtime.stopping import StopRequest, run_until_stopped
 from broker.runtime.workers import never_preempt
 from broker.settings.config import Config
-from broker.settings.descriptors import Descriptors, divide_descriptors, memory_bytes, raise_limit, with_connections
+from broker.settings.descriptors import Descriptors, descriptors_of_links, divide_descriptors, memory_bytes, raise_limit, with_connections
 from broker.settings.endpoints import format_endpoint
 from broker.stores.port import BrokerStore
 from broker.wiring import Broker
@@ -42,8 +42,9 @@ def serve(config: Config) -> int:
     one_of_several = config.cluster_nodes > 1 and not config.store
     if one_of_several:
         never_preempt()  # clients often share the cores: a node that lets them run first then reads and answers more requests together
-    lock_files = LOCK_FILES if one_of_several else 0
-    descriptors = divide_descriptors(raise_limit(), len(config.listeners) * ADDRESSES_PER_LISTENER + lock_files)
+    limit = raise_limit()
+    for_nodes = LOCK_FILES + descriptors_of_links(config.cluster_nodes, limit) if one_of_several else 0
+    descriptors = divide_descriptors(limit, len(config.listeners) * ADDRESSES_PER_LISTENER + for_nodes)
     config = with_connections(config, descriptors, memory_bytes())
     loop_factory, buffered_protocol = choose_loop(config.event_loop)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
@@ -126,6 +127,7 @@ class Server:
             log.info("stopped before the node served", **self.stop_request.reason.result())
             return self._code
         finally:
+            self.broker.close_channel()
             store.close()
 
     def _listen(self) -> list[Address]:
@@ -184,13 +186,13 @@ class Server:
 
     async def _drain(self) -> None:
         """Close each connection once its replies are sent; at the deadline, abort the remaining connections."""
-        connections = self.broker.connections
+        broker = self.broker
         deadline = self._loop.time() + DRAIN_SECONDS
-        while connections.live and self._loop.time() < deadline:
+        while broker.live_connections() and self._loop.time() < deadline:
             await asyncio.sleep(0.01)  # requests that arrive now are read and dropped
-            for connection in list(connections.live):
+            for connection in broker.live_connections():
                 connection.close_when_sent()
-        for connection in list(connections.live):
+        for connection in broker.live_connections():
             connection.abort("")
         await asyncio.sleep(0)
 

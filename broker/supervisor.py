@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from broker.cluster.messages import NodeRequestKind, encode
 from broker.logging.logs import log
 from broker.machine import RealMachine
 from broker.runtime.children import child_command, child_environment
@@ -25,10 +26,11 @@ from broker.runtime.parent import ParentWatch
 from broker.runtime.start import SUPERVISOR, ExitCode, StartError
 from broker.runtime.stopping import StopRequest, run_until_stopped
 from broker.settings.config import Config
-from broker.settings.endpoints import format_endpoint, reachable_host
+from broker.settings.endpoints import format_endpoint
 from broker.settings.listeners import Listener
-from protocol.headers import encode_request
-from protocol.messages.api_versions import ApiVersionsRequest
+from broker.stores.node_sockets import connect
+from protocol.messages.node_requests import NodeRequest
+from storage.node_directory import NODES_FOLDER
 
 # A node stops in order within three seconds.
 STOP_SECONDS: Final = 6.0
@@ -37,6 +39,7 @@ PAUSE_SECONDS_MAX: Final = 30.0
 STEADY_SECONDS: Final = 2.0  # a node that has served so long restarts after the shortest pause
 PROBE_SECONDS: Final = 5.0  # between two probes of a node, and for its reply
 PORT_MAX: Final = 65_535
+SUPERVISOR_AS_SENDER: Final = -1  # in place of the id of the node that sends a request
 
 
 def supervise(config: Config, arguments: Sequence[str]) -> int:
@@ -121,6 +124,7 @@ class Supervisor:
         self, config: Config, listeners: Sequence[Sequence[Listener]], arguments: Sequence[str], loop: asyncio.AbstractEventLoop
     ) -> None:
         self._config = config
+        self._nodes_folder = f"{os.path.abspath(config.data_directory)}/{NODES_FOLDER}"
         self._loop = loop
         self._stop = StopRequest(loop, partial(self._signal_all, signal.SIGKILL))
         self._code = int(ExitCode.OK)
@@ -240,7 +244,7 @@ class Supervisor:
             if process.pid != probed_pid:
                 silent_seconds, probed_pid = 0.0, process.pid
             begin = self._loop.time()
-            if await answers(*node.addresses[0], interval):
+            if await answers(self._nodes_folder, node.id, interval):
                 silent_seconds = 0.0
             else:  # a probe counts at most `interval`: the supervisor itself may have been suspended
                 silent_seconds += interval + min(interval, self._loop.time() - begin)
@@ -274,15 +278,13 @@ def exit_code(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-async def answers(host: str, port: int, seconds: float) -> bool:
-    """Whether a node answers ApiVersions."""
-    request = ApiVersionsRequest("tenure-supervisor", "1")
-    frame = encode_request(request.API_KEY, 0, False, 1, "tenure-supervisor", request.encode(0))
+async def answers(folder: str, node: int, seconds: float) -> bool:
+    """Whether a node answers at its socket in the data directory, which no client can occupy."""
     try:
         async with asyncio.timeout(seconds):
-            reader, writer = await asyncio.open_connection(reachable_host(host), port)
+            reader, writer = await asyncio.open_unix_connection(sock=connect(folder, node))
             try:
-                writer.write(frame)
+                writer.write(encode(NodeRequest(NodeRequestKind.PROBE, SUPERVISOR_AS_SENDER), 1))
                 return bool(await reader.read(4))
             finally:
                 writer.close()

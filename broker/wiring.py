@@ -19,7 +19,7 @@ from broker.logging import logs
 from broker.logging.logs import log
 from broker.machine import Machine
 from broker.net.acceptor import Acceptor
-from broker.net.connection import ConnectionContext
+from broker.net.connection import Connection, ConnectionContext
 from broker.net.connections import Connections
 from broker.net.dispatch import Call, Dispatch, Route
 from broker.net.long_requests import LongRequests
@@ -32,7 +32,6 @@ from broker.runtime.turn import Turn
 from broker.security.authorizer import Authorizer
 from broker.settings.config import POLICIES, Config
 from broker.settings.descriptors import Descriptors
-from broker.settings.endpoints import reachable_host
 from broker.settings.report import log_settings
 from broker.settings.table import POLICY_PREFIX
 from broker.stores.compaction import CleaningRules, LogCleaner
@@ -120,9 +119,7 @@ class Broker:
         """Open the registry and start every part except the acceptor; groups and topic logs load in the background."""
         self._start_clock(store)
         node = Node(self.config.node_id, store.cluster_id)
-        first = addresses[0]
-        peer_address = reachable_host(first.listen_host), first.listen_port
-        store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address in addresses), node.rack, peer_address))
+        store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address in addresses), node.rack))
         self._start_cleaning(store)
         await self._open_registry(store)
         log_settings(self.config)
@@ -313,10 +310,17 @@ class Broker:
         """
         return "; ".join(filter(None, (self.shards.progress or "NONE", self.clock.problem, DEFECTS.text)))
 
+    def live_connections(self) -> list[Connection]:
+        """The connections of clients and other nodes."""
+        return list(self.connections.live)
+
+    def close_channel(self) -> None:
+        """Called last, before the store is closed."""
+
     def stop(self) -> None:
         """Stop accepting connections and requests and all background work; appends in progress continue."""
         self.acceptor.close()
-        for connection in list(self.connections.live):
+        for connection in self.live_connections():
             connection.stop_requests()
         self.batch_queues.stop()
         self.shards.stop()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from simulator.census import Census
 from simulator.disk import SimDisk
 from simulator.machine import SimMachine
-from simulator.network import PORT, Delays, Network, Stream
+from simulator.network import PORT, Delays, ListeningSocket, Network, Stream
 from simulator.node import Node
 from simulator.peer_links import PeerTransport, connect_peer
 from simulator.world import World
@@ -61,20 +61,25 @@ class ClusterNode(Node):
             self.config = self._load_config(self.port)
         super().start()
         self.loop.name = f"{self.name} "
-        self.loop.connect = self._connect
 
     def _new_machine(self) -> SimMachine:
         machine = super()._new_machine()
         machine.census = self.shared_machine.census
+        machine.connect_peer = self._connect
         return machine
 
-    async def _connect(self, protocol_factory: Callable[[], Any], host: str, port: int) -> Any:
+    async def _connect(self, node: int, protocol_factory: Callable[[], Any]) -> Any:
         shared_machine = self.shared_machine
-        return await connect_peer(shared_machine.world, shared_machine.peer_delays, self, shared_machine.at_port(port), protocol_factory)
+        target = next((other for other in shared_machine.nodes if other.id == node and other.running), None)
+        return await connect_peer(shared_machine.world, shared_machine.peer_delays, self, target, protocol_factory)
+
+    @property
+    def channel(self) -> ListeningSocket | None:
+        return self.machine.channel if self.machine is not None and self.running else None
 
     def accept(self, delays: Delays, address: str, received: Callable[[bytes], None], lost: Callable[[], None]) -> Stream:
         """Accept a connection from another node."""
-        stream = self.shared_machine.network.connect(self, address, received, lost, delays)
+        stream = self.shared_machine.network.connect(self, address, received, lost, delays, self.channel)
         assert stream is not None
         return stream
 

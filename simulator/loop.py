@@ -51,8 +51,6 @@ class TimerHandle:
 class SimLoop:
     """A loop of passes. Each pass takes virtual time: it runs the input that has arrived, then the callbacks scheduled before the pass."""
 
-    connect: Callable[[Callable[[], Any], str, int], Coroutine[Any, Any, Any]]  # connects to another node on this machine
-
     def __init__(self, world: World, disk: SimDisk, crashed: Callable[[], None]) -> None:
         """`crashed`: called when the process dies in a callback, also if a task has swallowed the exception."""
         self._world = world
@@ -201,9 +199,6 @@ class SimLoop:
     async def connect_accepted_socket(self, protocol_factory: Callable[[], Any], sock: Any, **_: Any) -> Any:
         accepted: AcceptedSocket = sock
         return accepted.connect(protocol_factory())
-
-    async def create_connection(self, protocol_factory: Callable[[], Any], host: str, port: int, **_: Any) -> Any:
-        return await self.connect(protocol_factory, host, port)
 
 
 def run_in(loop: SimLoop, main: Callable[[], Coroutine[Any, Any, object]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import astuple
 from typing import Any
 
@@ -130,7 +130,9 @@ class SimBatchChecker:
 class SimMachine:
     """The machine as one process sees it. The wall clock may be wrong; the monotonic clock counts from the begin of the run."""
 
-    census: Census  # the live nodes, if several share this machine
+    # If several nodes share this machine: the live nodes, and what connects a protocol to one of them.
+    census: Census
+    connect_peer: Callable[[int, Callable[[], Any]], Coroutine[Any, Any, object]]
 
     def __init__(self, world: World, disk: SimDisk, loop: SimLoop, speed: DiskSpeed, wall_offset_ns: int, crashed: Callable[[], None]) -> None:
         self.world = world
@@ -143,7 +145,8 @@ class SimMachine:
         self.run_cleaner: RunCleaner = self._run_cleaner
         self.random_bytes: Callable[[int], bytes] = world.random.randbytes
         self.sockets = SimSockets().port
-        self.listening: ListeningSocket | None = None
+        self.listening: ListeningSocket | None = None  # for clients
+        self.channel: ListeningSocket | None = None  # for other nodes
 
     def monotonic(self) -> float:
         self.loop.spent_ns += SLICE_READ_NS
@@ -169,6 +172,13 @@ class SimMachine:
 
     def sleep(self, seconds: float) -> None:
         self.loop.spent_ns += int(seconds * SECOND)
+
+    def listen_for_nodes(self, folder: str, node_id: int) -> Any:
+        self.channel = ListeningSocket(11)
+        return self.channel
+
+    async def connect_to_node(self, loop: asyncio.AbstractEventLoop, folder: str, node_id: int, new_protocol: Callable[[], Any]) -> None:
+        await self.connect_peer(node_id, new_protocol)
 
     def live_nodes(self, folder: str, node_id: int, noticed: Noticed) -> LiveNodes:
         return SimNodeFiles(self.census, self.disk, folder, node_id, noticed, lambda: self.loop.frozen_until)

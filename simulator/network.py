@@ -344,10 +344,16 @@ class Network:
         self.delays = Delays()
 
     def connect(
-        self, node: Node, address: str, received: Callable[[bytes], None], lost: Callable[[], None], delays: Delays | None = None
+        self,
+        node: Node,
+        address: str,
+        received: Callable[[bytes], None],
+        lost: Callable[[], None],
+        delays: Delays | None = None,
+        listening: ListeningSocket | None = None,
     ) -> Stream | None:
-        """Connect to the node, or return None if it does not listen."""
-        listening = node.listening
+        """Connect to the node, or return None if it does not listen. `listening`: not where clients connect."""
+        listening = listening or node.listening
         if listening is None or listening.closed:
             return None
         stream = Stream(self.world, delays or self.delays, node, address, received, lost)

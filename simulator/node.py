@@ -184,8 +184,9 @@ class Node:
             self.disk.kill()
         self.running = self.serving = False
         self.disturbed_at = self.world.now
-        if self.machine is not None and self.machine.listening is not None:
-            self.machine.listening.close()
+        for listening in (self.machine.listening, self.machine.channel) if self.machine is not None else ():
+            if listening is not None:
+                listening.close()
         for stream in list(self.streams):
             stream.broker_died()
         self.streams.clear()

@@ -80,7 +80,7 @@ async def connect_peer(
 ) -> tuple[PeerTransport, Any]:
     """A connection of `node` to `target`; raises ConnectionRefusedError if the target does not listen."""
     await asyncio.sleep(world.between(delays.low, delays.high) / 1e9)
-    listening = target.listening if target is not None else None
+    listening = target.channel if target is not None else None
     if target is None or listening is None or listening.closed:
         raise ConnectionRefusedError(111, "Connection refused")
     protocol = protocol_factory()

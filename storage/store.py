@@ -43,7 +43,6 @@ class NodeInfo(NamedTuple):
     id: int
     addresses: tuple[tuple[str, str, int], ...]
     rack: str | None = None
-    peer_address: tuple[str, int] | None = None  # where other nodes connect; None: the first of `addresses`
 
 
 class ClusterView(Protocol):

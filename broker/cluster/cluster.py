@@ -14,7 +14,7 @@ from broker.cluster.members import NodeMembership, ignore_reply
 from broker.cluster.messages import NODE_REQUESTS, NodeRequestKind, log_ids, node_logs
 from broker.cluster.ownership import Ownership
 from broker.cluster.partitions import SharedPartitions
-from broker.cluster.peers import Peers
+from broker.cluster.peers import Connect, Peers
 from broker.cluster.producer_ids import ControllerProducerIds
 from broker.cluster.propagation import Propagation
 from broker.cluster.registry import Changes, Registry
@@ -67,10 +67,11 @@ class Cluster:
         turn: Turn,
         topics: TopicRegistry,
         registry_journal: Journal,
+        connect: Connect,
         frame_bytes_max: int,
         nodes: int,
     ) -> None:
-        """`nodes`: the usual number of nodes (cluster.nodes)."""
+        """`connect`: opens a link to another node. `nodes`: the usual number of nodes (cluster.nodes)."""
         self.node_id = node_id
         self._usual_node_count = nodes
         self._gathering = True  # waits for the other nodes before it acquires logs
@@ -81,7 +82,7 @@ class Cluster:
         self._topics = topics
         self._view = store.view()
         self.routing = Routing(self._view)
-        self.peers = Peers(loop, self._view.nodes, frame_bytes_max)
+        self.peers = Peers(loop, self._view.nodes, connect, frame_bytes_max)
         self.members = NodeMembership(node_id, store, self._view, self.peers, self._request(NodeRequestKind.GREETING), self._nodes_changed)
         self.ownership = Ownership(node_id, self._owner_of, self, turn.wake_by, lambda: self._view.version)
         self._topic_placement = TopicPlacement(node_id, loop, topics, self.ownership, turn.clock.tick)
@@ -235,6 +236,8 @@ class Cluster:
             case NodeRequestKind.OFFSETS_REMOVED:
                 ids = request.body or b""
                 self.deletion_reports.process([ids[at : at + 16] for at in range(0, len(ids), 16)], [log.partition for log in request.logs])
+            case NodeRequestKind.PROBE:
+                pass
             case NodeRequestKind.DRAIN:
                 self.members.drain(request.node, bool(request.offset))
             case _:

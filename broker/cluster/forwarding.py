@@ -12,13 +12,15 @@ from functools import partial
 from typing import Any, Final
 
 from broker.cluster.messages import NodeRequestKind
+from broker.cluster.outgoing import Outgoing
 from broker.cluster.peers import Peers
 from broker.net.connection import WHOLE_REPLIES, Connection, ConnectionContext
-from broker.net.dispatch import Call, Handler, Response, Route
+from broker.net.dispatch import HEAD_BYTES, Call, Handler, Response, Route
 from broker.runtime.contain import Contained, run_contained
 from broker.runtime.node import DRAINED, Address
 from broker.topics.leaders import NO_NODE
 from protocol.errors import ErrorCode
+from protocol.framing import frame_size
 from protocol.messages.alter_configs import AlterConfigsRequest
 from protocol.messages.create_partitions import CreatePartitionsRequest
 from protocol.messages.create_topics import CreateTopicsRequest
@@ -98,7 +100,6 @@ class Forwarding:
         """
         self._node_id = node_id
         self._loop = loop
-        self._peers = peers
         self._context = context
         self._listener = listener
         self._controller = controller
@@ -107,6 +108,8 @@ class Forwarding:
         self._follow = follow
         self._may_create_topics = may_create_topics
         self._local: set[Connection] = set()  # connections of forwarded requests, which are not forwarded again
+        self._forwarded_apis: set[int] = set()
+        self._outgoing = Outgoing(loop, peers.forward)
 
     # Requests of clients.
 
@@ -140,6 +143,7 @@ class Forwarding:
 
     def _wrap(self, route: Route, node_for: Callable[[Any, int], Callable[[], int] | None]) -> None:
         handle: Handler = route.handle
+        self._forwarded_apis.add(route.key)
 
         def forward_or_handle(call: Call, request: Any) -> Response | None:
             node = node_for(request, call.version)
@@ -178,7 +182,7 @@ class Forwarding:
             message = NodeRequest(
                 NodeRequestKind.FORWARD, self._node_id, target=id, listener=connection.listener.name, client_host=connection.peer, body=call.request_frame
             )
-            self._peers.forward(id, message, answered)
+            self._outgoing.send(id, message, answered)
 
     def _retry(self, call: Call, request: Any, node: Callable[[], int], handle: Handler, deadline: float) -> None:
         if self._loop.time() < deadline:
@@ -191,21 +195,48 @@ class Forwarding:
 
     def answer(self, call: Call, request: NodeRequest) -> None:
         """Answer a client's request that another node forwarded."""
-        replied = False
-
-        def reply(response: NodeResponse) -> None:
-            nonlocal replied
-            if not replied:
-                replied = True
-                self._local.discard(connection)
-                call.answer(response)
-
+        frame = request.body or b""
+        if len(frame) < HEAD_BYTES + 4 or frame_size(frame, 0)[0] != len(frame) - 4 or int.from_bytes(frame[4:6], "big") not in self._forwarded_apis:
+            call.answer(NodeResponse(ErrorCode.INVALID_REQUEST))
+            return
         connection = Connection(self._context, self._listener(request.listener), request.client_host)
-        connection.connection_made(
-            ReplyTransport(
-                lambda data: reply(NodeResponse(ErrorCode.NONE, body=data)),
-                lambda: reply(NodeResponse(ErrorCode.UNKNOWN_SERVER_ERROR)),
-            )
-        )
-        self._local.add(connection)
-        run_contained(connection.data_received, request.body or b"")
+        Incoming(self._loop, call, connection, self._local).begin(frame)
+
+
+class Incoming:
+    """A request that another node forwarded, on a connection of its own, which ends with the reply or with the link that carries the request."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, call: Call, connection: Connection, all: set[Connection]) -> None:
+        self._loop = loop
+        self._call = call
+        self._connection = connection
+        self._all = all
+        self._ended = False
+
+    def begin(self, frame: bytes) -> None:
+        connection = self._connection
+        connection.connection_made(ReplyTransport(self._replied, self._failed))
+        self._all.add(connection)
+        self._call.connection.on_lost = self._end
+        run_contained(connection.data_received, frame)
+        if not (connection.busy or connection.has_unsent_reply):  # answered, or it never will be
+            self._failed()
+
+    def _replied(self, reply: bytes) -> None:
+        self._answer(NodeResponse(ErrorCode.NONE, body=reply))
+
+    def _failed(self) -> None:
+        self._answer(NodeResponse(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _answer(self, response: NodeResponse) -> None:
+        if not self._ended:
+            self._end()
+            self._call.answer(response)
+
+    def _end(self) -> None:
+        """End the connection once its present work is done, as the loop does when a client is gone."""
+        if not self._ended:
+            self._ended = True
+            self._call.connection.on_lost = None
+            self._all.discard(self._connection)
+            self._loop.call_soon(Contained(self._connection.connection_lost), None)

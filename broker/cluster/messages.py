@@ -28,6 +28,7 @@ class NodeRequestKind(IntEnum):
     FORWARD = 6  # answer `body`, a client's request, here; the reply has the client's reply
     DRAIN = 7  # this node hands over its logs (`offset` 1), or acquires its share again (0)
     OFFSETS_REMOVED = 8  # partitions of groups (`logs`) have removed the offsets of the deleted topics in `body` (ids of 16 bytes)
+    PROBE = 10  # the supervisor asks whether the node answers
     PRODUCER_IDS = 9  # allocate a block of producer ids; the reply has its first id (`offset`) and its end
 
 

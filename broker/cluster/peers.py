@@ -7,13 +7,14 @@ connection until it is answered. The reply is None if it does not arrive in time
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
 from broker.cluster.messages import decode_reply, encode
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, contained_task, run_contained
+from broker.settings.descriptors import FORWARDING_LINKS_MAX
 from protocol.errors import ProtocolError
 from protocol.framing import Framer
 from protocol.messages.node_requests import NodeRequest, NodeResponse
@@ -21,10 +22,10 @@ from storage import NodeInfo
 
 TIMEOUT_SECONDS: Final = 5.0
 FORWARD_TIMEOUT_SECONDS: Final = 30.0
-IDLE_LINKS_MAX: Final = 8  # kept for forwarded requests to one node
 WARN_SECONDS: Final = 15.0  # between two warnings about the same node
 
 Done = Callable[[NodeResponse | None], None]
+Connect = Callable[[int, Callable[[], Any]], Coroutine[Any, Any, None]]  # connects a protocol to a node; raises OSError
 
 
 class Link(asyncio.Protocol):
@@ -97,9 +98,10 @@ class Link(asyncio.Protocol):
 class Peers:
     """Sends requests to other nodes by their id."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, nodes: Callable[[], list[NodeInfo]], frame_bytes_max: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, nodes: Callable[[], list[NodeInfo]], connect: Connect, frame_bytes_max: int) -> None:
         self._loop = loop
         self._nodes = nodes
+        self._connect_to = connect
         self._frame_bytes_max = frame_bytes_max
         self._links: dict[int, Link] = {}
         self._forwarding: dict[int, list[Link]] = {}  # connections for forwarded requests, idle ones too
@@ -130,28 +132,26 @@ class Peers:
         link.send(request, partial(self._forwarded, node, link, done), FORWARD_TIMEOUT_SECONDS)
 
     def _forwarded(self, node: int, link: Link, done: Done, reply: NodeResponse | None) -> None:
-        if sum(not other.busy for other in self._forwarding.get(node, ())) > IDLE_LINKS_MAX and not link.ended:
+        if sum(not other.busy for other in self._forwarding.get(node, ())) > FORWARDING_LINKS_MAX and not link.ended:
             self._drop_forwarding(node, link)
             self._loop.call_soon(Contained(link.end))
         run_contained(done, reply)
 
     def _open(self, node: int, ended: Callable[[Link], None]) -> Link | None:
-        info_of_node = next((info for info in self._nodes() if info.id == node), None)
-        if info_of_node is None or not info_of_node.addresses or self._closed:
+        if self._closed or all(info.id != node for info in self._nodes()):
             return None
         link = Link(self._loop, self._frame_bytes_max, ended)
-        host, port = info_of_node.peer_address or info_of_node.addresses[0][1:]
-        self._loop.create_task(contained_task(self._connect, link, node, host, port))
+        self._loop.create_task(contained_task(self._connect, link, node))
         return link
 
-    async def _connect(self, link: Link, node: int, host: str, port: int) -> None:
+    async def _connect(self, link: Link, node: int) -> None:
         try:
-            await self._loop.create_connection(lambda: link, host, port)
+            await self._connect_to(node, lambda: link)
         except OSError as error:
             now = self._loop.time()
             if self._warned_until.get(node, 0.0) <= now:
                 self._warned_until[node] = now + WARN_SECONDS
-                log.warning("another node cannot be reached", node=node, address=f"{host}:{port}", reason=str(error))
+                log.warning("another node cannot be reached", node=node, reason=error.strerror or str(error))
             link.end()
 
     def _drop(self, node: int, link: Link) -> None:

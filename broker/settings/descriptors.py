@@ -20,6 +20,9 @@ WORKING_MAX: Final = 96  # opened briefly by workers: log opening, flushes, snap
 LOGS_MIN: Final = 8
 LOGS_MAX: Final = 512
 CONNECTION_BYTES: Final = 16_384  # memory of an idle connection, kernel buffers included, rounded up
+FORWARDING_LINKS_MAX: Final = 8  # connections over which one node forwards clients' requests to another
+LINKS_MAX: Final = FORWARDING_LINKS_MAX + 4  # connections that one node opens to another
+SPARE_LINKS: Final = 16  # probes of the supervisor, and links whose node has ended
 _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -42,6 +45,16 @@ def divide_descriptors(limit: int, always_open: int) -> Descriptors:
     available = limit - FIXED - always_open - working
     logs = min(max(available // 4, LOGS_MIN), LOGS_MAX)
     return Descriptors(limit, logs, available - logs, limit - working)
+
+
+def accepted_links_max(nodes: int) -> int:
+    """How many connections of other nodes one node accepts."""
+    return nodes * LINKS_MAX + SPARE_LINKS
+
+
+def descriptors_of_links(nodes: int, limit: int) -> int:
+    """Permanent descriptors for the connections between this node and the others; less for a great many nodes."""
+    return min(2 * (nodes - 1) * LINKS_MAX + SPARE_LINKS, limit // 4)
 
 
 def raise_limit() -> int:

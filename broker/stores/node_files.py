@@ -59,19 +59,7 @@ def read_node(id: int, text: str) -> NodeInfo:
     """Parse the file of a node. Raises ValueError or KeyError if it is malformed."""
     stored = json.loads(text)
     addresses = tuple((str(name), str(host), int(port)) for name, host, port in stored["addresses"])
-    peer_address = None
-    if stored.get("peer_address") and stored["network"] == network():  # a node of an older version writes neither
-        host, port = stored["peer_address"]
-        peer_address = str(host), int(port)
-    return NodeInfo(id, addresses, stored["rack"], peer_address)
-
-
-def network() -> int:
-    """The network namespace of this process: in another container the same loopback address reaches other processes."""
-    try:
-        return os.stat("/proc/self/ns/net").st_ino
-    except OSError:
-        return 0
+    return NodeInfo(id, addresses, stored["rack"])
 
 
 class Watch:
@@ -111,8 +99,7 @@ class NodeFiles:
     def publish(self, me: NodeInfo) -> None:
         path = f"{self._folder}/{me.id}.json"
         with open(f"{path}.new", "w", encoding="utf-8") as file:
-            stored = {"id": me.id, "addresses": me.addresses, "rack": me.rack, "pid": os.getpid()}
-            json.dump(stored | {"peer_address": me.peer_address, "network": network()}, file)
+            json.dump({"id": me.id, "addresses": me.addresses, "rack": me.rack, "pid": os.getpid()}, file)
         os.replace(f"{path}.new", path)
 
     def changed(self) -> bool:

@@ -24,7 +24,7 @@ class Watcher:
     def __init__(self, folder: Path, id: int) -> None:
         self.noticed: SimpleQueue[None] = SimpleQueue()
         self.files = NodeFiles(str(folder), id, lambda: self.noticed.put(None))
-        self.info = NodeInfo(id, (("PLAINTEXT", "tenure.example", 9092 + id),), None, ("127.0.0.1", 19092 + id))
+        self.info = NodeInfo(id, (("PLAINTEXT", "tenure.example", 9092 + id),))
 
     def start(self) -> None:
         deadline = time.monotonic() + SECONDS
@@ -111,7 +111,7 @@ def test_a_new_process_is_found_whose_predecessor_ended_unnoticed(watchers: list
     second.start()
     assert first.found() == [second.info]
     for port in (1, 2, 2):
-        second.info = NodeInfo(2, (("PLAINTEXT", "localhost", port),), None, ("127.0.0.1", port))
+        second.info = NodeInfo(2, (("PLAINTEXT", "localhost", port),))
         os.remove(f"{second.files._folder}/2.json")
         second.files.publish(second.info)
         assert first.files.changed()
@@ -140,17 +140,9 @@ def test_a_search_that_fails_is_repeated(watchers: list[Watcher], monkeypatch: p
     assert first.found() == []
 
 
-def test_a_node_in_another_container_is_reached_at_its_advertised_address(watchers: list[Watcher], monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second, _ = watchers
-    first.start()
-    monkeypatch.setattr("broker.stores.node_files.network", lambda: 1)
-    second.start()
-    monkeypatch.undo()
-    assert first.found() == [second.info._replace(peer_address=None)]
-
-
-def test_the_file_of_an_older_version_has_only_advertised_addresses() -> None:
-    assert read_node(2, '{"addresses": [["PLAINTEXT", "a", 1]], "rack": null}') == NodeInfo(2, (("PLAINTEXT", "a", 1),))
+def test_the_file_of_an_older_version_is_read() -> None:
+    text = '{"addresses": [["PLAINTEXT", "a", 1]], "rack": null, "peer_address": ["127.0.0.1", 2], "network": 3}'
+    assert read_node(2, text) == NodeInfo(2, (("PLAINTEXT", "a", 1),))
 
 
 def test_the_end_of_a_node_is_noticed_at_once(watchers: list[Watcher]) -> None:
