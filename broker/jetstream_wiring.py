@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from broker.cluster_wiring import ClusterBroker, NodeStore
 from broker.logging.logs import log
@@ -12,6 +11,7 @@ from broker.net.guarded_transport import GuardedTransport
 from broker.runtime.node import Address
 from broker.runtime.start import ExitCode
 from broker.stores.jetstream.group_cleaning import GroupLogCleaner
+from broker.stores.jetstream.node_links import NodeLinks, Process
 from broker.stores.jetstream.store import JetStreamStore
 from broker.stores.jetstream.topic_cleaning import TopicLogCleaner
 from broker.stores.jetstream.topic_logs import StreamTopicStore
@@ -21,38 +21,29 @@ from storage import NodeInfo, TopicStore
 SYNC_UNKNOWN: Final = "whether the engine syncs before it acknowledges is not known: its configuration needs `sync_interval: always`"
 
 
-class ListenerChannel:
-    """Nodes reach each other where clients reach them."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, nodes: Callable[[], list[NodeInfo]]) -> None:
-        self._loop = loop
-        self._nodes = nodes
-
-    async def connect(self, node: int, new_protocol: Callable[[], Any]) -> None:
-        _, host, port = next(info for info in self._nodes() if info.id == node).addresses[0]
-        await self._loop.create_connection(new_protocol, host, port)
-
-    def start(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class JetStreamBroker(ClusterBroker):
     """All parts of one node."""
+
+    _channel: NodeLinks
 
     def new_store(self, log_files_max: int) -> BrokerStore:
         machine = self._machine
         store = JetStreamStore(self.config, self._loop, machine.random_bytes, machine.wall_ns, lambda: machine.boot_ns() / 1e9)
-        self._node_dispatch = self.dispatch
-        self._channel = ListenerChannel(self._loop, store.view().nodes)
+        me = Process(self.config.node_id, store.incarnation)
+        links = self._channel = NodeLinks(
+            store.connection, store.names, me, store.incarnation_of, store.when_current, machine.random_bytes, lambda: self._links.new(self._loop.time())
+        )
+        store.node_ended, store.engine_changed = links.node_ended, links.engine_changed
         return store
 
     async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
         streams = self._store = self._jetstream_store(store)
         streams.on_superseded = self._on_superseded
         streams.ending_service = self._drop_unsent
-        self._connection_context.guard = lambda transport: GuardedTransport(transport, streams.meta.may_answer)
+        for context in (self._connection_context, self._node_context):
+            context.guard = lambda transport: GuardedTransport(transport, streams.meta.may_answer)
         await streams.open()
+        self._channel.listen()
         await streams.join(NodeInfo(self.config.node_id, tuple((address.name, address.host, address.port) for address in addresses), None))
         log.warning(
             "experimental: logs are kept in NATS JetStream",
@@ -89,7 +80,7 @@ class JetStreamBroker(ClusterBroker):
 
     def _drop_unsent(self) -> None:
         """Called when this node's lease has ended: close the connections whose replies are not sent yet, since another node may own the logs."""
-        for connection in [connection for connection in self.connections.live if connection.has_unsent_reply]:
+        for connection in [connection for connection in self.live_connections() if connection.has_unsent_reply]:
             connection.abort("its reply was not sent before the lease of this node was over")
 
     def _on_superseded(self) -> None:

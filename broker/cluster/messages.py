@@ -15,7 +15,7 @@ from storage import LogId
 NODE_API: Final = 32_000
 VERSION: Final = 0
 
-# The range of advertised versions is empty, so ApiVersions does not list this API.
+# Only the channel between nodes serves it (channel.py).
 NODE_REQUESTS: Final = Api(NODE_API, "NodeRequest", NodeRequest, NodeResponse, (0, -1), NodeRequest.VERSIONS, NodeRequest.FLEXIBLE_FROM)
 
 

@@ -20,7 +20,7 @@ class StreamNodes(Nodes):
         super().__init__(data, count)
         self.engine = NatsEngine(data, servers)
         self.urls: dict[int, str] = {}  # by node id: the address at which the node reaches NATS, if not the usual one
-        self.reached_at: dict[int, int] = {}  # by node id: the port at which clients and other nodes reach it, if not its own
+        self.reached_at: dict[int, int] = {}  # by node id: the port at which clients reach it, if not its own
         self._environment = {"PYTHONPATH": path} if path else {}
         self._processes: dict[int, Broker] = {}
         self._ended: list[str] = []

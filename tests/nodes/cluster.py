@@ -49,7 +49,7 @@ class Nodes:
     def __init__(self, data: Path, count: int, *settings: str, first_port: int = 0, host: str = "127.0.0.1", proxied_port: int = 0) -> None:
         """`host`: the address that the nodes advertise.
 
-        `proxied_port`: a second listener for clients advertises this port (`clients_port`); nodes reach each other on the first listener.
+        `proxied_port`: a second listener for clients advertises this port (`clients_port`).
         """
         self.data = data
         self.ids = range(1, count + 1)

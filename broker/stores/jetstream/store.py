@@ -67,6 +67,8 @@ class JetStreamStore:
         self.finishing = False
         self.on_superseded: Callable[[], None] = lambda: None  # another process has taken this node's id
         self.ending_service: Callable[[], None] = lambda: None  # called when the lease has ended, before the logs are fenced
+        self.node_ended: Callable[[int], None] = lambda node: None
+        self.engine_changed: Callable[[bool], None] = lambda connected: None  # the connection to the engine was lost, or there is a new one
         self._config = config
         self._node = config.node_id
         self._random_bytes = random_bytes
@@ -183,6 +185,7 @@ class JetStreamStore:
         return max((node_state.wall_ms for node_state in self._view.live.values()), default=-1)
 
     def _connected(self, connected: bool) -> None:
+        run_contained(self.engine_changed, connected)
         if connected:
             for owned in self._logs.values():
                 owned.chain.resend()
@@ -193,13 +196,23 @@ class JetStreamStore:
         return self._view
 
     def watch_nodes(self, changed: Callable[[int, bool], None]) -> None:
-        self.meta.node_changed = changed
+        def node_changed(node: int, alive: bool) -> None:
+            if not alive:
+                run_contained(self.node_ended, node)
+            changed(node, alive)
+
+        self.meta.node_changed = node_changed
         for node in list(self._view.live):
             if node != self._node:
                 changed(node, True)
 
     def when_current(self, done: Callable[[], None]) -> None:
         self.meta.refresh(lambda read: done())
+
+    def incarnation_of(self, node: int) -> str | None:
+        """The live process of a node; None: none is known."""
+        state = self._view.live.get(node)
+        return None if state is None else state.incarnation
 
     def find_new_nodes(self) -> None:
         self.meta.refresh(lambda read: None)

@@ -25,6 +25,7 @@ class ClusterNames:
         self.cluster = cluster
         self.meta_stream = f"TENURE-{cluster}-meta"
         self.meta_subject = f"tenure.{cluster}.meta"
+        self.node_subject = f"tenure.{cluster}.node"  # no stream has these messages (node_links.py)
         self.topics_subject = f"tenure.{cluster}.topic"
 
     def internal(self, id: LogId) -> Stream:

@@ -26,6 +26,7 @@ class Message(NamedTuple):
     payload: bytes
     status: int = 0  # status code in the headers of a message without payload; 0: none
     headers: dict[str, str] | None = None
+    reply: str = ""  # the subject to which an answer is sent
 
     def header(self, name: str) -> str:
         return (self.headers or {}).get(name, "")
@@ -36,7 +37,7 @@ class Parser:
 
     def __init__(self) -> None:
         self._bytes = bytearray()
-        self._head: tuple[str, int, int] | None = None  # subject, sid and header size of the message whose payload is incomplete
+        self._head: tuple[str, int, str, int] | None = None  # subject, sid, reply subject and header size of the message whose payload is incomplete
         self._size = 0  # size of its headers and payload
 
     def feed(self, data: bytes) -> list[Message | bytes]:
@@ -49,9 +50,9 @@ class Parser:
                 end = at + self._size
                 if len(buffer) < end + 2:
                     break
-                subject, sid, header_bytes = self._head
+                subject, sid, reply, header_bytes = self._head
                 self._head = None
-                items.append(_parse_message(subject, sid, bytes(buffer[at : at + header_bytes]), bytes(buffer[at + header_bytes : end])))
+                items.append(_parse_message(subject, sid, reply, bytes(buffer[at : at + header_bytes]), bytes(buffer[at + header_bytes : end])))
                 at = end + 2
                 continue
             end = buffer.find(END, at)
@@ -74,14 +75,15 @@ class Parser:
             with_headers = words[0] == "HMSG"
             header_bytes = int(words[-2]) if with_headers else 0
             self._size = int(words[-1])
-            self._head = words[1], int(words[2]), header_bytes
+            reply = words[3] if len(words) == (6 if with_headers else 5) else ""
+            self._head = words[1], int(words[2]), reply, header_bytes
         except (IndexError, ValueError):
             raise NatsError(f"a line of the server cannot be parsed: {line[:100]!r}") from None
 
 
-def _parse_message(subject: str, sid: int, headers: bytes, payload: bytes) -> Message:
+def _parse_message(subject: str, sid: int, reply: str, headers: bytes, payload: bytes) -> Message:
     if not headers:
-        return Message(subject, sid, payload)
+        return Message(subject, sid, payload, reply=reply)
     lines = headers.decode("utf-8", "replace").split("\r\n")
     words = lines[0].split(None, 2)
     status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
@@ -90,7 +92,7 @@ def _parse_message(subject: str, sid: int, headers: bytes, payload: bytes) -> Me
         name, colon, value = line.partition(":")
         if colon:
             parsed[name] = value.strip()
-    return Message(subject, sid, payload, status, parsed)
+    return Message(subject, sid, payload, status, parsed, reply)
 
 
 def publish_parts(subject: str, payload: bytes | bytearray, reply: str, headers: bytes) -> list[bytes | bytearray]:

@@ -11,6 +11,7 @@ from broker.stores.jetstream.wire import Message, NatsError, Parser, publish_par
 STREAM = (
     b'INFO {"version":"2.15.1"}\r\nPING\r\n'
     b"MSG in.1 7 5\r\nhello\r\n"
+    b"MSG in.4 7 _R.1 2\r\nyo\r\n"
     b"HMSG in.2 7 _R 23 25\r\nNATS/1.0\r\nName: one\r\n\r\nhi\r\n"
     b"HMSG in.3 1 30 30\r\nNATS/1.0 503 No Responders\r\n\r\n\r\n+OK\r\n"
 )
@@ -18,7 +19,8 @@ PARSED = [
     b'INFO {"version":"2.15.1"}',
     b"PING",
     Message("in.1", 7, b"hello"),
-    Message("in.2", 7, b"hi", 0, {"Name": "one"}),
+    Message("in.4", 7, b"yo", reply="_R.1"),
+    Message("in.2", 7, b"hi", 0, {"Name": "one"}, "_R"),
     Message("in.3", 1, b"", 503, {}),
     b"+OK",
 ]
