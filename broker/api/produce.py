@@ -1,7 +1,8 @@
 """Produce: append record batches to the logs of their partitions, and reply when they are written.
 
 In a data directory a write to the operating system is enough, as in Kafka: no reply waits for the disk. With JetStream the reply waits
-until the engine has acknowledged the batch. A refused batch changes nothing.
+until the engine has acknowledged the batch, or until the request's own timeout: then the batch may be stored or not. A refused batch
+changes nothing.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ NO_REPLY: Final = 0  # acks: the producer gets no reply; an error closes its con
 ACKS: Final = (-1, 0, 1)  # there is one replica, so 1 and -1 (all) mean the same
 APPENDS_MAX: Final = 64  # batches of one request appended at once; further batches are appended in later turns
 PARTITIONS_PER_STEP: Final = 4
+TIMEOUT_MS_MAX: Final = 120_000  # as long as Java's producer tries to deliver a batch; also for requests with a timeout of 0 or less
 
 CURRENT_LEADER_FROM: Final = 10  # KIP-951
 
@@ -127,6 +129,7 @@ class Produce:
                     batches[key] = (partition, records, size)
         pending = PendingProduce(call, request, answers)
         appends_left = APPENDS_MAX
+        deadline = self._clock.now + (min(request.timeout_ms, TIMEOUT_MS_MAX) if request.timeout_ms > 0 else TIMEOUT_MS_MAX)
         for number, (key, (partition, records, size)) in enumerate(batches.items()):
             if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
                 yield LOOKUP_COST
@@ -147,10 +150,11 @@ class Produce:
                         too_much_work = True
                 if appended is not None:
                     answer = appended
-                elif self._batch_queues.add(partition, QueuedBatch(records, size, call.connection, pending.is_needed, pending.answered), too_much_work):
-                    pending.waiting += 1
-                    continue
                 else:
+                    queued = QueuedBatch(records, size, call.connection, pending.is_needed, pending.answered, deadline)
+                    if self._batch_queues.add(partition, queued, too_much_work):
+                        pending.waiting += 1
+                        continue
                     answer = failed_reply(partition.index, ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked")
             answers.setdefault(key, answer)
         if pending.waiting:

@@ -3,6 +3,9 @@
 Each partition has a queue, in order. The first batch is checked, in a child process if necessary, and appended; then the next follows. If a
 log does not assign offsets at once (NATS JetStream), every batch is queued, and several appends may be in flight. The sequence number of an
 idempotent producer is checked against its acknowledged batches, so a producer's next batch waits until its previous append has ended.
+
+An append to such a log may last for any time, so each of these batches is answered by its deadline. A batch that is not appended by then never
+will be; one that the log has stays the log's, and whether it is stored remains open.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Final, Protocol
 
 from broker.runtime.clock import Clock
 from broker.runtime.contain import report_defect
-from broker.runtime.turn import EndTurnScheduler
+from broker.runtime.turn import NEVER, Turn
 from broker.topics.appender import Appender, failed_reply, refused_reply
 from broker.topics.batch_checker import Job
 from broker.topics.batch_checker_process import CheckResult
@@ -32,7 +35,7 @@ WAITING_BATCH_BYTES: Final = 256  # the overhead of one batch
 class QueuedBatch:
     """A batch for a partition, from the current request of `connection`."""
 
-    __slots__ = ("answered", "connection", "data", "done", "is_needed", "producer", "size")
+    __slots__ = ("answered", "connection", "data", "deadline", "done", "is_needed", "producer", "size")
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class QueuedBatch:
         connection: object,
         is_needed: Callable[[], bool],
         done: Callable[[Partition, PartitionProduceResponse], None],
+        deadline: int = NEVER,
     ) -> None:
         self.data = data if size == len(data) else data[:size]
         self.size = size
@@ -49,6 +53,7 @@ class QueuedBatch:
         self.done = done
         self.producer = producer_id_of(data)
         self.answered = False
+        self.deadline = deadline  # when it is answered at the latest; only of logs that assign offsets later
 
 
 class JobQueue(Protocol):
@@ -58,9 +63,9 @@ class JobQueue(Protocol):
 
 
 class BatchQueues:
-    """The queues of all partitions, in `Partition.batch_queue` (None: no queue)."""
+    """The queues of all partitions, in `Partition.batch_queue` (None: no queue), and the deadlines of batches."""
 
-    def __init__(self, checker: JobQueue, appender: Appender, turn: EndTurnScheduler, clock: Clock) -> None:
+    def __init__(self, checker: JobQueue, appender: Appender, turn: Turn, clock: Clock) -> None:
         self._checker = checker
         self._appender = appender
         self._turn = turn
@@ -69,8 +74,11 @@ class BatchQueues:
         self._ready: dict[Partition, None] = {}  # partitions whose first batch can be appended
         self._appended: dict[QueuedBatch, Partition] = {}  # batches passed to the log, which has not completed the append
         self._producers: set[tuple[Partition, int]] = set()  # partition and producer id of each batch in `_appended`
+        self._timed: dict[QueuedBatch, Partition] = {}  # batches that are not answered, and have a deadline
+        self.wake_at = NEVER
         self._bytes = 0
         self._stopped = False
+        turn.add_deadline_handler(self)
 
     def add(self, partition: Partition, batch: QueuedBatch, too_much_work: bool) -> bool:
         """Queue the batch; False: too many bytes wait already. `done` of the batch is never called within `add`.
@@ -81,6 +89,9 @@ class BatchQueues:
         if self._stopped or (self._bytes and self._bytes + cost > WAITING_BYTES_MAX):
             return False
         self._bytes += cost
+        if batch.deadline != NEVER and not partition.assigns_offsets_at_once:
+            self._timed[batch] = partition
+            self._wake_by(batch.deadline)
         if partition.batch_queue:
             partition.batch_queue.append(batch)
         else:
@@ -91,6 +102,34 @@ class BatchQueues:
             else:
                 self._make_ready(partition)
         return True
+
+    def _wake_by(self, at: int) -> None:
+        if at < self.wake_at:
+            self.wake_at = at
+            self._turn.wake_by(at)
+
+    def advance(self, now: int) -> None:
+        """Answer the batches whose deadline has come."""
+        self.wake_at = NEVER
+        try:
+            for batch, partition in list(self._timed.items()):
+                if batch.deadline <= now:
+                    self._expire(partition, batch)
+        finally:
+            self._wake_by(min([batch.deadline for batch in self._timed], default=NEVER))
+
+    def _expire(self, partition: Partition, batch: QueuedBatch) -> None:
+        late = failed_reply(partition.index, ErrorCode.REQUEST_TIMED_OUT)
+        queue = partition.batch_queue
+        if batch in self._appended:
+            self._answer(partition, batch, late)  # until its append ends, its producer is busy, and its bytes count
+        elif queue and queue[0] is batch:
+            self._settle(partition, batch, late)
+        else:
+            if queue:
+                queue.remove(batch)
+            self._bytes -= batch.size + WAITING_BATCH_BYTES
+            self._answer(partition, batch, late)
 
     def _make_ready(self, partition: Partition) -> None:
         self._ready[partition] = None
@@ -107,7 +146,8 @@ class BatchQueues:
             self._turn.call_at_turn_end(self)
 
     def _append_ready(self, partition: Partition) -> None:
-        assert partition.batch_queue
+        if not partition.batch_queue:
+            return  # the deadline of its batches has come meanwhile
         batch = partition.batch_queue[0]
         if partition.error:
             self._settle(partition, batch, failed_reply(partition.index, partition.error))
@@ -166,10 +206,9 @@ class BatchQueues:
             self._settle(partition, batch, failed_reply(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome)))
 
     def _settle(self, partition: Partition, batch: QueuedBatch, reply: PartitionProduceResponse) -> None:
-        """Reply for a batch whose append has ended, or for the first batch of the queue, unless a stop or a defect has replied already."""
-        if batch.answered:
+        """Reply for a batch whose append has ended, or for the first batch of the queue, unless a deadline, a stop or a defect has replied already."""
+        if batch.answered and batch not in self._appended:
             return
-        batch.answered = True
         self._bytes -= batch.size + WAITING_BATCH_BYTES
         if batch not in self._appended:
             self._advance(partition)
@@ -178,6 +217,12 @@ class BatchQueues:
             self._producers.discard((partition, batch.producer))
             if partition.batch_queue and partition.batch_queue[0].producer == batch.producer >= 0:
                 self._make_ready(partition)
+        if not batch.answered:
+            self._answer(partition, batch, reply)
+
+    def _answer(self, partition: Partition, batch: QueuedBatch, reply: PartitionProduceResponse) -> None:
+        batch.answered = True
+        self._timed.pop(batch, None)
         try:
             batch.done(partition, reply)
         except Exception as error:

@@ -167,9 +167,12 @@ class FakeTransport(BareTransport):
 class ProduceHarness:
     """A broker with these topics: their partitions and their settings. Its clock is real unless `ms` is set."""
 
-    def __init__(self, topics: dict[str, tuple[int, dict[str, str]]], authorizer: Authorizer | None = None, ms: int | None = None) -> None:
+    def __init__(self, topics: dict[str, tuple[int, dict[str, str]]], authorizer: Authorizer | None = None, ms: int | None = None, moves: bool = False) -> None:
+        """`moves`: the clock's deadlines follow the loop's time; its wall time stays."""
         self.loop = SteppedLoop()
         self.clock = Clock() if ms is None else Clock(lambda: ms * 1_000_000, lambda: ms * 1_000_000)
+        if ms is not None and moves:
+            self.clock = Clock(lambda: ms * 1_000_000, lambda: round(self.loop.time() * 1_000_000_000))
         self.topics = TopicRegistry(iter(pack(">qq", 7, number) for number in range(1 << 20)).__next__)
         self.topics.create(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, 0)
         for name, (partitions, settings) in topics.items():

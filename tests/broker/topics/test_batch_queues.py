@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial as bound
 from typing import Any
 
 import pytest
@@ -13,9 +15,10 @@ from broker.topics import batch_queues
 from broker.topics.append import CheckTimeBudget
 from broker.topics.batch_checker_process import CheckFailed
 from broker.topics.batch_checks import UNLIMITED, Checked, TooMuchWork, prepare
-from protocol.batch import iterate_headers
+from protocol.batch import BatchHeader, iterate_headers
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from storage import AppendFailed
 from tests.protocol.nasty_batches import LAYOUTS, body
 from tests.support.produce_batches import THEN, batch, plain_batch, producer_batch, record
 from tests.support.produce_harness import MemoryPartition, ProduceClient, ProduceHarness
@@ -61,6 +64,80 @@ def partition(harness: ProduceHarness, index: int = 0, topic: str = "t") -> Memo
 @pytest.fixture
 def harness() -> ProduceHarness:
     return ProduceHarness({"t": (200, {}), "gzip": (1, {"compression.type": "gzip"})}, ms=NOW)
+
+
+class SilentLog:
+    """Makes a partition assign offsets when the test says so, as a log in JetStream does."""
+
+    def __init__(self, partition: MemoryPartition) -> None:
+        self.waiting: deque[Callable[[], None]] = deque()
+        self._append = partition.append_async
+        partition.assigns_offsets_at_once = False
+        partition.batch_queue = deque()
+        partition.append_async = self.append_async  # type: ignore[method-assign]
+
+    def append_async(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None:
+        self.waiting.append(bound(self._append, batch, header, done))
+
+    def acknowledge(self) -> None:
+        self.waiting.popleft()()
+
+
+@pytest.fixture
+def timed() -> ProduceHarness:
+    return ProduceHarness({"t": (200, {})}, ms=NOW, moves=True)
+
+
+def test_a_batch_that_its_log_does_not_acknowledge_is_answered_by_its_timeout(timed: ProduceHarness) -> None:
+    log = SilentLog(partition(timed))
+    caller = timed.caller()
+    sent(timed, caller, (0, plain_batch()))
+    timed.settle()
+    timed.loop.jump(0.9)
+    timed.settle()
+    assert (len(log.waiting), errors_and_offsets(caller)) == (1, [])
+    timed.loop.jump(0.1)
+    timed.settle()
+    assert errors_and_offsets(caller) == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
+    log.acknowledge()
+    timed.settle()
+    assert errors_and_offsets(caller) == []
+    sent(timed, caller, (0, plain_batch()))
+    timed.settle()
+    log.acknowledge()
+    timed.settle()
+    assert errors_and_offsets(caller) == [(0, 1)]
+    assert timed.batch_queues._bytes == 0
+
+
+def test_a_batch_that_waits_for_its_producers_earlier_batch_is_not_appended_after_its_timeout(timed: ProduceHarness) -> None:
+    log = SilentLog(partition(timed))
+    first, again, other = timed.caller(), timed.caller(), timed.caller()
+    sent(timed, first, (0, producer_batch(0)))
+    timed.settle()
+    sent(timed, again, (0, producer_batch(0)))
+    sent(timed, other, (0, plain_batch()))
+    timed.settle()
+    assert len(log.waiting) == 1
+    timed.loop.jump(1.0)
+    timed.settle()
+    assert [errors_and_offsets(caller) for caller in (first, again, other)] == [[(ErrorCode.REQUEST_TIMED_OUT, -1)]] * 3
+    log.acknowledge()
+    timed.settle()
+    assert not log.waiting
+    assert timed.batch_queues._bytes == 0
+    sent(timed, again, (0, producer_batch(0)))
+    timed.settle()
+    assert errors_and_offsets(again) == [(0, 0)], "the batch is stored once"
+
+
+def test_a_batch_in_a_directory_has_no_timeout(timed: ProduceHarness) -> None:
+    caller = timed.caller()
+    sent(timed, caller, (0, heavy()))
+    timed.loop.jump(60.0)
+    assert errors_and_offsets(caller) == []
+    timed.settle()
+    assert errors_and_offsets(caller) == [(0, 0)]
 
 
 def test_an_expensive_batch_is_checked_in_another_process_and_stored_unchanged(harness: ProduceHarness) -> None:
