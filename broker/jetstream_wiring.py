@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.cluster_wiring import ClusterBroker, NodeStore
+from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
 from broker.logging.logs import log
 from broker.net.guarded_transport import GuardedTransport
 from broker.runtime.node import Address
@@ -18,6 +19,7 @@ from broker.stores.jetstream.topic_logs import StreamTopicStore
 from broker.stores.port import BrokerStore
 from storage import NodeInfo, TopicStore
 
+DAMAGED_NAMED: Final = 3
 SYNC_UNKNOWN: Final = "whether the engine syncs before it acknowledges is not known: its configuration needs `sync_interval: always`"
 
 
@@ -39,6 +41,7 @@ class JetStreamBroker(ClusterBroker):
     async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
         streams = self._store = self._jetstream_store(store)
         streams.on_superseded = self._on_superseded
+        streams.on_meta_lost = self._on_meta_lost
         streams.ending_service = self._drop_unsent
         for context in (self._connection_context, self._node_context):
             context.guard = lambda transport: GuardedTransport(transport, streams.meta.may_answer)
@@ -74,6 +77,12 @@ class JetStreamBroker(ClusterBroker):
         if self._store.meta.lease_lost or not self._store.connection.connected:
             no_answer = "the engine does not answer"
             problem = no_answer if problem == "NONE" else f"{problem}; {no_answer}"
+        damaged = sorted(self._store.quarantined)
+        if damaged:
+            more = f" and {len(damaged) - DAMAGED_NAMED} more" if len(damaged) > DAMAGED_NAMED else ""
+            named = f"damaged, and served by no node: {', '.join(map(str, damaged[:DAMAGED_NAMED]))}{more}"
+            of_groups = any(id.name in (CONSUMER_OFFSETS, REGISTRY_LOG) for id in damaged)  # as in a directory, damage of a topic leaves the node ready
+            problem = named if problem == "NONE" and of_groups else f"{problem}; {named}"
         status = self._store_status()
         figures = " ".join(f"{name}={status[f'status.store.{name}']}" for name in ("lease.left.ms", "appends", "oldest.append.ms"))
         return f"{problem}; {SYNC_UNKNOWN}; store: {figures} quarantined={len(self._store.quarantined)}"
@@ -85,6 +94,9 @@ class JetStreamBroker(ClusterBroker):
 
     def _on_superseded(self) -> None:
         self.ended("another process has taken this node's id", ExitCode.LOCKED)
+
+    def _on_meta_lost(self) -> None:
+        self.ended("the stream of nodes and owners is gone", ExitCode.LOCKED)
 
     def _jetstream_store(self, store: BrokerStore) -> JetStreamStore:
         assert isinstance(store, JetStreamStore)

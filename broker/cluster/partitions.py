@@ -123,21 +123,21 @@ class SharedPartitions(Partitions):
 
     def append_failed(self, partition: Partition, failure: AppendFailed) -> None:
         if isinstance(failure, Fenced) and partition.error != GONE and not partition.owned_log.usable():
-            self._lost(partition)
+            self._lost(partition, str(failure))
         else:
             super().append_failed(partition, failure)
 
     def _recovered(self, partition: Partition, failure: AppendFailed | None) -> None:
         if isinstance(failure, Fenced) and partition.error != GONE:
             self._recovering.discard(partition)
-            self._lost(partition)
+            self._lost(partition, str(failure))
         else:
             super()._recovered(partition, failure)
 
-    def _lost(self, partition: Partition) -> None:
+    def _lost(self, partition: Partition, reason: str) -> None:
         if not partition.opened or not self.owners.may_open(partition.id):
             return  # this node is handing the log over
-        log.warning("partition was lost: another node has claimed it", log=str(partition))
+        log.warning("partition was lost", log=str(partition), reason=reason)
         partition.refuse(NOT_SERVED, "")
         partition.opened = False
         partition.producers = Producers()

@@ -2,8 +2,9 @@
 
 The chain counts the expected sequences itself and never reads them from JetStream (the engine), so a fenced writer cannot write again. An
 append has one of three outcomes: the entry is in the log; the engine refuses it, because another epoch has claimed the log; or no reply
-arrives. In the third case the chain sends the same bytes again until the node's lease ends or the stream is deleted: the engine stores at
-most one copy at that sequence. If the engine then says that the sequence is taken, the id of the stored entry shows whether the entry is this chain's.
+arrives. In the third case the chain sends the same bytes again until the node's lease ends or the stream is found to be gone: the engine stores
+at most one copy at that sequence. If the engine then says that the sequence is taken, the id of the stored entry shows whether the entry is this
+chain's. What no other writer explains, as a stream that ends before its last acknowledged entry, is left to a check of the stream (stream_check.py).
 
 One entry is in flight at a time. The engine compares sequences and not entries: if two were in flight and another node's claim took the
 sequence of the first, the engine would store the second after that claim. Batches appended in the meantime share the next entry.
@@ -21,13 +22,11 @@ from broker.logging.logs import log
 from broker.runtime.contain import Contained, run_contained
 from broker.stores.jetstream.engine import (
     STREAM_FULL,
-    STREAM_NOT_FOUND,
     TOO_LARGE,
     WRONG_SEQUENCE,
     Engine,
     EngineError,
     StoredMessage,
-    StreamState,
     last_sequence_of,
     reply_of,
 )
@@ -37,7 +36,6 @@ from broker.stores.jetstream.wire import Message
 from storage import AppendFailed, Fenced, Undecided
 
 RESEND_SECONDS: Final = 1.0  # an entry without a reply is sent again after this time
-NO_STREAM_SECONDS: Final = 5.0  # an election takes about this long; if an entry has no reply for longer, its stream may be deleted
 PAUSE_SECONDS: Final = 0.1  # before an entry is sent again after a refusal
 SHARED_BYTES_MAX: Final = 512 << 10  # size of an entry that several batches share
 HEADERS_BYTES: Final = 512  # the most that an entry's headers use
@@ -82,9 +80,16 @@ class Chain:
     """Appends of this node to one log. Once `failure` is set, the chain appends nothing more."""
 
     def __init__(
-        self, engine: Engine, stream: Stream, claim: Entry, claim_seq: int, new_number: Callable[[], int], failed: Callable[[AppendFailed], None]
+        self,
+        engine: Engine,
+        stream: Stream,
+        claim: Entry,
+        claim_seq: int,
+        new_number: Callable[[], int],
+        failed: Callable[[AppendFailed], None],
+        suspect: Callable[[], None],
     ) -> None:
-        """`failed` is called when the chain ends."""
+        """`failed` is called when the chain ends, `suspect` whenever the stream may be gone."""
         self.stream = stream
         self.epoch = claim.epoch
         self.failure: AppendFailed | None = None
@@ -100,12 +105,12 @@ class Chain:
         self._tail = claim_seq  # sequence of the newest entry, committed or not
         self._new_number = new_number
         self._failed = failed
+        self._suspect = suspect
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._sent_at = 0.0  # when the newest copy was sent
         self._resend_soon = False  # the timer sends the oldest entry again even if its newest copy is recent
         self._resolving = False
-        self._asking = False  # whether the stream exists
 
     @property
     def next_seq(self) -> int:
@@ -164,7 +169,12 @@ class Chain:
                 return
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self._loop.call_later(seconds, Contained(self._check_answers))
+        self._timer = self._loop.call_later(seconds, Contained(self._check_answers, self._check_again))
+
+    def _check_again(self) -> None:
+        """After a defect in `_check_answers`: without a timer the entry would never be sent again."""
+        if self._timer is None:
+            self._resend_in(RESEND_SECONDS)
 
     def _check_answers(self) -> None:
         self._timer = None
@@ -207,28 +217,15 @@ class Chain:
         else:
             if message is not None:
                 self._resend_after_pause()
-            if message is not None and message.status and self.oldest_seconds > NO_STREAM_SECONDS:
-                self._ask_for_stream()
+            if message is not None and message.status:  # nobody receives the append: there is no stream, or no leader of it
+                run_contained(self._suspect)
             if reply.code:
                 log.warning("the engine could not append; the append is sent again", log=self.stream.log, reason=reply.text)
 
-    def _ask_for_stream(self) -> None:
-        """Ask whether the stream exists: an append to a deleted stream gets no reply, nor does one to a stream without a leader."""
-        if not self._asking:
-            self._asking = True
-            self._engine.info(self.stream.name, Contained(self._end_without_stream, self._ask_failed))
-
-    def _end_without_stream(self, state: StreamState | EngineError) -> None:
-        self._asking = False
-        if isinstance(state, EngineError) and state.code == STREAM_NOT_FOUND:
-            self.fail(Fenced("its stream does not exist any more"))
-
-    def _ask_failed(self) -> None:
-        self._asking = False
-
     def _handle_refusal(self, pending: UnackedEntry, last_seq: int) -> None:
-        if 0 <= last_seq < pending.seq - 1:
-            self._resend_after_pause()  # an earlier entry was lost on the way
+        if 0 <= last_seq < pending.seq - 1:  # only a stream that has lost acknowledged entries, or a leader that has not applied them yet, says that
+            self._resend_after_pause()
+            run_contained(self._suspect)
         elif pending.sent == 1:
             self.fail(Fenced("another node has claimed the log"))
         else:
@@ -248,8 +245,9 @@ class Chain:
         self._resolving = False
         if pending.committed or self.failure is not None:
             return
-        if isinstance(stored, EngineError):  # the replica does not have the entry yet
+        if isinstance(stored, EngineError):  # the replica does not have the entry yet, or the entry was removed
             self._resend_after_pause()
+            run_contained(self._suspect)
             return
         try:
             same = parse_entry(stored.headers.get(HEADER, "")).id == pending.entry.id

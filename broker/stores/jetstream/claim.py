@@ -11,6 +11,7 @@ from broker.stores.jetstream.engine import STREAM_NOT_FOUND, WRONG_SEQUENCE, Eng
 from broker.stores.jetstream.entry import CLAIM, HEADER, RELEASE, STATE, Entry, parse_entry
 from broker.stores.jetstream.meta import MetaStreamClient, Owner
 from broker.stores.jetstream.reading import damaged
+from broker.stores.jetstream.stream_check import GONE, loss_of
 from broker.stores.jetstream.streams import Stream
 from broker.stores.jetstream.wire import NOT_FOUND, Message
 from storage import HeldBy, Unreadable
@@ -90,13 +91,11 @@ class Claim:
             if state.code != STREAM_NOT_FOUND:
                 self._restart_later(state.text)
             elif last_owner is not None:
-                self._damaged(last_owner.seq, "the stream does not exist any more")
+                self._damaged(last_owner.seq, GONE)
             else:
                 self._engine.create(self._stream.name, self._stream.subject, self._replicas, dict(self._settings), self._ending_on_defect(self._handle_created))
-        elif last_owner is not None and last_owner.created != state.created:
-            self._damaged(last_owner.seq, f"the stream was created anew at {state.created}")
-        elif last_owner is not None and last_owner.seq > state.last_seq:
-            self._damaged(last_owner.seq, f"the stream ends at {state.last_seq}, although its owner had more")
+        elif last_owner is not None and (loss := loss_of(last_owner, state)):
+            self._damaged(last_owner.seq, loss)
         elif not state.last_seq:
             self._claim(state, None)
         elif not state.messages:

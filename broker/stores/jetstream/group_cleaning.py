@@ -136,6 +136,7 @@ class GroupLogPass:
         if isinstance(result, AppendFailed):
             self._end(str(result))
         else:
+            self._owned.note_needed(self._begin_seq)
             self._engine.purge(self._owned.stream.name, self._begin_seq, self._cut)
 
     def _cut(self, result: EngineError | None) -> None:

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
-from broker.internal_topics import REGISTRY_LOG
+from broker.internal_topics import NOTES_LOG, REGISTRY_LOG
 from broker.runtime.contain import run_contained
 from broker.stores.jetstream.chain import Chain
 from broker.stores.jetstream.claim import Claimed
 from broker.stores.jetstream.engine import Engine
-from broker.stores.jetstream.entry import DATA, Entry
+from broker.stores.jetstream.entry import DATA, LIVE_BEGIN, LIVE_END
+from broker.stores.jetstream.meta import Owner
 from broker.stores.jetstream.reading import ReadEntry, batches_in, damaged, facts_in, read_all
 from broker.stores.jetstream.records import NEVER_FULL, TAIL_BYTES, Records
+from broker.stores.jetstream.stream_check import StreamCheck
 from broker.stores.jetstream.streams import Stream
 from protocol.batch import CorruptBatch, Fact, facts_of, stamp_whole
 from storage import AppendFailed, DamagedLog, Fenced, HeldBy, LogId, Unreadable
@@ -34,6 +36,10 @@ class StreamStore(Protocol):
 
     def new_chain(self, log: StreamLog, claimed: Claimed) -> Chain: ...
 
+    def owner_of(self, log: StreamLog) -> Owner: ...
+
+    def stream_lost(self, log: StreamLog, reason: str) -> None: ...
+
     def quarantine(self, id: LogId, reason: str) -> None: ...
 
     def end_quarantine(self, id: LogId) -> None: ...
@@ -49,8 +55,10 @@ class StreamLog:
         self.chain: Chain
         self.records: Records
         self.created = ""
+        self.first_needed = 0  # sequence of the oldest entry that the log needs; 0: the engine itself drops the oldest entries
         self._store = store
         self._failed: Failed = _ignore
+        self._check = StreamCheck(store.engine, stream.name, self._known, partial(store.stream_lost, self))
 
     @property
     def high_watermark(self) -> int:
@@ -70,6 +78,18 @@ class StreamLog:
     def watch_growth(self, on_growth: Callable[[], None]) -> None:
         self.records.on_growth = on_growth
 
+    def check_stream(self) -> None:
+        """Check that the stream is still the one that this node has claimed, with all that was acknowledged."""
+        self._check.begin()
+
+    def _known(self) -> Owner | None:
+        return self._store.owner_of(self) if self.usable() else None
+
+    def note_needed(self, seq: int) -> None:
+        """Entries before `seq` are not needed any more, and may be deleted at any time: by this node, or late by an earlier owner."""
+        if self.first_needed:
+            self.first_needed = max(self.first_needed, seq)
+
     def chain_failed(self, chain: Chain, failure: AppendFailed) -> None:
         if chain is self.chain:
             run_contained(self._failed, failure)
@@ -80,6 +100,7 @@ class StreamLog:
         """Open the claimed log; `done` is called when it is usable."""
         self.epoch = claimed.entry.epoch
         self.created = claimed.created
+        self.first_needed = claimed.first_seq if self.id.name != NOTES_LOG else 0
         self.chain = self._store.new_chain(self, claimed)
         self._load(claimed, done)
 
@@ -138,6 +159,20 @@ class StreamLog:
         """Count a written batch in its segment (topic logs) or log; called once the callback of the append has run."""
 
 
+class _Compactions:
+    """Finds, while a log is read, the newest compaction that was complete: its owner may delete all entries before it at any later time."""
+
+    def __init__(self, log: StreamLog) -> None:
+        self._log = log
+        self._begin_seq = 0
+
+    def note(self, read: ReadEntry) -> None:
+        if read.entry.kind == LIVE_BEGIN:
+            self._begin_seq = read.seq
+        elif read.entry.kind == LIVE_END:
+            self._log.note_needed(self._begin_seq)
+
+
 class GroupLog(StreamLog):
     """An internal log: an `OwnedLog` for its shard, and a `ServedLog` for consumers that read it as a topic."""
 
@@ -167,10 +202,13 @@ class GroupLog(StreamLog):
         if isinstance(result, Exception):
             done(result)
             return
+        compactions = _Compactions(self)
         start = result[0].entry.base_offset if result else claimed.entry.base_offset
         records = Records(self._store.engine, self.stream, self.epoch, start, claimed.first_seq, start, claimed.first_seq, self.tail_bytes)
         try:
-            for seq, entry, payload in result:
+            for read in result:
+                seq, entry, payload = read
+                compactions.note(read)
                 if not records.epochs or records.epochs[-1][0] != entry.epoch:
                     records.new_epoch(entry.epoch, entry.base_offset)
                 if entry.kind == DATA:
@@ -188,12 +226,15 @@ class GroupLog(StreamLog):
             return iter([list(facts_of(data))])
         epochs: Epochs = []
         self.records.epochs = epochs
+        compactions = _Compactions(self)
 
-        def note_epoch(entry: Entry) -> None:
+        def note_entry(read: ReadEntry) -> None:
+            entry = read.entry
+            compactions.note(read)
             if not epochs or epochs[-1][0] != entry.epoch:
                 epochs[:] = with_epoch(epochs, entry.epoch, entry.base_offset)
 
-        return self._replay_and_report(facts_in(self._store.engine, self.stream, self.first_seq, self.chain.committed_seq, note_epoch))
+        return self._replay_and_report(facts_in(self._store.engine, self.stream, self.first_seq, self.chain.committed_seq, note_entry))
 
     def _replay_and_report(self, replay: Iterator[list[Fact]]) -> Iterator[list[Fact]]:
         """Replay, and report to the store whether the log is damaged."""

@@ -49,6 +49,7 @@ class Owner(NamedTuple):
     seq: int
     created: str
     stream: str  # name of the log's stream; a new topic of the same name has another stream
+    first: int = 0  # sequence of the oldest entry that the log needs; 0: not known. Published when entries were found to be removed
 
 
 class Heartbeat(NamedTuple):
@@ -157,6 +158,7 @@ class MetaStreamClient:
         self.owner_published: Callable[[LogId, Owner], None] = lambda id, owner: None  # a node has published that it owns a log
         self.on_lease_lost: Callable[[], None] = lambda: None  # the lease has ended
         self.on_lease_regained: Callable[[], None] = lambda: None  # this node has a lease again
+        self.on_refused_heartbeat: Callable[[], None] = lambda: None  # a heartbeat was refused, or got no reply
         self.on_superseded: Callable[[], None] = lambda: None  # called once, when `superseded` becomes true
 
     @property
@@ -303,12 +305,15 @@ class MetaStreamClient:
         id = LogId(str(body["log"]), int(body["partition"]))
         numbers = [int(body[name]) for name in ("node", "epoch", "since_ms", "seq")]
         texts = [str(body[name]) for name in ("incarnation", "created", "stream")]
-        owner = Owner(numbers[0], texts[0], numbers[1], numbers[2], numbers[3], texts[1], texts[2])
+        owner = Owner(numbers[0], texts[0], numbers[1], numbers[2], numbers[3], texts[1], texts[2], int(body.get("first", 0)))
         self._set_owner(id, owner)
         run_contained(self.owner_published, id, owner)
 
     def _set_owner(self, id: LogId, owner: Owner) -> None:
         known = self.view.owners.get(id)
+        if known is not None and known._replace(seq=0, first=0) == owner._replace(seq=0, first=0):
+            # An older message of the same owner, which is read late, does not reduce what the log is known to have.
+            owner = owner._replace(seq=max(owner.seq, known.seq), first=max(owner.first, known.first))
         if known is None or owner == known:
             newer = known is None
         elif owner.stream != known.stream:
@@ -339,6 +344,9 @@ class MetaStreamClient:
     def publish_owner(self, id: LogId, stream: Stream, owner: Owner, done: Callable[[], None], attempts: int = 5) -> None:
         """Publish that this node owns the log or has released it; `done` is also called after failures, since owners are only a hint."""
         self._set_owner(id, owner)
+        if self.closed:
+            done()
+            return
         body = {"log": id.name, "partition": id.partition, **owner._asdict()}
 
         def put(result: EngineError | None) -> None:
@@ -348,6 +356,12 @@ class MetaStreamClient:
                 self.refresh(lambda read: self.publish_owner(id, stream, owner, done, attempts - 1) if self.view.owners.get(id) == owner else done())
 
         self.put(self._names.owner_key(stream), body, put)
+
+    def note_end(self, id: LogId, owner: Owner) -> None:
+        """This node no longer writes a log: note what was acknowledged after the last time that its end was published."""
+        known = self.view.owners.get(id)
+        if known is not None and known._replace(seq=owner.seq, first=owner.first) == owner:
+            self._set_owner(id, known._replace(seq=max(known.seq, owner.seq)))
 
     def unpublish_owner(self, id: LogId, stream: Stream) -> None:
         """The log is deleted: publish that it has no owner, and remove that message after a time in which all nodes read it."""
@@ -458,6 +472,7 @@ class MetaStreamClient:
             if result.code in WRONG_SEQUENCE:  # an earlier heartbeat, whose reply was lost, or another process
                 self.refresh(lambda read: None)
             self._heartbeat_at = min(self._heartbeat_at, self._now + TICK_SECONDS)
+            run_contained(self.on_refused_heartbeat)
 
         self.put(self._names.node_key(self._node), self._body(), put, min(HEARTBEAT_SECONDS_MAX, self._lease / HEARTBEATS_PER_LEASE))
 
@@ -492,7 +507,7 @@ class MetaStreamClient:
 
     def leave(self, done: Callable[[], None]) -> None:
         """Publish an orderly end, so that no node waits for this node's lease. If a newer process has the node id, publish nothing."""
-        if self.superseded:
+        if self.superseded or self.closed:
             done()
             return
         self._heartbeat_at = self._now + 3600

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.runtime.contain import Contained, run_contained
-from broker.stores.jetstream.engine import Engine, EngineError, StoredMessage
+from broker.stores.jetstream.engine import Engine, EngineError, StoredMessage, StreamState
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
 from broker.stores.jetstream.streams import Stream
 from protocol.batch import DECOMPRESSED_BYTES_MAX, BatchHeader, CorruptBatch, Fact, iterate_headers, read_facts_into, validate
@@ -44,6 +44,7 @@ class EntryReader:
         self._bytes = 0
         self._reading = False
         self._stopped = False
+        self._explaining = False  # entries are missing, and the state of the stream is asked for
         self._epoch = 0
         self._offset = -1
         self._attempts = 0
@@ -70,14 +71,16 @@ class EntryReader:
             return
         self._reading = True
         self._window_from = self._next_seq
-        self._engine.read(self._stream.name, self._next_seq, self._receive, Contained(self._window_ended))
+        self._engine.read(self._stream.name, self._next_seq, self._receive, Contained(self._window_ended, self._fail_by_defect))
 
     def _receive(self, message: StoredMessage) -> None:
         if self.ended or self._stopped:
             return
         if message.seq != self._next_seq:
-            if message.seq > self._next_seq:
-                self._fail(f"entries {self._next_seq} to {message.seq - 1} are missing")
+            if message.seq > self._next_seq and not self._explaining:
+                self._explaining = True
+                found_missing = Contained(partial(self._explain_missing, message.seq), partial(self._fail_missing, message.seq))
+                self._engine.info(self._stream.name, found_missing)
             return
         try:
             entry = parse_entry(message.headers.get(HEADER, ""))
@@ -96,13 +99,33 @@ class EntryReader:
             if self.ended:
                 run_contained(self._changed)
 
+    def _explain_missing(self, seq: int, state: StreamState | EngineError) -> None:
+        """Entries before `seq` are missing: an earlier owner has deleted them while they were read, if the stream begins after them."""
+        if self.ended or self._stopped:
+            return
+        if isinstance(state, EngineError) or state.first_seq > self._next_seq:
+            why = state.text if isinstance(state, EngineError) else f"entries before {state.first_seq} were deleted while the log was read"
+            self.problem = OSError(f"{self._stream.name}: {why}")
+            run_contained(self._changed)
+        else:
+            self._fail_missing(seq)
+
+    def _fail_missing(self, seq: int) -> None:
+        self._fail(f"entries {self._next_seq} to {seq - 1} are missing")
+
     def _fail(self, reason: str) -> None:
         self.problem = damaged(self._stream, self._next_seq, reason)
         run_contained(self._changed)
 
+    def _fail_by_defect(self) -> None:
+        """End the read after an exception, since nothing would continue it."""
+        if self.problem is None:
+            self.problem = OSError(f"{self._stream.name}: a defect in this version")
+            run_contained(self._changed)
+
     def _window_ended(self, result: EngineError | None) -> None:
         self._reading = False
-        if self._stopped or self.ended:
+        if self._stopped or self.ended or self._explaining:
             return
         if self._next_seq == self._window_from:  # no new entry: the replica lags, or the engine elects a leader
             self._attempts += 1
@@ -110,7 +133,7 @@ class EntryReader:
                 self.problem = OSError(f"{self._stream.name}: the engine does not return entry {self._next_seq}")
                 run_contained(self._changed)
             else:
-                self._engine.connection.loop.call_later(RETRY_SECONDS, Contained(self._read))
+                self._engine.connection.loop.call_later(RETRY_SECONDS, Contained(self._read, self._fail_by_defect))
             return
         self._attempts = 0
         run_contained(self._changed)
@@ -129,7 +152,7 @@ def damaged(stream: Stream, seq: int, reason: str) -> DamagedStream:
     return DamagedStream(f"stream {stream.name}", seq, reason)
 
 
-def facts_in(engine: Engine, stream: Stream, first_seq: int, last_seq: int, on_entry: Callable[[Entry], None]) -> Iterator[list[Fact]]:
+def facts_in(engine: Engine, stream: Stream, first_seq: int, last_seq: int, on_entry: Callable[[ReadEntry], None]) -> Iterator[list[Fact]]:
     """Key and value of every record in the entries, in slices; NOT_YET while a read is pending.
 
     `on_entry` is called with each entry. Raises DamagedLog and OSError.
@@ -143,7 +166,7 @@ def facts_in(engine: Engine, stream: Stream, first_seq: int, last_seq: int, on_e
             while reader.ready and size < SLICE_BYTES:
                 read = reader.next_entry()
                 size += len(read.payload)
-                on_entry(read.entry)
+                on_entry(read)
                 read_entry_facts(stream, read, facts, layouts)
             if facts:
                 yield facts

@@ -11,21 +11,24 @@ import os
 import time
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, owning_log
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, run_contained
+from broker.runtime.repeating import Repeating
 from broker.runtime.start import ExitCode, StartError
 from broker.settings.config import Config
 from broker.settings.servers import parse_servers
 from broker.stores.jetstream.chain import Chain
 from broker.stores.jetstream.claim import Claim, Claimed
 from broker.stores.jetstream.connection import Connection, TooOld
-from broker.stores.jetstream.engine import REPLICAS_UNSUPPORTED, WRONG_SEQUENCE, Engine, EngineError
+from broker.stores.jetstream.engine import REPLICAS_UNSUPPORTED, STREAM_NOT_FOUND, WRONG_SEQUENCE, Engine, EngineError, StreamState
 from broker.stores.jetstream.entry import RELEASE
 from broker.stores.jetstream.logs import RELEASED, GroupLog, StreamLog
 from broker.stores.jetstream.meta import IMPORTING, LAYOUT, MetaStreamClient, Owner, View
+from broker.stores.jetstream.reading import damaged
+from broker.stores.jetstream.stream_check import StreamCheck
 from broker.stores.jetstream.streams import ClusterNames, Stream
 from broker.stores.jetstream.wire import NatsError
 from broker.stores.tokens import RandomBytes, fresh_cluster_id
@@ -34,6 +37,9 @@ from storage import Acquired, AppendFailed, DamagedLog, Fenced, HeldBy, LogId, N
 START_ATTEMPTS: Final = 40
 START_PAUSE_SECONDS: Final = 0.25
 PUBLISH_ENDS_SECONDS: Final = 2.0
+CHECK_SECONDS: Final = 1.0
+CHECKED_MAX: Final = 8  # streams per CHECK_SECONDS that are asked for their state
+NO_STREAM: Final = StreamState(0, 0, 0, 0, "", 0.0)
 LEASE_OVER: Final = "the lease of this node has ended: the engine did not answer"
 META: Final = {"max_msgs_per_subject": 1, "discard": "old"}
 
@@ -66,6 +72,7 @@ class JetStreamStore:
         self.topic_ids: dict[str, str] = {}
         self.finishing = False
         self.on_superseded: Callable[[], None] = lambda: None  # another process has taken this node's id
+        self.on_meta_lost: Callable[[], None] = lambda: None  # the meta stream is gone
         self.ending_service: Callable[[], None] = lambda: None  # called when the lease has ended, before the logs are fenced
         self.node_ended: Callable[[int], None] = lambda node: None
         self.engine_changed: Callable[[bool], None] = lambda connected: None  # the connection to the engine was lost, or there is a new one
@@ -87,10 +94,15 @@ class JetStreamStore:
         self.meta.on_lease_lost = self._lease_lost
         self.meta.on_lease_regained = self._lease_regained
         self.meta.on_superseded = self._on_superseded
+        self._meta_created = ""
+        self._meta_check = StreamCheck(self.engine, self.names.meta_stream, self._known_of_meta, self._meta_lost)
+        self.meta.on_refused_heartbeat = self._meta_check.begin
         self.quarantined: dict[LogId, str] = {}  # logs that this node found damaged, and why
         self._logs: dict[LogId, StreamLog] = {}
         self._number = 0
         self._notes_stream = notes_stream(config)
+        self._to_check: list[StreamLog] = []  # logs whose streams the running round has not checked yet
+        self._checks: Repeating | None = None
         self._when_leased: list[Callable[[], None]] = []  # called when this node has a lease again
 
     @property
@@ -107,6 +119,7 @@ class JetStreamStore:
             raise StartError(f"store {self._servers}: {error}", ExitCode.CONFIG) from None
         except (OSError, NatsError, ValueError, TimeoutError) as error:
             raise StartError(f"store {self._servers}: {str(error) or 'no answer'}", ExitCode.DISK) from None
+        await self._refuse_without_meta()
         await self._retry_until_done(lambda done: self.engine.create(self.names.meta_stream, f"{self.names.meta_subject}.>", self._replicas, dict(META), done))
         self.meta.listen()
         await self._read_meta()
@@ -115,6 +128,52 @@ class JetStreamStore:
             await self._retry_until_done(lambda done, body=body: self.meta.put(self.names.format_key, body, done), WRONG_SEQUENCE)  # type: ignore[misc]
             await self._read_meta()
         self._check_format()
+        self._meta_created = (await self._state_of_meta(False)).created
+
+    async def _refuse_without_meta(self) -> None:
+        """Raise StartError if the meta stream is gone although the cluster has logs: another one would have another cluster id, and no owners.
+
+        With the cluster id in the settings, it is made again.
+        """
+        for _ in range(2):  # again, since the first node of a new cluster may have made the streams between the two requests
+            if self._config.cluster_id or (await self._state_of_meta(True)).messages:
+                return
+            names: list[str] | EngineError = await self._answer(partial(self.engine.names, f"tenure.{self.names.cluster}.>"))
+            others = [name for name in names if name != self.names.meta_stream] if isinstance(names, list) else []
+            if not others:
+                return
+        raise StartError(
+            f"store {self.data_path}: stream {self.names.meta_stream} is gone or empty, though there is stream {others[0]}: restore it, or set "
+            f"cluster.id to the cluster's id to make it again",
+            ExitCode.DATA,
+        )
+
+    async def _state_of_meta(self, may_be_gone: bool) -> StreamState:
+        state: StreamState | EngineError = await self._answer(partial(self.engine.info, self.names.meta_stream), (STREAM_NOT_FOUND,) if may_be_gone else ())
+        return NO_STREAM if isinstance(state, EngineError) else state
+
+    async def _answer(self, step: Callable[[Callable[[Any], None]], None], accepted_codes: Collection[int] = ()) -> Any:
+        """Repeat a question until the engine answers; returns an EngineError only with an accepted code."""
+        last: list[Any] = []
+
+        def ask(done: Callable[[EngineError | None], None]) -> None:
+            def answered(result: Any) -> None:
+                last[:] = [result]
+                done(result if isinstance(result, EngineError) else None)
+
+            step(answered)
+
+        await self._retry_until_done(ask, accepted_codes)
+        return last[0]
+
+    def _known_of_meta(self) -> Owner | None:
+        return None if self.meta.closed else Owner(0, "", 0, 0, self.meta.seq, self._meta_created, self.names.meta_stream)
+
+    def _meta_lost(self, reason: str) -> None:
+        """The messages of nodes and owners are gone, or older than what this node has read: what it knows of other nodes is not true any more."""
+        self.meta.close()
+        log.error("the stream of nodes and owners is gone: this node stops", stream=self.names.meta_stream, reason=reason)
+        run_contained(self.on_meta_lost)
 
     async def _connect_with_retries(self) -> None:
         for attempt in range(START_ATTEMPTS):
@@ -172,6 +231,7 @@ class JetStreamStore:
             self.meta.first_heartbeat(acknowledged.set_result)
             if await acknowledged is None:
                 self._publish_ends()
+                self._checks = Repeating(self.loop, CHECK_SECONDS, self._check_streams)
                 return
             await asyncio.sleep(START_PAUSE_SECONDS)
             await self._read_meta()
@@ -270,6 +330,28 @@ class JetStreamStore:
         if self.quarantined.pop(id, None) is not None:
             log.info("log is no longer damaged", log=str(id))
 
+    def stream_lost(self, log: StreamLog, reason: str) -> None:
+        """The stream of a log of this node is gone, or has lost entries: stop using it, and publish what the log had, so that no node claims the rest."""
+        had = self.owner_of(log)
+        self.quarantine(log.id, str(damaged(log.stream, had.seq, reason)))
+        self.meta.publish_owner(log.id, log.stream, had, lambda: None)
+        log.fence(Fenced(reason))
+
+    def owner_of(self, log: StreamLog) -> Owner:
+        """This node as the owner of one of its logs."""
+        known, chain = self._view.owners.get(log.id), log.chain
+        since_ms = known.since_ms if known is not None and known.epoch == chain.epoch else self._wall_ns() // 1_000_000
+        return Owner(self._node, self.incarnation, chain.epoch, since_ms, chain.committed_seq, log.created, log.stream.name, log.first_needed)
+
+    def _check_streams(self) -> None:
+        """Check the next logs: an owner that appends nothing would not notice that its stream is gone, and no append shows a purge."""
+        if self.finishing or self.meta.lease_lost:
+            return
+        if not self._to_check:
+            self._to_check = list(self._logs.values())
+        for _ in range(min(CHECKED_MAX, len(self._to_check))):
+            self._to_check.pop().check_stream()
+
     def _claim(self, id: LogId, stream: Stream, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None:
         if self.meta.lease_lost or self.finishing:
             done(Unreadable(LEASE_OVER, False))
@@ -334,9 +416,12 @@ class JetStreamStore:
 
     def new_chain(self, log: StreamLog, claimed: Claimed) -> Chain:
         chain: list[Chain] = []
-        chain.append(
-            Chain(self.engine, log.stream, claimed.entry, claimed.seq, self.new_number, lambda failure: log.chain_failed(chain[0], failure))
-        )
+
+        def failed(failure: AppendFailed) -> None:
+            self.meta.note_end(log.id, self.owner_of(log))
+            log.chain_failed(chain[0], failure)
+
+        chain.append(Chain(self.engine, log.stream, claimed.entry, claimed.seq, self.new_number, failed, log.check_stream))
         return chain[0]
 
     def new_number(self) -> int:
@@ -426,5 +511,7 @@ class JetStreamStore:
             self._release_log(owned, Contained(released))
 
     def close(self) -> None:
+        if self._checks is not None:
+            self._checks.stop()
         self.meta.close()
         self.connection.close()

@@ -19,6 +19,7 @@ from broker.stores.jetstream.entry import DATA, HEADER, STATE, Entry, parse_entr
 from broker.stores.jetstream.meta import IMPORTING, LAYOUT, MetaStreamClient, Owner, View
 from broker.stores.jetstream.reading import EntryReader, ReadEntry, batches_in, damaged
 from broker.stores.jetstream.store import META
+from broker.stores.jetstream.stream_check import GONE, loss_of
 from broker.stores.jetstream.streams import ClusterNames, Stream
 from broker.stores.jetstream.topic_state import TopicState, decode_state
 from protocol.batch import BatchHeader, CorruptBatch, validate
@@ -137,7 +138,7 @@ class StoreClient:
             if isinstance(state, EngineError):
                 if known is None:
                     return None
-                raise damaged(stream, known.seq, "the stream does not exist any more")
+                raise damaged(stream, known.seq, GONE)
             if state.leader_silent_seconds <= sent_at - self._began_at:
                 if known is not None:
                     _check_recorded_owner(stream, known, state)
@@ -324,12 +325,9 @@ class StoreClient:
 
 def _check_recorded_owner(stream: Stream, known: Owner, state: StreamState) -> None:
     """Raise DamagedLog if this is not the stream that the log's last owner published, or lacks entries. A node checks this before a claim."""
-    if known.created != state.created:
-        raise damaged(stream, known.seq, f"the stream was created anew at {state.created}")
-    if known.seq > state.last_seq:
-        raise damaged(stream, known.seq, f"the stream ends at {state.last_seq}, although its owner had more")
-    if state.last_seq and not state.messages:
-        raise damaged(stream, state.last_seq, "the stream is empty")
+    loss = loss_of(known, state)
+    if loss:
+        raise damaged(stream, known.seq, loss)
 
 
 def _end_in(stream: Stream, message: StoredMessage) -> LogEnd:

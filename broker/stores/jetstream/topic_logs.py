@@ -72,6 +72,7 @@ class StreamTopicLog(StreamLog):
         except ValueError as error:
             done(damaged(self.stream, message.seq, str(error)))
             return
+        self.note_needed(self._state.first_segment.seq)
         self._read(claimed, self._state.seq + 1, done)
 
     def _read(self, claimed: Claimed, first_seq: int, done: Done) -> None:
@@ -182,6 +183,7 @@ class StreamTopicLog(StreamLog):
         self.chain.state_seq = result
         self._topics.durable_starts[self.id] = start_offset
         if first_seq > 1:
+            self.note_needed(first_seq)
             self.records.clean(cleaned, first_base)
             self.records.drop_before(first_base, first_seq)
             self._engine.purge(self.stream.name, first_seq, _ignore_purge)

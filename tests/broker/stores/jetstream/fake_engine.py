@@ -11,7 +11,7 @@ from broker.stores.jetstream.connection import AnswerHandler, Connection
 from broker.stores.jetstream.engine import Engine
 from broker.stores.jetstream.entry import CLAIM, HEADER, Entry, parse_entry
 from broker.stores.jetstream.streams import Stream
-from broker.stores.jetstream.wire import NOT_FOUND, Message
+from broker.stores.jetstream.wire import NO_RESPONDERS, NOT_FOUND, Message
 from storage import AppendFailed
 from tests.support.stepped_loop import SteppedLoop
 
@@ -29,12 +29,17 @@ class FakeConnection:
         self.acknowledges = True
         self.delivers = True
         self.error: dict[str, Any] | None = None
+        self.receives = True  # False: the server replies that nobody receives appends
+        self.lacks = 0  # sequence of an entry that was removed
         self.copies = 0
         self.held: list[Callable[[], None]] | None = None  # replies that wait until the test calls them; None: replies are immediate
 
     def append(self, subject: str, payload: bytes | bytearray, headers: bytes, answered: AnswerHandler) -> None:
         self.copies += 1
         if not self.delivers:
+            return
+        if not self.receives:
+            answered(Message("", 1, b"", NO_RESPONDERS))
             return
         reply = self._store(headers, bytes(payload))
         if self.acknowledges:
@@ -54,7 +59,7 @@ class FakeConnection:
 
     def request(self, subject: str, payload: bytes, answered: AnswerHandler, headers: bytes = b"", seconds: float = 0.0) -> None:
         seq = json.loads(payload)["seq"]
-        if seq > len(self.entries):
+        if seq > len(self.entries) or seq == self.lacks:
             answered(Message("", 1, b"", NOT_FOUND))
         else:
             text, stored = self.entries[seq - 1]
@@ -81,9 +86,13 @@ class ChainHarness:
         self.connection.entries.append((claim.text(), b""))
         self.results: list[int | AppendFailed] = []
         self.failures: list[AppendFailed] = []
+        self.suspected = 0
         self._number = 1
         engine = Engine(cast(Connection, self.connection))
-        self.chain = Chain(engine, STREAM, claim, 1, self._next, self.failures.append)
+        self.chain = Chain(engine, STREAM, claim, 1, self._next, self.failures.append, self._suspect)
+
+    def _suspect(self) -> None:
+        self.suspected += 1
 
     def _next(self) -> int:
         self._number += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.stores.jetstream.chain import SHARED_BYTES_MAX
 from broker.stores.jetstream.entry import parse_entry
 from storage import AppendFailed, Fenced, Undecided
@@ -154,3 +156,46 @@ def test_the_end_of_the_lease_fails_unacknowledged_appends() -> None:
     log.seconds(5)
     assert [type(result) for result in log.results] == [Undecided]
     assert log.connection.copies == 1
+
+
+def test_a_refusal_by_a_stream_that_lacks_acknowledged_entries_is_no_claim_and_is_suspected_at_once() -> None:
+    log = ChainHarness()
+    log.append(b"a")
+    del log.connection.entries[1:]
+    log.append(b"b")
+    assert (log.results, log.suspected) == ([2], 1)
+    assert log.chain.failure is None
+
+
+def test_an_entry_that_was_removed_after_its_reply_was_lost_is_suspected() -> None:
+    log = ChainHarness()
+    log.connection.acknowledges = False
+    log.append(b"a")
+    log.connection.acknowledges = True
+    log.connection.lacks = 2
+    log.seconds(1.5)
+    assert (log.results, log.suspected) == ([], 1)
+
+
+def test_an_append_to_a_stream_without_a_leader_is_suspected() -> None:
+    log = ChainHarness()
+    log.connection.receives = False
+    log.append(b"a")
+    assert (log.results, log.suspected) == ([], 1)
+    log.connection.receives = True
+    log.seconds(1.5)
+    assert (log.results, log.suspected) == ([2], 1)
+
+
+@pytest.mark.usefixtures("planted_defect")
+@pytest.mark.plain
+def test_a_defect_in_the_timer_does_not_end_the_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = ChainHarness()
+    log.connection.delivers = False
+    log.append(b"a")
+    log.connection.delivers = True
+    with monkeypatch.context() as planted:
+        planted.setattr(log.chain, "resend", lambda: 1 / 0)
+        log.seconds(1.5)
+    log.seconds(1.5)
+    assert log.results == [2]

@@ -1,0 +1,82 @@
+"""Notice that the stream of an owned log is gone: deleted, made anew, restored from an older backup, or purged.
+
+The engine (JetStream) refuses an append only by comparing sequences, so a refusal alone does not say why. A stream that ends before the
+last acknowledged entry can only have lost that entry; the state of the stream decides. All else that its owner does not check is checked
+by the next owner (claim.py), with the same rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from broker.runtime.contain import Contained
+from broker.stores.jetstream.engine import STREAM_NOT_FOUND, Engine, EngineError, StreamState
+from broker.stores.jetstream.meta import Owner
+
+CONFIRM_SECONDS: Final = 1.5  # a new leader of the stream may not have applied everything yet, so the same must be found again after this time
+GONE: Final = "the stream does not exist any more"
+
+
+def loss_of(owner: Owner, state: StreamState) -> str:
+    """What the stream has lost of what its last owner has published; "": nothing."""
+    if owner.created != state.created:
+        return f"the stream was created anew at {state.created}"
+    if owner.seq > state.last_seq:
+        return f"the stream ends at {state.last_seq}, although its owner had more"
+    if state.last_seq and not state.messages:
+        return "the stream is empty"
+    if 0 < owner.first < state.first_seq:
+        return f"entries {owner.first} to {state.first_seq - 1} were removed"
+    return ""
+
+
+class StreamCheck:
+    """The checks of one owned log's stream. `lost` is called once, with what was found and the state that it was found in."""
+
+    def __init__(self, engine: Engine, stream_name: str, known: Callable[[], Owner | None], lost: Callable[[str], None]) -> None:
+        """`known`: what the log has for certain; None when the log is no longer used."""
+        self._engine = engine
+        self._name = stream_name
+        self._known = known
+        self._lost = lost
+        self._loop = engine.connection.loop
+        self._asked: Owner | None = None  # what the log had when the running check began; None: none is running
+        self._suspected = ""  # what the last check found
+        self._suspected_since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        known = self._known()
+        if self._asked is None and self._timer is None and known is not None:
+            self._asked = known
+            self._engine.info(self._name, Contained(self._judge, self._end))
+
+    def _end(self) -> None:
+        self._asked = None
+
+    def _judge(self, state: StreamState | EngineError) -> None:
+        asked, self._asked = self._asked, None
+        known = self._known()
+        if known is None or asked is None:
+            return
+        if isinstance(state, EngineError):
+            if state.code != STREAM_NOT_FOUND:
+                return
+            found, kind = GONE, "gone"
+        else:
+            found = loss_of(asked._replace(first=known.first), state)  # `first`, since the owner itself may have deleted entries meanwhile
+            kind = "anew" if asked.created != state.created else "shorter" if asked.seq > state.last_seq else "removed"
+        if not found:
+            self._suspected = ""
+        elif kind == "anew" or (kind == self._suspected and self._loop.time() >= self._suspected_since + CONFIRM_SECONDS):
+            self._lost(found)
+        else:
+            if kind != self._suspected:
+                self._suspected, self._suspected_since = kind, self._loop.time()
+            self._timer = self._loop.call_later(CONFIRM_SECONDS, Contained(self._begin_again))
+
+    def _begin_again(self) -> None:
+        self._timer = None
+        self.begin()
