@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import tenure
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from cli.failure import Failure
 
 VERSION = tenure.__version__
@@ -45,8 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if sys.platform == "win32":
             raise make_failure(PLATFORM, "Windows is not supported; run it in Docker or in WSL", "run it in Docker or in WSL")
+        from broker.logging.secrets import note_words
         from cli.command_line import parse
 
+        note_words(words)
         options = parse(words)
         if options is not None and options.command != "serve":  # `serve` handles signals itself
             handler_before = handle_sigterm()
@@ -138,9 +142,11 @@ def end_json_output(words: Sequence[str], options: argparse.Namespace | None, co
 
 def report_error(error: Exception, words: Sequence[str], options: argparse.Namespace | None) -> int:
     """Print any error as one line, with --json also as an object. With TENURE_DEBUG, raise it instead, for the traceback."""
+    from broker.logging.secrets import hide
     from cli.shown import plain
 
     if os.environ.get("TENURE_DEBUG"):
+        sys.excepthook = print_traceback
         raise error
     problem = failure_of(error)
     if flush_output() and not (isinstance(error, OSError) and error.filename is None):
@@ -148,8 +154,17 @@ def report_error(error: Exception, words: Sequence[str], options: argparse.Names
             end_json_output(words, options, problem.exit_code, problem)
         flush_output()
     with suppress(OSError):
-        print(f"tenure: {plain(problem.line)}", file=sys.stderr, flush=True)
+        print(f"tenure: {hide(plain(problem.line))}", file=sys.stderr, flush=True)
     return problem.exit_code
+
+
+def print_traceback(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """As Python does at the end of a process, without the logins that the command was given."""
+    from traceback import format_exception
+
+    from broker.logging.secrets import hide
+
+    sys.stderr.write(hide("".join(format_exception(kind, error, traceback))))
 
 
 def failure_of(error: Exception) -> Failure:

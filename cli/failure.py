@@ -6,6 +6,8 @@ import re
 from enum import IntEnum
 from typing import Final
 
+from broker.logging.secrets import hide
+
 
 class Exit(IntEnum):
     """Exit codes of the commands that talk to a cluster; the numbers are those of sysexits.h where it has one."""
@@ -65,11 +67,11 @@ class Failure(Exception):
     """The problem and its remedy in one line. For scripts: `kind` is the kind of error, `hint` the remedy."""
 
     def __init__(self, exit_code: int, line: str, *, kind: str | None = None, hint: str | None = None) -> None:
-        super().__init__(line)
+        self.line = hide(readable(line))
+        super().__init__(self.line)
         self.exit_code = exit_code
-        self.line = readable(line)
         self.kind = kind or KINDS.get(exit_code, "failed")
-        self.hint = hint or HINTS.get(exit_code)
+        self.hint = hide(hint) if hint else HINTS.get(exit_code)
 
     def with_line(self, line: str) -> Failure:
         """A copy of the failure with another line."""

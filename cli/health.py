@@ -15,6 +15,7 @@ import struct
 import threading
 import time
 
+from broker.logging.secrets import hide
 from broker.settings.endpoints import format_endpoint, reachable_host
 from cli.arguments import BOOTSTRAP, address, bootstrap_of
 from cli.dial import UnknownHostError, dial, remaining
@@ -71,20 +72,20 @@ def worst(answers: list[Answer]) -> int:
 def print_answers(answers: list[Answer], options: argparse.Namespace) -> None:
     if not options.json:
         for host, port, _, text in answers:
-            print(f"{format_endpoint(host, port)} {text}")
+            print(hide(f"{format_endpoint(host, port)} {text}"))
         return
     from cli.failure import NOT_READY, Exit, Failure
     from cli.shown import Screen
 
     brokers = [
         {
-            "host": host,
+            "host": hide(host),
             "port": port,
             "ready": code == READY,
             "answers": code != SILENT,
             "defects": defects_in(text),
             "store": store_figures_in(text),
-            "text": f"{format_endpoint(host, port)} {text}",
+            "text": hide(f"{format_endpoint(host, port)} {text}"),
         }
         for host, port, code, text in answers
     ]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from broker.logging.secrets import hide
 from broker.logging.sink import LineSink
 from broker.runtime import start_trace
 from broker.runtime.start import SUPERVISED, ExitCode, StartError, remember_signal
@@ -179,5 +180,5 @@ def print_problems(*problems: str) -> None:
     """
     sink = LineSink(1 if SUPERVISED else 2, lambda count: b"")
     for problem in problems:
-        sink.write(f"tenure: {readable(problem)}\n".encode("utf-8", "backslashreplace"))
+        sink.write(f"tenure: {hide(readable(problem))}\n".encode("utf-8", "backslashreplace"))
     sink.close()

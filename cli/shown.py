@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from broker.logging.secrets import hide
+
 if TYPE_CHECKING:
     from cli.failure import Failure
 
@@ -108,12 +110,12 @@ class Screen:
         return self._err or sys.stderr or null_stream()
 
     def line(self, text: str = "") -> None:
-        self.out.write(text + "\n")
+        self.out.write(hide(text) + "\n")
 
     def warn(self, text: str) -> None:
         """Print one line on standard error, after the output so far."""
         self.out.flush()
-        self.err.write(f"tenure: {plain(text)}\n")
+        self.err.write(f"tenure: {plain(hide(text))}\n")
         self.err.flush()
 
     def fail(self, problem: Failure, line: str | None = None) -> int:

@@ -12,6 +12,8 @@ from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
 from typing import Any
 
+from broker.logging.secrets import hide
+
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 EVENT_WIDTH = 20  # columns; most events are shorter
 
@@ -32,7 +34,7 @@ class LineRenderer:
     def __call__(self, level: str, details: Details) -> bytes:
         exception = traceback_text(details.pop("exc_info", None))
         event = str(details.pop("event", ""))
-        line = self._format(now(), level, event, details, exception, self._colour)
+        line = hide(self._format(now(), level, event, details, exception, self._colour))
         return line.encode("utf-8", "backslashreplace") + b"\n"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from broker.logging.secrets import StoreAddress, hide
 from broker.runtime.start import ExitCode
 from broker.settings import listeners as listener_settings
 from broker.settings.endpoints import normal_address
@@ -42,8 +43,8 @@ class ConfigError(Exception):
     code = ExitCode.CONFIG
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = list(problems)
+        self.problems = [hide(problem) for problem in problems]
+        super().__init__("; ".join(self.problems))
 
 
 # Default of partitions.max over JetStream, where each partition is a stream: a Raft group of its own, usually with three replicas.
@@ -64,7 +65,8 @@ class Config:
     cluster_id: str
     cluster_nodes: int
     cluster_node_timeout_ms: int
-    store: str
+    store: StoreAddress
+    store_credentials_location: str
     cluster_name: str
     store_replicas: int
     store_lease_ms: int
@@ -183,13 +185,14 @@ def build(collected: CollectedSettings) -> Config:
     derived = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs", *COARSER_UNITS)
     plain: dict[str, Any] = {setting.field: values[setting.name] for setting in SETTINGS if setting.name not in derived}
     plain["max_connections_per_ip_overrides"] = overrides
+    plain["store"] = values["store"] or StoreAddress("")
     return Config(
         **plain,
         listeners=listeners,
         data_directory="" if temporary else directory,
         temporary_data=temporary,
         profile=collected.profile,
-        given={name: without_password(name, as_text(given.value)) for name, given in (collected.given | collected.without_effect).items()},
+        given={name: hide(as_text(given.value)) for name, given in (collected.given | collected.without_effect).items()},
         differences=differences(collected, values),
         notices=(*collected.notices, *exposure_notices(listeners)),
     )
@@ -200,6 +203,8 @@ def parse_or_default(collected: CollectedSettings, setting: Setting) -> Any:
     given = collected.given.get(setting.name)
     if given is None:
         return setting.default
+    if isinstance(given.value, StoreAddress):
+        return given.value
     try:
         return parse_value(setting, given.value)
     except ValueError as error:
@@ -385,12 +390,21 @@ def cross_check(collected: CollectedSettings, values: Mapping[str, Any]) -> None
 
 def check_store(collected: CollectedSettings, values: Mapping[str, Any]) -> None:
     """Report settings with which a node over JetStream cannot start."""
-    from broker.settings.servers import parse_servers  # not needed without JetStream
+    from broker.settings.servers import check_credentials_file, parse_servers  # not needed without JetStream
 
     try:
-        parse_servers(values["store"])
+        servers = parse_servers(values["store"].reveal())
     except ValueError as error:
         collected.add_problem(collected.given_or_default("store"), str(error))
+    else:
+        if values["store.credentials.location"]:
+            origin = collected.given_or_default("store.credentials.location")
+            try:
+                warning = check_credentials_file(servers, values["store.credentials.location"])
+            except ValueError as wrong:
+                collected.add_problem(origin, str(wrong))
+            else:
+                collected.notices += [f"{origin} {warning}"] if warning else []
     if not CLUSTER_NAME.fullmatch(values["cluster.name"]):
         collected.add_problem(collected.given_or_default("cluster.name"), "must be 1 to 64 letters, digits, - and _")
     if "node.id" not in collected.given:
@@ -405,18 +419,13 @@ def differences(collected: CollectedSettings, values: Mapping[str, Any]) -> tupl
     return tuple(
         Difference(
             setting.name,
-            without_password(setting.name, format_setting(values[setting.name])),
+            hide(format_setting(values[setting.name])),
             format_setting(setting.default),
             collected.given[setting.name].source,
         )
         for setting in SETTINGS
         if setting.name in collected.given and values[setting.name] != setting.default
     )
-
-
-def without_password(name: str, text: str) -> str:
-    """The value for clients and logs: without the password of the store."""
-    return re.sub(r"[^/,@]*@", "***@", text) if name == "store" else text
 
 
 def format_setting(value: object) -> str:

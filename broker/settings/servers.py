@@ -1,15 +1,22 @@
-"""Parse the addresses of the NATS JetStream servers: `nats://user:password@host:4222,host:4223`."""
+"""Parse the addresses of the NATS JetStream servers: `nats://user:password@host:4222,host:4223`, and the file with their login."""
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
+
+from broker.logging.secrets import note_secrets, redacted
 
 if TYPE_CHECKING:
     import ssl
 
+    from broker.settings.config import Config
+
 PORT: Final = 4222
 SCHEMES: Final = ("nats", "tls")
+CREDENTIALS_BYTES_MAX: Final = 4096
 
 
 class Servers(NamedTuple):
@@ -32,13 +39,49 @@ class Servers(NamedTuple):
         return ssl.create_default_context(cafile=self.ca_file or None)
 
     def __str__(self) -> str:
-        """Without the password."""
+        """Without the login."""
         scheme = "tls" if self.tls else "nats"
         return f"{scheme}://" + ",".join(f"{host}:{port}" for host, port in self.addresses)
 
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def servers_of(config: Config) -> Servers:
+    """The servers of `store`, with the login from the file if there is one. Raises ValueError with the reason."""
+    servers = parse_servers(config.store.reveal(), config.store_tls_ca_location)
+    if not config.store_credentials_location:
+        return servers
+    user, password = read_credentials(config.store_credentials_location)
+    return servers._replace(user=user, password=password)
+
+
+def check_credentials_file(servers: Servers, path: str) -> str:
+    """A warning if other users can read the file; "": none. Raises ValueError if the login cannot be used."""
+    if servers.login():
+        raise ValueError("store has a login, too; give one of them")
+    read_credentials(path)
+    return "can be read by every user of this machine: chmod o= takes that away" if os.stat(path).st_mode & (stat.S_IROTH | stat.S_IWOTH) else ""
+
+
+def read_credentials(path: str) -> tuple[str, str]:
+    """User and password, or a token and "". Raises ValueError with the reason."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(CREDENTIALS_BYTES_MAX + 1).strip()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not UTF-8 text") from None
+    note_secrets({text, *text.split(), *text.split(":", 1)[1:]})
+    if not text or not text.isprintable() or len(text) > CREDENTIALS_BYTES_MAX:
+        raise ValueError(f"{path} must have one line, user:password or a token")
+    user, _, password = text.partition(":")
+    return user, password
+
 
 def parse_servers(text: str, ca_file: str = "") -> Servers:
-    """Raises ValueError with the reason."""
+    """Raises ValueError with the reason, which shows no login."""
     scheme, colon, hosts = text.partition("://")
     if not colon or scheme not in SCHEMES:
         raise ValueError(f"must begin with {' or '.join(f'{scheme}://' for scheme in SCHEMES)}")
@@ -46,13 +89,14 @@ def parse_servers(text: str, ca_file: str = "") -> Servers:
     user = password = ""
     for part in hosts.split(","):
         part = part.strip().removeprefix(f"{scheme}://")
+        not_an_address = f"{redacted(part)!r} is not HOST:PORT" + ("; write %40, %2F and the like for marks in a login" if "@" in hosts else "")
         try:
             split = urlsplit(f"//{part}")
             host, port = split.hostname, split.port
-        except ValueError as error:
-            raise ValueError(f"{part.rpartition('@')[2]!r} is not HOST:PORT ({error})") from None
-        if not host or split.path or split.query:
-            raise ValueError(f"{part.rpartition('@')[2]!r} is not HOST:PORT")
+        except ValueError:
+            raise ValueError(not_an_address) from None
+        if not host or split.path or split.query or split.fragment:
+            raise ValueError(not_an_address)
         addresses.append((host, port or PORT))
         user, password = unquote(split.username or "") or user, unquote(split.password or "") or password
     return Servers(tuple(addresses), user, password, scheme == "tls", ca_file)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker.logging.secrets import SCHEME, StoreAddress, hide, note
 from broker.settings.kafka_names import KNOWN
 from broker.settings.table import (
     ALIASES,
@@ -24,6 +25,7 @@ from broker.settings.table import (
 )
 
 PREFIX = "TENURE_"
+STORE = "store"
 # Environment variables that are not settings; the last two are read by client commands.
 NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP", "TENURE_DEBUG")
 # Variables that Kubernetes sets for a service called tenure (or tenure-anything), and Docker for a linked container of that name.
@@ -57,6 +59,13 @@ class Given:
     value: Any
     source: str
     flag: bool = False
+
+    def __post_init__(self) -> None:
+        """Here the address of the store enters the settings: from here on, only a connection reads its login."""
+        if canonical_name(self.name) == STORE and not isinstance(self.value, StoreAddress):
+            object.__setattr__(self, "value", StoreAddress(as_text(self.value)))
+        elif isinstance(self.value, str) and "@" in self.value and SCHEME in self.value:
+            note(self.value)  # an address under another name
 
     def __str__(self) -> str:
         value = shown_value(self.name, self.value)
@@ -139,6 +148,8 @@ def from_environment(collected: CollectedSettings, environ: Mapping[str, str]) -
     for variable, value in sorted(environ.items()):
         if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
             continue
+        if "@" in value:
+            note(value)
         written = variable.removeprefix(PREFIX).lower()
         name = canonical_name(written)
         if name is not None:
@@ -324,12 +335,13 @@ def as_text(value: object) -> str:
 
 
 def shown_value(name: str, value: object) -> str:
-    if KNOWN.get(name, ("",))[0] == "PASSWORD" or re.search(SECRET, name):
+    if KNOWN.get(name, ("",))[0] == "PASSWORD" or (name not in SUPPORTED and re.search(SECRET, name)):
         return "(hidden)"
     return shorten(as_text(value))
 
 
 def shorten(text: str) -> str:
-    """Make the text a single line of limited length."""
+    """Make the text a single line of limited length, without logins."""
+    text = hide(text)
     shown = text if text.isprintable() else repr(text)
     return shown if len(shown) <= SHOWN_CHARACTERS_MAX else shown[:SHOWN_CHARACTERS_MAX] + "..."

@@ -77,7 +77,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "store", "string", "",
         "Keeps the logs in NATS JetStream instead of a data directory: nats://HOST:PORT,HOST:PORT or tls://..., the servers of its cluster. A "
-        "user and password, or a token, are written before the first host. Experimental; docs/cluster.md. The flag is --store.",
+        "user and password, or a token, are written before the first host; better in a file (`store.credentials.location`) or in TENURE_STORE, since "
+        "`ps` shows the command line. Experimental; docs/cluster.md. The flag is --store.",
+    ),
+    Setting(
+        "store.credentials.location", "string", "",
+        "With `store`: a file with the login of its servers, `user:password` or a token, in one line. Other users should not be able to read it.",
     ),
     Setting(
         "cluster.name", "string", "tenure",

@@ -9,6 +9,7 @@ from shlex import quote
 from typing import Any
 
 from broker.logging import logs
+from broker.logging.secrets import redacted
 from broker.stores.jetstream.store_client import NotEmpty, StoreClient, StoreProblem, TooFewServers
 from cli.failure import Exit, Failure
 from cli.shown import Screen, counted
@@ -69,7 +70,7 @@ def check_options(options: argparse.Namespace) -> None:
 
     An export from a folder may not have --cluster or --set.
     """
-    source, target = options.source, options.target
+    source, target = (redacted(text) if "@" in text else text for text in (options.source, options.target))
     if options.action == "export" and is_store(target):
         raise Failure(Exit.USAGE, f"--to {target}: an export writes a folder; tenure store import copies a folder into JetStream")
     if options.action == "import" and is_store(source):

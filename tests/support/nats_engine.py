@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -33,7 +34,7 @@ def binary() -> str | None:
 class NatsServer:
     """A server process."""
 
-    def __init__(self, number: int, folder: Path, port: int, http_port: int, route_port: int, routes: list[int], limits: str = "") -> None:
+    def __init__(self, number: int, folder: Path, port: int, http_port: int, route_port: int, routes: list[int], limits: str = "", more: str = "") -> None:
         self.port = port
         self._http_port = http_port
         self.name = f"engine{number}"
@@ -45,6 +46,7 @@ class NatsServer:
             f"http: 127.0.0.1:{http_port}",
             f'jetstream {{ store_dir: "{self.folder}", sync_interval: always{limits} }}',
         ]
+        lines += [more] if more else []
         if routes:
             urls = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
             lines.append(f"cluster {{ name: tests, listen: 127.0.0.1:{route_port}, routes: [{urls}] }}")
@@ -103,13 +105,15 @@ class NatsServer:
 
 
 class NatsEngine:
-    def __init__(self, folder: Path, servers: int = 1, limits: str = "") -> None:
-        """`limits`: text with further settings of JetStream, each preceded by a comma."""
+    def __init__(self, folder: Path, servers: int = 1, limits: str = "", more: Callable[[int], str] = lambda number: "") -> None:
+        """`limits`: text with further settings of JetStream, each preceded by a comma; `more`: further settings of the server with this number."""
         folder.mkdir(parents=True, exist_ok=True)
         ports = free_ports(3 * servers)
         routes = ports[2 * servers :] if servers > 1 else []
         numbers = range(servers)
-        self.servers = [NatsServer(number, folder, ports[number], ports[servers + number], ports[2 * servers + number], routes, limits) for number in numbers]
+        self.servers = [
+            NatsServer(number, folder, ports[number], ports[servers + number], ports[2 * servers + number], routes, limits, more(number)) for number in numbers
+        ]
         for server in self.servers:
             server.start()
         for server in self.servers:

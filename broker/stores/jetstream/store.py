@@ -19,7 +19,7 @@ from broker.runtime.contain import Contained, run_contained
 from broker.runtime.repeating import Repeating
 from broker.runtime.start import ExitCode, StartError
 from broker.settings.config import Config
-from broker.settings.servers import parse_servers
+from broker.settings.servers import servers_of
 from broker.stores.jetstream.chain import Chain
 from broker.stores.jetstream.claim import Claim, Claimed
 from broker.stores.jetstream.connection import Connection, TooOld
@@ -82,7 +82,7 @@ class JetStreamStore:
         self._replicas = config.store_replicas
         self._wall_ns = wall_ns
         self.incarnation = random_bytes(6).hex()
-        self._servers = parse_servers(config.store, config.store_tls_ca_location)
+        self._servers = servers_of(config)
         self.names = ClusterNames(config.cluster_name)
         self.connection = Connection(loop, self._servers, f"_INBOX.tenure.{self.incarnation}", self._connected)
         self.engine = Engine(self.connection)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from broker.internal_topics import owning_log
 from broker.settings.config import Config
-from broker.settings.servers import parse_servers
+from broker.settings.servers import servers_of
 from broker.stores.jetstream.connection import Connection
 from broker.stores.jetstream.engine import STREAM_NOT_FOUND, Engine, EngineError, StoredMessage, StreamState
 from broker.stores.jetstream.entry import DATA, HEADER, STATE, Entry, parse_entry
@@ -68,7 +68,7 @@ class StoreClient:
 
     def __init__(self, config: Config, seconds: Callable[[], float] = time.monotonic) -> None:
         self._loop = asyncio.get_running_loop()
-        self._servers = parse_servers(config.store, config.store_tls_ca_location)
+        self._servers = servers_of(config)
         self.names = ClusterNames(config.cluster_name)
         incarnation = os.urandom(6).hex()
         self.connection = Connection(self._loop, self._servers, f"_INBOX.tenure.{incarnation}", lambda connected: None)

@@ -494,7 +494,7 @@ def test_the_default_of_a_policy_is_checked_as_the_policy_is() -> None:
 
 def test_a_store_needs_servers_and_a_node_id_and_no_directory() -> None:
     config = load_config(settings=["store=nats://a:4222,b:4222", "node.id=2", "cluster.name=east"])
-    assert (config.store, config.node_id, config.cluster_name, config.store_replicas) == ("nats://a:4222,b:4222", 2, "east", 3)
+    assert (config.store.reveal(), config.node_id, config.cluster_name, config.store_replicas) == ("nats://a:4222,b:4222", 2, "east", 3)
     assert config.partitions_max == 500
     assert load_config(settings=["store=nats://a", "node.id=2", "partitions.max=1000"]).partitions_max == 1000
     assert load_config(settings=["store=nats://a", "node.id=2"], data=["./data"]).notices == ("log.dirs=./data (--data) has no effect here",)
@@ -512,4 +512,4 @@ def test_a_problem_of_a_flag_names_the_flag() -> None:
 def test_the_password_of_a_store_is_not_shown() -> None:
     config = load_config(settings=["store=nats://me:secret@a:4222,b:4222", "node.id=2"])
     assert "secret" not in str((config.given, config.differences))
-    assert "secret" in config.store
+    assert "secret" in config.store.reveal()
