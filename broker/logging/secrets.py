@@ -54,7 +54,7 @@ def _split_scheme(text: str) -> tuple[str, str]:
 
 
 def redacted(text: str) -> str:
-    """An address without what stands between its scheme, or its beginning, and its last @, and without a port that is no number."""
+    """An address without what stands between its scheme, or its beginning, and its last @, and without a long port that is no number."""
     scheme, rest = _split_scheme(text)
     _, at, servers = rest.rpartition("@")
     shown = ",".join(_with_port(server) for server in servers.split(","))
@@ -63,7 +63,7 @@ def redacted(text: str) -> str:
 
 def _with_port(server: str) -> str:
     host, colon, port = server.rpartition(":")
-    if not colon or server.endswith("]") or port.isdigit() or not port or port.startswith("//"):
+    if not colon or server.endswith("]") or port.isdigit() or len(port) < SHORTEST or port.startswith("//"):
         return server
     return f"{host.partition(':')[0]}:{HIDDEN}"  # perhaps a user and a password, whose host is missing
 

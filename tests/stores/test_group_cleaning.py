@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from broker.stores.jetstream import group_cleaning
 from broker.stores.jetstream.engine import StreamState
 from broker.stores.jetstream.group_cleaning import GroupLogCleaner
 from broker.stores.jetstream.logs import GroupLog
@@ -137,3 +138,30 @@ def test_the_registry_is_compacted_too_and_readers_in_memory_begin_after_the_cut
     acquired = second.own(REGISTRY)
     replayed_state, records = replayed(second, acquired)
     assert (replayed_state, records) == (state, 15)
+
+
+def test_a_pass_that_cannot_note_a_batch_copies_nothing_more(nodes: NodesOverJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a copy of the older value would follow the newer one."""
+    first = nodes.start(1)
+    log = first.own(LOG)
+    state: State = {}
+    for turn in range(2):
+        write(log, state, [(b"key-%d" % number, b"%d" % turn) for number in range(20_000)])
+    first.wait(lambda: not log.chain.pending)
+    last, begins = log.chain.committed_seq, log.first_seq
+    cleaning = GroupLogCleaner(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
+    cleaning.clean(log)
+    first.wait(lambda: log.chain.committed_seq > last + 1)  # until the cleaner has appended its first copy
+
+    def defect(data: bytes) -> list[Fact]:
+        raise RuntimeError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(group_cleaning, "facts_of", defect)
+        write(log, state, [(b"key-%d" % number, b"newest") for number in range(20_000)])
+    first.wait(lambda: not cleaning._busy)
+    first.loop.run_until_complete(asyncio.sleep(0.5))
+    first.wait(lambda: not log.chain.pending)
+    cleaning.stop()
+    assert log.first_seq == begins
+    assert replayed(first, log)[0] == state

@@ -254,3 +254,23 @@ def test_an_export_during_a_cleaning_has_all_remaining_records(nodes: NodesOverJ
         assert state.next_offset == len(written.sent)
     finally:
         store_client.close()
+
+
+def test_an_entry_that_the_engine_is_too_small_for_ends_a_cleaning_pass_and_nothing_is_lost(nodes: NodesOverJetStream) -> None:
+    """As after a reconnection to a server with a smaller `max_payload`: the batches were written to another one."""
+    first = nodes.start(1)
+    written = Written(TOPIC)
+    log = written.own(first)
+    fill(written, first, log, 100)
+    connection = first.store.connection
+    limit = connection.payload_max
+    connection.payload_max = 512 + 20
+    done: list[bool] = []
+    begin_cleaning(first, log, 10_000, done.append)
+    first.wait(lambda: done)
+    connection.payload_max = limit
+    assert done == [False]
+    assert log.clean_to == 0
+    assert written.check(first, log) == list(range(len(written.sent)))
+    until = clean(first, log)
+    written.check(first, log, until)

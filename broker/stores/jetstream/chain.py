@@ -156,6 +156,9 @@ class Chain:
             self._resend_in(RESEND_SECONDS)
 
     def _send(self, pending: UnackedEntry) -> None:
+        if pending.size > self.payload_max:  # this node is now connected to a server with a lower limit, which would close the connection each time
+            self.fail(AppendFailed(f"an entry of {pending.size} bytes is larger than max_payload of the engine, which is lower than before"))
+            return
         if not pending.sent:
             pending.complete(self.state_seq)
         pending.sent += 1

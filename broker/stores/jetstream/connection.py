@@ -145,6 +145,7 @@ class Connection:
         self._changed = changed
         self._link: _Link | None = None
         self._next = 0  # index of the server to try next
+        self._payloads_max: dict[tuple[str, int], int] = {}  # of each server at its last connection: an entry must fit into all of them
         self._token = 0
         self._waiting: dict[str, AnswerHandler] = {}  # by the token, the last part of the reply subject
         self._many: dict[str, MessageHandler] = {}  # handlers of requests that get many replies
@@ -196,7 +197,8 @@ class Connection:
             return
         self._link = link
         self.info = link.info
-        self.payload_max = int(link.info.get("max_payload", self.payload_max))
+        self._payloads_max[host, port] = int(link.info.get("max_payload", self.payload_max))
+        self.payload_max = min(self._payloads_max.values())
         for sid, (subject, _) in self._subscribed.items():
             link.write(subscribe_line(subject, sid))
         self._pinged = False

@@ -52,16 +52,17 @@ class GroupLogPass:
         self._remaining: Iterator[tuple[bytes, bytes]] = iter(())
         self._steps: Iterator[list[Fact]] = iter(())
         self._written: set[bytes] = set()  # keys written since `live-begin`
+        self._ended = False
         self.copied = 0
 
     def begin(self) -> None:
-        self._owned.on_append = self._note_written
+        self._owned.on_append = Contained(self._note_written, partial(self._end, "a defect in this version"))
         self._begin_offset = self._chain.next_offset
         self._bytes_before = self._owned.bytes
         self._chain.append(b"", 0, self._start_reading, LIVE_BEGIN)
 
     def _note_written(self, batch: bytearray) -> None:
-        """Note the keys of a batch that the shard appends after `live-begin`."""
+        """Note the keys of a batch that the shard appends after `live-begin`. If that fails, nothing more is copied: a copy might undo the batch."""
         try:
             for key, _ in facts_of(bytes(batch)):
                 self._written.add(key)
@@ -69,7 +70,7 @@ class GroupLogPass:
             self._end(str(error))
 
     def _start_reading(self, result: int | AppendFailed) -> None:
-        if isinstance(result, AppendFailed):
+        if self._ended or isinstance(result, AppendFailed):
             self._end(str(result))
             return
         self._begin_seq = result
@@ -81,6 +82,8 @@ class GroupLogPass:
 
     def _read(self) -> None:
         """Collect the newest record of each key up to `live-begin`, for one time slice."""
+        if self._ended:
+            return
         until = self._monotonic() + SLICE_SECONDS
         live = self._live
         try:
@@ -105,7 +108,7 @@ class GroupLogPass:
 
     def _copy(self) -> None:
         """Append the next live records, except keys that were written since `live-begin`."""
-        if self._chain.failure is not None:
+        if self._ended or self._chain.failure is not None:
             self._end(str(self._chain.failure))
             return
         written = self._written
@@ -133,6 +136,8 @@ class GroupLogPass:
             self._run_later(0.0, self._copy)
 
     def _delete_old_entries(self, result: int | AppendFailed) -> None:
+        if self._ended:
+            return  # a batch that was appended before `live-end` could not be read
         if isinstance(result, AppendFailed):
             self._end(str(result))
         else:
@@ -145,6 +150,9 @@ class GroupLogPass:
         self._end(result.text if result is not None else "")
 
     def _end(self, problem: str) -> None:
+        if self._ended:
+            return
+        self._ended = True
         self._owned.on_append = None
         if problem:
             log.warning("log could not be compacted", log=str(self._owned.id), reason=problem)

@@ -23,7 +23,25 @@ def has_ended(marked: str) -> bool:
     boot_and_namespace, _, process = marked.rpartition(" ")[0].rpartition(" ")
     if not boot_and_namespace or boot_and_namespace != _boot_and_namespace() or not process.isdigit():
         return False
-    return _started(int(process)) != marked.rpartition(" ")[2]
+    started = _started(int(process))
+    return started != marked.rpartition(" ")[2] if started else not _may_exist(int(process))
+
+
+def _may_exist(process: int) -> bool:
+    """Whether a process without readable `/proc` entry may run: /proc may hide those of other users (hidepid). A zombie does not run."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        pass
+    else:
+        return state not in DEAD
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _boot_and_namespace() -> str:
@@ -35,7 +53,7 @@ def _boot_and_namespace() -> str:
 
 
 def _started(process: int) -> str:
-    """The start time of the process; "" if it does not run."""
+    """The start time of the process; "" if it does not run, or if its /proc entry cannot be read."""
     try:
         words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -90,6 +90,7 @@ class TopicLogPass:
         self._message: StoredMessage | EngineError | None = None
         self._waiting = False
         self._failure = ""
+        self._refusal = ""  # why an entry was not appended
 
     def begin(self) -> None:
         self._owned.cleaning = True
@@ -229,14 +230,18 @@ class TopicLogPass:
         self._chain.append(entry_bytes, 0, partial(self._written, part), CLEANED)
         while self._waiting:
             yield False
+        if not part.seq:
+            raise OSError(self._refusal)
         self._cleaned.append(part)
         size = sum(cleaned.bytes for cleaned in self._cleaned)
         if size // SEGMENT_BYTES_MAX > (size - part.bytes) // SEGMENT_BYTES_MAX:
             self._owned.write_state(_ignore)  # so that the next owner need not read the entries that this pass has written so far
 
     def _written(self, part: SegmentState, result: int | AppendFailed) -> None:
-        """Note the entry's sequence. After a failure the chain has ended, which also ends the pass."""
-        if not isinstance(result, AppendFailed):
+        """Note the entry's sequence. After a failure the pass ends: the chain has ended, or the entry has become too large for the engine."""
+        if isinstance(result, AppendFailed):
+            self._refusal = str(result)
+        else:
             part.seq = result
         self._waiting = False
 

@@ -199,3 +199,16 @@ def test_a_defect_in_the_timer_does_not_end_the_repetitions(monkeypatch: pytest.
         log.seconds(1.5)
     log.seconds(1.5)
     assert log.results == [2]
+
+
+def test_an_entry_that_a_new_server_does_not_accept_is_not_sent_to_it() -> None:
+    log = ChainHarness()
+    log.connection.delivers = False
+    log.append(bytes(100_000))
+    log.append(bytes(10))
+    log.connection.delivers = True
+    log.connection.payload_max = 64 << 10
+    log.seconds(1.5)
+    assert [type(result) for result in log.results] == [Undecided, Undecided]
+    assert "max_payload" in str(log.failures[0])
+    assert (log.connection.copies, log.payloads) == (1, [])
