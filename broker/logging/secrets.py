@@ -109,6 +109,15 @@ def note_words(words: list[str]) -> None:
                 note(text)
 
 
+def note_lines(text: str) -> None:
+    """Note every login in the lines of a configuration file: an error in the file may show a part of a line."""
+    for line in text.splitlines():
+        name, separator, address = line.partition(SCHEME)
+        if "@" in (address if separator else line):
+            quotes = name.rpartition("=")[2] + separator + address if separator else line.partition("=")[2]
+            note(quotes.strip(" \t\"'[],"))
+
+
 def hide(text: str) -> str:
     """The text without the logins that were noted."""
     for secret in _noted:

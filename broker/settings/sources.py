@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.logging.secrets import SCHEME, StoreAddress, hide, note
+from broker.logging.secrets import SCHEME, StoreAddress, hide, note, note_lines
 from broker.settings.kafka_names import KNOWN
 from broker.settings.table import (
     ALIASES,
@@ -195,8 +195,10 @@ def read_toml(collected: CollectedSettings, origin: str, path: str) -> dict[str,
     import tomllib  # its import takes 10 ms, which `tenure health` saves without a file
 
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
+        with open(path, encoding="utf-8", newline="") as file:
+            text = file.read()
+        note_lines(text)
+        return tomllib.loads(text)
     except OSError as error:
         collected.problems.append(f"{origin} {shorten(path)}: {error.strerror or error}")
     except UnicodeDecodeError:
@@ -214,7 +216,9 @@ def read_properties(collected: CollectedSettings, origin: str, path: str) -> lis
 
     try:
         with open(path, encoding="utf-8") as file:
-            return parse_properties(file.read())
+            text = file.read()
+        note_lines(text)
+        return parse_properties(text)
     except OSError as error:
         collected.problems.append(f"{origin} {shorten(path)}: {error.strerror or error}")
     except UnicodeDecodeError:

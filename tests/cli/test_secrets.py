@@ -139,6 +139,25 @@ def test_no_source_of_settings_shows_it(capfd: pytest.CaptureFixture[str], monke
     check_hidden(capfd, arguments)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.toml", f'store = "{URL}'),
+        ("a.toml", f"store = {URL}"),
+        ("a.toml", f'[store]\n"{URL}" = 1'),
+        ("a.toml", f'["{URL}"]\nstore = 1'),
+        ("a.toml", f'[store.x]\ny = "{URL}"'),
+        ("a.properties", f"store={URL}\\uZZZZ"),
+        ("a.properties", f"store:{URL}"),
+        ("a.properties", f"{URL}"),
+        ("a.properties", f"stroe {URL}"),
+    ],
+)
+def test_no_wrong_configuration_file_shows_it(capfd: pytest.CaptureFixture[str], tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    check_hidden(capfd, ["serve", "--config", str(tmp_path / name)])
+
+
 def test_a_traceback_does_not_show_it(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 

@@ -107,6 +107,25 @@ def test_a_deleted_stream_is_noticed_without_an_append(nodes: NodesOverJetStream
     check_noticed(first, second, log, "does not exist any more")
 
 
+@pytest.fixture
+def over_three(three_servers: NatsEngine) -> Iterator[NodesOverJetStream]:
+    yield from over_jetstream(three_servers, LEASE_MS)
+
+
+@pytest.mark.parametrize("anew", [True, False], ids=["made anew", "deleted"])
+def test_three_servers_agree_that_a_stream_is_gone(over_three: NodesOverJetStream, anew: bool) -> None:
+    first, second = over_three.start(1), over_three.start(2)
+    log = first.own(LOG)
+    append(first, log, b"a")
+    delete(second, log)
+    if anew:
+        make(second, log)
+    results = send(first, log, b"b")
+    first.wait(lambda: results)
+    assert isinstance(results[0], AppendFailed)
+    check_noticed(first, second, log, "created anew" if anew else "does not exist any more")
+
+
 @pytest.mark.parametrize("appends", [0, 1])
 def test_a_purge_is_noticed_though_the_engine_accepts_appends(nodes: NodesOverJetStream, appends: int) -> None:
     nodes.lease_ms = LEASE_MS
@@ -151,6 +170,13 @@ def backed_up(engine: NatsEngine, stream: str, to: Path) -> Path:
     return to
 
 
+def own_after_restart(node: JetStreamNode, id: LogId) -> GroupLog:
+    """Own the log as soon as the node has noticed that its server was restarted."""
+    while not isinstance(owned := node.acquire(id), GroupLog):
+        assert "does not answer" in str(owned), owned
+    return owned
+
+
 def test_a_stream_that_was_set_back_is_noticed_by_the_next_append(set_back: NodesOverJetStream, tmp_path: Path) -> None:
     first, second = set_back.start(1), set_back.start(2)
     log = first.own(LOG)
@@ -175,8 +201,7 @@ def test_a_whole_copy_of_the_stream_ends_the_quarantine(set_back: NodesOverJetSt
     restore(set_back.engine, log.stream.name, older)
     first.wait(lambda: LOG in first.store.quarantined)
     restore(set_back.engine, log.stream.name, whole)
-    first.wait(lambda: first.store.connection.connected)
-    again = first.own(LOG)
+    again = own_after_restart(first, LOG)
     assert first.keys(again) == [b"a", b"b"]
     assert not first.store.quarantined
 
@@ -197,6 +222,20 @@ def test_a_log_that_lost_its_unpublished_end_is_not_claimed_again(set_back: Node
         log.recover(recovered.append)
         first.wait(lambda: recovered)
     assert "although its owner had more" in str(recovered[0])
+
+
+def test_the_stream_of_nodes_and_owners_that_was_set_back_is_noticed(set_back: NodesOverJetStream, tmp_path: Path) -> None:
+    first = set_back.start(1)
+    stopped: list[bool] = []
+    first.store.on_meta_lost = lambda: stopped.append(True)
+    append(first, first.own(LOG), b"a")
+    name = first.store.names.meta_stream
+    backup = backed_up(set_back.engine, name, tmp_path / "backup")
+    append(first, own_after_restart(first, OTHER), b"a")
+    set_back.settle()
+    restore(set_back.engine, name, backup)
+    first.wait(lambda: stopped)
+    assert first.store.meta.closed
 
 
 # Entries that an earlier owner deletes late.

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, run_contained
 from broker.stores.jetstream.connection import REQUEST_SECONDS
-from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, EngineError, StoredMessage, reply_of
+from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, EngineError, StoredMessage, last_sequence_of, reply_of
 from broker.stores.jetstream.life import has_ended, own_process_mark
 from broker.stores.jetstream.streams import ClusterNames, Stream
 from broker.stores.jetstream.wire import Message
@@ -159,6 +159,7 @@ class MetaStreamClient:
         self.on_lease_lost: Callable[[], None] = lambda: None  # the lease has ended
         self.on_lease_regained: Callable[[], None] = lambda: None  # this node has a lease again
         self.on_refused_heartbeat: Callable[[], None] = lambda: None  # a heartbeat was refused, or got no reply
+        self.on_set_back: Callable[[str], None] = lambda reason: None  # the stream certainly lacks messages that it had
         self.on_superseded: Callable[[], None] = lambda: None  # called once, when `superseded` becomes true
 
     @property
@@ -329,13 +330,17 @@ class MetaStreamClient:
 
     def put(self, subject: str, body: dict[str, Any], done: Callable[[EngineError | None], None], seconds: float = REQUEST_SECONDS) -> None:
         """Write a message, unless the subject has a newer one than this node has read."""
+        newest = self.seq
 
         def answered(message: Message | None) -> None:
             reply = reply_of(message)
             if isinstance(reply, EngineError):
                 done(reply)
                 return
-            self._revisions[subject] = max(self._revisions.get(subject, 0), int(reply.get("seq", 0)))
+            seq = int(reply.get("seq", 0))
+            if seq <= newest:
+                run_contained(self.on_set_back, f"a message was stored as {seq}, after {newest} was read")
+            self._revisions[subject] = max(self._revisions.get(subject, 0), seq)
             done(None)
 
         expected = f"{EXPECTED_SUBJECT}: {self._revisions.get(subject, 0)}\r\n".encode()
@@ -471,6 +476,8 @@ class MetaStreamClient:
                 return
             if result.code in WRONG_SEQUENCE:  # an earlier heartbeat, whose reply was lost, or another process
                 self.refresh(lambda read: None)
+                if 0 <= last_sequence_of(result) < self._revision:
+                    run_contained(self.on_set_back, f"heartbeat {self._revision} of this node is missing")
             self._heartbeat_at = min(self._heartbeat_at, self._now + TICK_SECONDS)
             run_contained(self.on_refused_heartbeat)
 

@@ -97,6 +97,7 @@ class JetStreamStore:
         self._meta_created = ""
         self._meta_check = StreamCheck(self.engine, self.names.meta_stream, self._known_of_meta, self._meta_lost)
         self.meta.on_refused_heartbeat = self._meta_check.begin
+        self.meta.on_set_back = self._meta_lost
         self.quarantined: dict[LogId, str] = {}  # logs that this node found damaged, and why
         self._logs: dict[LogId, StreamLog] = {}
         self._number = 0
@@ -171,6 +172,8 @@ class JetStreamStore:
 
     def _meta_lost(self, reason: str) -> None:
         """The messages of nodes and owners are gone, or older than what this node has read: what it knows of other nodes is not true any more."""
+        if self.meta.closed:
+            return
         self.meta.close()
         log.error("the stream of nodes and owners is gone: this node stops", stream=self.names.meta_stream, reason=reason)
         run_contained(self.on_meta_lost)

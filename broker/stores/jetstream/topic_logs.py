@@ -72,7 +72,6 @@ class StreamTopicLog(StreamLog):
         except ValueError as error:
             done(damaged(self.stream, message.seq, str(error)))
             return
-        self.note_needed(self._state.first_segment.seq)
         self._read(claimed, self._state.seq + 1, done)
 
     def _read(self, claimed: Claimed, first_seq: int, done: Done) -> None:
@@ -86,6 +85,7 @@ class StreamTopicLog(StreamLog):
             self._begin_without_state(claimed, result)
         state = self._state
         first = state.first_segment
+        self.note_needed(first.seq)
         records = Records(self._engine, self.stream, self.epoch, state.start_offset, first.seq, state.next_offset, state.seq + 1)
         for part in state.segment_states:
             if not part.cleaned:
