@@ -6,12 +6,14 @@ given is noted (`note`), and `hide` removes it from log lines and from the messa
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 HIDDEN: Final = "***"
 SHORTEST: Final = 4  # a shorter login is only removed where it stands before an @: as a part of other words it says nothing
 SCHEME: Final = "://"
 SCHEME_LETTERS_MAX: Final = 12
+SCHEMES: Final = ("nats://", "tls://")
 STORE_COMMANDS: Final = frozenset(("serve", "store", "health"))
 STORE_OPTIONS: Final = ("--store", "--set", "--from", "--to")
 
@@ -71,15 +73,15 @@ def _with_port(server: str) -> str:
 def note(text: str) -> None:
     """Note what an address must not show: never show it from now on, wherever it stands."""
     rest = _split_scheme(text.strip())[1]
-    before, at, _ = rest.rpartition("@")
-    found = {before, f"{before}@"} if at else set()
+    before = rest.rpartition("@")[0]
+    found = {before, f"{before}@"} if before else set()
     for server in rest.split(","):
         login, at, _ = server.rpartition("@")
-        if at:
+        if login:
             login = _split_scheme(login.strip())[1]
             user, colon, password = login.partition(":")
-            found |= {login, f"{login}@", password if colon else user}
-        elif _with_port(server) != server:
+            found |= {login, f"{login}@" if login else "", password if colon else user}
+        elif not at and _with_port(server) != server:
             found |= {server.partition(":")[2]}
     note_secrets(found)
 
@@ -102,11 +104,19 @@ def note_words(words: list[str]) -> None:
         value = word.partition("=")[2]
         options = {before, word.partition("=")[0]}
         for text in (word, value, value.partition("=")[2]):
-            login, at, _ = text.rpartition("@")
-            if "=" in text.partition(SCHEME)[0] and SCHEME in text:
-                continue  # the value follows as a text of its own
-            if SCHEME in (login or text) or (about_store and ("--store" in options or (at and (":" in login or not options.isdisjoint(STORE_OPTIONS))))):
+            if not ("=" in text.partition(SCHEME)[0] and SCHEME in text) and _may_be_login(text, options, about_store):
                 note(text)
+
+
+def _may_be_login(text: str, options: set[str], about_store: bool) -> bool:
+    login, at, _ = text.rpartition("@")
+    if SCHEME in text:
+        return bool(at) or text.startswith(SCHEMES)
+    if not about_store:
+        return False
+    if not at:
+        return "--store" in options
+    return ":" in login or (not options.isdisjoint(STORE_OPTIONS) and not os.path.exists(text))  # not a folder's name
 
 
 def note_lines(text: str) -> None:

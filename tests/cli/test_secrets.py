@@ -199,10 +199,14 @@ def test_what_is_shown_of_an_address(address: str, shown: str) -> None:
     assert secrets.hide(f"it is {address}!").count(SECRET) == 0
 
 
-def test_names_that_are_no_login_stay_as_they_are() -> None:
+def test_names_that_are_no_login_stay_as_they_are(tmp_path: Path) -> None:
     secrets.note_words(["group", "describe", "team:orders@eu"])
     secrets.note_words(["consume", "orders", "--from", "a@b"])
+    secrets.note_words(["serve", "--listen", "A://127.0.0.1:9092-9095", "--advertise", "10.0.0.1:9092-9095"])
+    (tmp_path / "backup@monday").mkdir()
+    secrets.note_words(["store", "export", "--from", f"{tmp_path}/backup@monday", "--to", "x"])
     secrets.note("nats://10.0.0.1:4222,10.0.0.2")
+    secrets.note("nats://@10.0.0.1:4222")
     assert secrets._noted == []
 
 

@@ -1,8 +1,8 @@
 """Notice that the stream of an owned log is gone: deleted, made anew, restored from an older backup, or purged.
 
 The engine (JetStream) refuses an append only by comparing sequences, so a refusal alone does not say why. A stream that ends before the
-last acknowledged entry can only have lost that entry; the state of the stream decides. All else that its owner does not check is checked
-by the next owner (claim.py), with the same rules.
+last acknowledged entry can only have lost that entry; the state of the stream decides. The next owner applies the same rules to what the
+last one has published (claim.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def loss_of(owner: Owner, state: StreamState) -> str:
 
 
 class StreamCheck:
-    """The checks of one owned log's stream. `lost` is called once, with what was found and the state that it was found in."""
+    """The checks of one owned log's stream. `lost` is called once, with what was found."""
 
     def __init__(self, engine: Engine, stream_name: str, known: Callable[[], Owner | None], lost: Callable[[str], None]) -> None:
         """`known`: what the log has for certain; None when the log is no longer used."""
