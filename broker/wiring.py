@@ -353,6 +353,8 @@ def group_config(config: Config) -> GroupConfig:
         config.offsets_retention_check_interval_ms,
         config.message_max_bytes,
         default_policies(config),
+        config.group_member_metadata_max_bytes,
+        config.groups_metadata_max_bytes,
     )
 
 

@@ -57,7 +57,7 @@ def discard(out: StepOutput, groups: dict[str, Group], group: Group) -> None:
         out.deadlines.remove(pending)
     group.pending_members.clear()
     out.deadlines.remove(group)
-    group.invalidate()
+    group.drop()
     del groups[group.id]
 
 

@@ -19,7 +19,7 @@ BATCH_BYTES_MAX: Final = 1_048_588  # Kafka's default of max.message.bytes
 
 
 class GroupConfig(NamedTuple):
-    """Settings of groups. Names, units and defaults are Kafka's, except those of the last two fields."""
+    """Settings of groups. Names, units and defaults are Kafka's, except those of the last four fields."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -31,3 +31,6 @@ class GroupConfig(NamedTuple):
     # The records that one operation writes must fit into one batch; otherwise the operation is refused before it changes anything.
     batch_bytes_max: int = BATCH_BYTES_MAX
     default_policies: GroupPolicies = NO_POLICIES  # for groups without a value of their own
+    # What one member may keep in memory, its assignment apart, and all groups of the node together (`kept.py`).
+    group_member_metadata_max_bytes: int = 1 << 20
+    groups_metadata_max_bytes: int = 1 << 28

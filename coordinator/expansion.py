@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from coordinator.calls import JoinRequest, JoinWaiter
 from coordinator.group import Group
+from coordinator.kept import request_bytes
 from coordinator.newcomer import admit_member
 from coordinator.pending_release import CHECK_MS
-from coordinator.policy_state import Newcomer, NewcomerKey
+from coordinator.policy_state import Newcomer, NewcomerKey, PolicyState
 from coordinator.roster import waits_for_roster
 from coordinator.states import COMPLETING, STABLE
 from coordinator.step_output import StepOutput
@@ -55,7 +56,9 @@ def park_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: J
     if previous is not None:
         error = ErrorCode.UNKNOWN_MEMBER_ID if request.instance_id is None else ErrorCode.FENCED_INSTANCE_ID
         out.refuse_join(previous.waiter, "" if request.instance_id is None else previous.id, error)
+        _forget(group, policy, key)
     arrived_ms = out.now if previous is None else previous.arrived_ms
+    group.keep(request_bytes(request))
     policy.newcomers[key] = Newcomer(id, request, waiter, arrived_ms, out.now + CHECK_MS)
     set_newcomer_timer(out, group)
 
@@ -71,7 +74,8 @@ def admit_waiting(out: StepOutput, group: Group) -> None:
             admit_member(out, group, request, newcomer.waiter, newcomer.id)
         else:
             out.refuse_join(newcomer.waiter, newcomer.id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    policy.newcomers.clear()
+    for key in list(policy.newcomers):
+        _forget(group, policy, key)
     set_newcomer_timer(out, group)
 
 
@@ -83,7 +87,7 @@ def refuse_unlisted_newcomers(out: StepOutput, group: Group) -> None:
     for key, newcomer in list(policy.newcomers.items()):
         if newcomer.request.instance_id not in policy.listed:
             out.refuse_join(newcomer.waiter, "", ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            del policy.newcomers[key]
+            _forget(group, policy, key)
     set_newcomer_timer(out, group)
 
 
@@ -94,7 +98,7 @@ def drop_newcomer(out: StepOutput, group: Group, id: str, instance: str | None) 
     if policy is None or newcomer is None or (id and newcomer.id != id):
         return False
     out.refuse_join(newcomer.waiter, "", ErrorCode.UNKNOWN_MEMBER_ID)
-    del policy.newcomers[_newcomer_key(id, instance)]
+    _forget(group, policy, _newcomer_key(id, instance))
     set_newcomer_timer(out, group)
     return True
 
@@ -120,7 +124,7 @@ def check_newcomers(out: StepOutput, group: Group) -> bool:
             newcomer.check_ms = newcomer.closed_ms + newcomer.request.session_timeout_ms
         else:
             out.refuse_join(newcomer.waiter, "", ErrorCode.UNKNOWN_MEMBER_ID)
-            del policy.newcomers[key]
+            _forget(group, policy, key)
     set_newcomer_timer(out, group)
     return False
 
@@ -155,3 +159,7 @@ def set_newcomer_timer(out: StepOutput, group: Group) -> None:
 
 def _newcomer_key(id: str, instance: str | None) -> NewcomerKey:
     return (True, instance) if instance is not None else (False, id)
+
+
+def _forget(group: Group, policy: PolicyState, key: NewcomerKey) -> None:
+    group.keep(-request_bytes(policy.newcomers.pop(key).request))

@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 from coordinator.calls import Protocols, SyncReply
 from coordinator.config import NOTE_BUDGET_MAX
 from coordinator.deadlines import Timed
+from coordinator.kept import KeptBytes, member_bytes, pending_bytes, protocols_bytes
 from coordinator.member import Member, PendingMember
 from coordinator.policy_state import PolicyState
 from coordinator.states import EMPTY
@@ -39,6 +40,9 @@ class Group(Timed):
     """One consumer group. Its deadline in PREPARING is the end of the join phase; afterwards the end of the sync phase, until all have sent SyncGroup."""
 
     __slots__ = (
+        "_holders",
+        "_kept",
+        "_last_record",
         "_offsets",
         "_rebalance_timeout_ms",
         "_subscribed",
@@ -49,8 +53,8 @@ class Group(Timed):
         "extended_since_ms",
         "generation",
         "id",
+        "kept_bytes",
         "laggards",
-        "last_record",
         "leader",
         "members",
         "new_member_added",
@@ -83,8 +87,12 @@ class Group(Timed):
 
     rank: ClassVar[int] = 1  # sessions (rank 0) end before a join or sync phase that ends in the same millisecond
 
-    def __init__(self, id: str, now: int, wall: int) -> None:
+    def __init__(self, id: str, now: int, wall: int, kept: KeptBytes | None = None) -> None:
+        """`kept`: counts what the groups of all shards keep."""
         super().__init__()
+        self._kept = KeptBytes() if kept is None else kept
+        self.kept_bytes = 0  # of members, pending members, newcomers and `last_record`, as `kept.py` counts them
+        self._holders: dict[int, int] = {}  # by the identity of protocols: how many members have this object
         self.id = id
         self.state = EMPTY
         self.state_ms = wall  # wall time of the last state change, as stored; -1: unknown
@@ -112,7 +120,7 @@ class Group(Timed):
         self.newest_undecoded: UndecodedCommit | None = None
         self.offsets_version = object()  # replaced when an offset changes, except by commits in `_undecoded`
         self.version = 0  # increases when a cached verdict on a heartbeat or commit may be stale
-        self.last_record: bytes | None = None  # the newest group record, as stored
+        self._last_record: bytes | None = None
         self.record_changed = True  # the next group record differs in more than generation, time and assignments
         self._rebalance_timeout_ms = -1  # cached; -1: unknown
         self.static_ids_changed = False  # a static member's id may differ from the one in last_record
@@ -136,6 +144,7 @@ class Group(Timed):
         self.members[member.id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.id
+        self.keep(member_bytes(member))
         self.count_protocols(member.protocols, 1)
         if member.join_waiter is not None:
             self.parked_joins += 1
@@ -152,6 +161,7 @@ class Group(Timed):
         del self.members[member.id]
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.id:
             del self.static_members[member.instance_id]
+        self.keep(-member_bytes(member))
         self.count_protocols(member.protocols, -1)
         self.pending_sync.pop(member.id, None)
         if member.join_waiter is not None:
@@ -160,11 +170,53 @@ class Group(Timed):
             self.leader = next(iter(self.members), None)
         self.invalidate_members()
 
-    def invalidate(self) -> None:
-        """Invalidate cached verdicts about a deleted group."""
+    def drop(self) -> None:
+        """Called for a group that is no longer in memory: invalidate cached verdicts, and count nothing of it."""
         self.version += 1
+        self.keep(-self.kept_bytes)
+
+    def add_pending(self, pending: PendingMember) -> None:
+        self.pending_members[pending.id] = pending
+        self.keep(pending_bytes(pending.id))
+
+    def pop_pending(self, id: str) -> PendingMember | None:
+        pending = self.pending_members.pop(id, None)
+        if pending is not None:
+            self.keep(-pending_bytes(id))
+        return pending
+
+    # Memory: `kept_bytes`.
+
+    def keep(self, change: int) -> None:
+        """Count so many bytes more, or less."""
+        self.kept_bytes += change
+        self._kept.bytes += change
+
+    @property
+    def last_record(self) -> bytes | None:
+        """The newest group record, as stored."""
+        return self._last_record
+
+    @last_record.setter
+    def last_record(self, record: bytes | None) -> None:
+        before = self._last_record
+        self._last_record = record
+        self.keep((0 if record is None else len(record)) - (0 if before is None else len(before)))
+
+    def set_assignment(self, member: Member, assignment: bytes) -> None:
+        self.keep(len(assignment) - len(member.assignment))
+        member.assignment = assignment
 
     def count_protocols(self, protocols: Protocols, change: int) -> None:
+        """Count the protocols of a member that came (1) or went (-1)."""
+        key = id(protocols)
+        holders = self._holders.get(key, 0)
+        if holders + change:
+            self._holders[key] = holders + change
+        else:
+            del self._holders[key]
+        if not holders or not holders + change:
+            self.keep(change * protocols_bytes(protocols))
         counts = self.protocol_counts
         for name, _ in protocols:
             count = counts.get(name, 0) + change

@@ -6,6 +6,7 @@ from coordinator.calls import JoinReply, JoinRequest, JoinWaiter
 from coordinator.expansion import count_other_newcomers, drop_newcomer, must_wait, park_newcomer
 from coordinator.facts import group_key, group_value
 from coordinator.group import Group
+from coordinator.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX, member_bytes, protocols_bytes, request_bytes
 from coordinator.member import Member, PendingMember
 from coordinator.newcomer import admit_member, new_member, note_join
 from coordinator.notes import Cause, NoteKind, Removal, Replacement, grant_note_budget, spend_note_budget
@@ -44,6 +45,29 @@ def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
     return member is not None or len(group.members) + count_other_newcomers(group, request) < size_max
 
 
+def exceeded_setting(out: StepOutput, group: Group | None, member: Member | None, request: JoinRequest) -> str:
+    """The setting that leaves no memory for what the sender of this JoinGroup would keep; "" if none does.
+
+    What a known member already keeps counts only once, also if it is a static member that returns without its member id.
+    """
+    size = request_bytes(request)
+    if size > out.config.group_member_metadata_max_bytes:
+        return MEMBER_METADATA_MAX
+    if out.has_memory(size):
+        return ""
+    if member is None and group is not None and request.instance_id is not None:
+        member = group.members.get(group.static_members.get(request.instance_id, ""))
+    if member is not None:
+        size -= member_bytes(member) - len(member.assignment) + protocols_bytes(member.protocols)
+    return "" if out.has_memory(size) else ALL_METADATA_MAX
+
+
+def refuse_over_limit(out: StepOutput, request: JoinRequest, waiter: JoinWaiter, setting: str) -> None:
+    """Every client gives up at this error. A member keeps its place until it leaves or its session ends."""
+    out.limit_reached(setting, request.group_id, request.member_id, request.client_host, request_bytes(request))
+    out.refuse_join(waiter, request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+
 def remove_over_size(out: StepOutput, group: Group, id: str) -> None:
     """Remove a member that `has_room` refused, so that the rebalance does not wait for it."""
     member = group.members.get(id)
@@ -64,7 +88,8 @@ def offers_protocol_twice(request: JoinRequest) -> bool:
 def require_member_id(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """Let the client join again with the new id, so that a client that retries blindly leaves no ghost members (KIP-394)."""
     released = ids_of_connection(group, request)
-    pending = group.pending_members[id] = PendingMember(group.id, id, request.session_timeout_ms)
+    pending = PendingMember(group.id, id, request.session_timeout_ms)
+    group.add_pending(pending)
     out.deadlines.set(pending, out.now + pending.session_timeout_ms)
     watch_connection(out, group, pending, request)
     for before in released:
@@ -257,6 +282,7 @@ def _swap_member(out: StepOutput, group: Group, old: Member, new: Member) -> Non
     group.members = {new.id if member is old else id: new if member is old else member for id, member in group.members.items()}
     assert new.instance_id is not None
     group.static_members[new.instance_id] = new.id
+    group.keep(member_bytes(new) - member_bytes(old))
     group.count_protocols(old.protocols, -1)
     group.count_protocols(new.protocols, 1)
     if old.id in group.pending_sync:

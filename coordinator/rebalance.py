@@ -107,7 +107,7 @@ def no_effect(out: StepOutput, group: Group, cause: Cause, detail: str) -> None:
 def forget_assignments(out: StepOutput, group: Group, error: ErrorCode) -> None:
     """End COMPLETING without assignments: parked SyncGroups get `error`, and the sessions of their members restart."""
     for member in group.members.values():
-        member.assignment = b""
+        group.set_assignment(member, b"")
         if member.sync_waiter is not None:
             out.refuse_sync(member.sync_waiter, error)
             member.sync_waiter = None
@@ -269,7 +269,7 @@ def remove_member(out: StepOutput, group: Group, member: Member, removal: Remova
 
 
 def drop_pending(out: StepOutput, group: Group, id: str) -> None:
-    pending = group.pending_members.pop(id, None)
+    pending = group.pop_pending(id)
     if pending is not None:
         out.deadlines.remove(pending)
 
@@ -377,7 +377,7 @@ def remove_unlisted_members(out: StepOutput, group: Group) -> None:
 
 def expire_pending(out: StepOutput, group: Group, id: str) -> None:
     """Drop a member id that no JoinGroup has used in time."""
-    del group.pending_members[id]
+    group.pop_pending(id)
     if spend_note_budget(group, out.now):
         out.add_note(group, NoteKind.MEMBER_GONE, MemberGone(id, None, Removal.PENDING_EXPIRED, 0, 0, None))
     if group.state is PREPARING and group.all_parked:

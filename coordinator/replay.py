@@ -12,6 +12,7 @@ from typing import Final
 from coordinator.facts import offset_key_prefix, read_deletions, read_group, read_offset
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact
+from coordinator.kept import KeptBytes
 from coordinator.member import Member
 from coordinator.policy_records import read_away, read_policies, read_seats
 from coordinator.states import State
@@ -38,11 +39,13 @@ class Replay:
         policy_texts: dict[str, dict[str, str]] | None = None,
         away: dict[str, dict[str, tuple[str, int]]] | None = None,
         seats: dict[str, bytes] | None = None,
+        kept: KeptBytes | None = None,
     ) -> None:
         self.facts = 0
         self.deletions_applied = 0  # the number of the last deletion of a topic whose offsets are removed
         self.unknown = 0  # records of an unknown kind, perhaps of a newer version
         self._groups = groups
+        self._kept = kept
         self._orphaned_offsets = orphaned_offsets
         self._away = {} if away is None else away  # group id -> instance id -> member id, begin of its absence
         self._seats = {} if seats is None else seats  # group id -> its seats record
@@ -131,6 +134,7 @@ class Replay:
         group = self._groups.pop(id, None)
         if group is None:
             return
+        group.drop()
         for stored in group.offsets.values():
             for version in _OFFSET_KEY_VERSIONS:  # a later offset creates a new group
                 self._topics.pop(version + stored.key_prefix[2:], None)
@@ -141,7 +145,7 @@ class Replay:
     def _group(self, id: str) -> Group:
         group = self._groups.get(id)
         if group is None:
-            group = self._groups[id] = Group(id, 0, -1)
+            group = self._groups[id] = Group(id, 0, -1, self._kept)
             group.offsets = self._orphaned_offsets.pop(id, {})
         return group
 

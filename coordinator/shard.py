@@ -28,7 +28,16 @@ from coordinator.expansion import check_newcomers, count_newcomers, is_waiting_n
 from coordinator.facts import deletions_fact, group_key, group_value, storable
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact, Hold, UntilDurable
-from coordinator.join import admit_newcomer, has_room, offers_protocol_twice, remove_over_size, require_member_id
+from coordinator.join import (
+    admit_newcomer,
+    exceeded_setting,
+    has_room,
+    offers_protocol_twice,
+    refuse_over_limit,
+    remove_over_size,
+    require_member_id,
+)
+from coordinator.kept import KeptBytes
 from coordinator.leave import remove_leavers
 from coordinator.member import Member, PendingMember
 from coordinator.notes import Cause, Note
@@ -51,6 +60,7 @@ from coordinator.rebalance import (
     apply_roster,
     apply_target_size,
     begin_rebalance,
+    drop_pending,
     end_absences,
     end_join_phase,
     end_sync_phase,
@@ -65,7 +75,7 @@ from coordinator.roster import excludes, missing_instances, note_refusal
 from coordinator.rules import ROWS
 from coordinator.standby import cancel_take_over, must_rejoin, refuses_protocol, restore_seats, standby_status, target_conflict
 from coordinator.states import PREPARING, STABLE
-from coordinator.step_output import StepOutput
+from coordinator.step_output import LimitSink, StepOutput
 from coordinator.sync import names_other_protocol
 from coordinator.tallies import CommitRefusals, HeartbeatGaps
 from coordinator.topics_watch import topics_changed
@@ -105,8 +115,18 @@ class Shard:
     session is removed, however slow log and process are. The deadlines of a join phase, an absence and waiting newcomers are not extended.
     """
 
-    def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], note_sink: NoteSink | None = None) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        fresh_id: Callable[[], str],
+        note_sink: NoteSink | None = None,
+        kept: KeptBytes | None = None,
+        limit_sink: LimitSink | None = None,
+    ) -> None:
+        """`kept`: counts what the groups of all shards keep; without it this shard counts alone."""
         self._config = config
+        self.kept = KeptBytes() if kept is None else kept
+        self._limit_sink = limit_sink
         self._size_max = config.group_max_size
         self._fresh_id = fresh_id
         self._note_sink = note_sink
@@ -268,6 +288,9 @@ class Shard:
             policies = self.policies_of(request.group_id)
             if excludes(policies, policies.instance_ids or (), request, None):
                 return out.refuse_join(waiter, "", ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            setting = exceeded_setting(out, None, None, request)
+            if setting:
+                return refuse_over_limit(out, request, waiter, setting)
             group = self._create(request.group_id)
             group.last_record = group_value(group, (), None, None)
             out.facts.append((group_key(group.id), group.last_record))
@@ -287,6 +310,10 @@ class Shard:
                 return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if not storable(request.client_id, request.client_host, request.protocol_type, *[name for name, _ in request.protocols]):
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
+            setting = exceeded_setting(out, group, member, request)
+            if setting:
+                drop_pending(out, group, id)
+                return refuse_over_limit(out, request, waiter, setting)
         if not id:
             return self._join_without_id(group, request, waiter)
         if id in group.pending_members:
@@ -406,7 +433,7 @@ class Shard:
         return codes
 
     def _create(self, group_id: str) -> Group:
-        group = self.groups[group_id] = Group(group_id, self._out.now, self._out.wall)
+        group = self.groups[group_id] = Group(group_id, self._out.now, self._out.wall, self.kept)
         group.offsets = self._orphaned_offsets.pop(group_id, {})
         self._set_group_policies(group)
         return group
@@ -633,7 +660,7 @@ class Shard:
         self._drop_all_groups()
         self.extends_deadlines = False
         self._orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}  # group id -> offsets that outlived the group's tombstone
-        self._out = StepOutput(self._config, self._fresh_id)
+        self._out = StepOutput(self._config, self._fresh_id, self.kept, self._limit_sink)
         self.deadlines = self._out.deadlines
         self._sweep = expiry.Sweep()
         self._heartbeat_gaps = HeartbeatGaps()
@@ -646,11 +673,11 @@ class Shard:
         self._new_replay()
 
     def _new_replay(self) -> None:
-        self._replay = Replay(self.groups, self._orphaned_offsets, self._policy_texts, self._stored_away, self._stored_seats)
+        self._replay = Replay(self.groups, self._orphaned_offsets, self._policy_texts, self._stored_away, self._stored_seats, self.kept)
 
     def _drop_all_groups(self) -> None:
         for group in self.groups.values():
-            group.invalidate()
+            group.drop()
         self.groups.clear()
 
     def replay(self, facts: Iterable[Fact]) -> None:

@@ -234,7 +234,7 @@ def move_seats(out: StepOutput, group: Group) -> bool:
     take_overs: list[TakeOver] = []
     for seat, standby in zip(seats, standbys, strict=True):
         del policy.standbys[standby.id]
-        standby.assignment = seat.assignment
+        group.set_assignment(standby, seat.assignment)
         if seat.leads:
             group.leader = standby.id
         take_over = policy.take_overs[standby.id] = TakeOver(group.id, standby.id, seat.from_id, seat.from_instance, out.wall)
@@ -313,7 +313,7 @@ def cancel_take_over(out: StepOutput, group: Group, take_over: TakeOver) -> None
     policy.vacated_seats.append(seat_of(group, member, take_over))
     del policy.take_overs[member.id]
     policy.standbys[member.id] = out.wall
-    member.assignment = EMPTY_ASSIGNMENT
+    group.set_assignment(member, EMPTY_ASSIGNMENT)
     group.invalidate_members()
     note_standby(out, group, member, StandbyStep.TOO_LATE, take_over)
 

@@ -10,9 +10,13 @@ from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
 from coordinator.group import Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, Held, facts_bytes
+from coordinator.kept import KeptBytes
 from coordinator.member import Member
 from coordinator.notes import Note, NoteKind, make_note
 from protocol.message import Message
+
+# Called when a bound on memory refuses a request: the setting, group id, member id and host of the client, and the bytes that were too many.
+LimitSink = Callable[[str, str, str, str, int], None]
 
 INTERNED_MAX: Final = 4_096  # of texts, and of numbers
 
@@ -23,10 +27,28 @@ class StepOutput:
     Deadlines and durations use `now`, monotonic milliseconds. Stored times use `wall`, which may step ahead or back.
     """
 
-    __slots__ = ("_numbers", "_texts", "config", "deadlines", "facts", "facts_bytes", "fresh_id", "notes", "now", "replies", "wall")
+    __slots__ = (
+        "_limit_sink",
+        "_numbers",
+        "_texts",
+        "config",
+        "deadlines",
+        "facts",
+        "facts_bytes",
+        "fresh_id",
+        "kept",
+        "notes",
+        "now",
+        "replies",
+        "wall",
+    )
 
-    def __init__(self, config: GroupConfig, fresh_id: Callable[[], str]) -> None:
+    def __init__(
+        self, config: GroupConfig, fresh_id: Callable[[], str], kept: KeptBytes | None = None, limit_sink: LimitSink | None = None
+    ) -> None:
         self.config = config
+        self.kept = KeptBytes() if kept is None else kept
+        self._limit_sink = limit_sink
         self.fresh_id = fresh_id  # a random UUID as text
         self.deadlines = Deadlines()
         self.now = 0
@@ -60,6 +82,14 @@ class StepOutput:
     def fits(self, facts: list[Fact]) -> bool:
         """Whether the facts of one operation fit into one batch. If not, the caller refuses the operation before it changes anything."""
         return BATCH_OVERHEAD_BYTES + facts_bytes(facts) <= self.config.batch_bytes_max
+
+    def has_memory(self, growth: int) -> bool:
+        """Whether the members of all groups may keep so many bytes more."""
+        return growth <= 0 or self.kept.bytes + growth <= self.config.groups_metadata_max_bytes
+
+    def limit_reached(self, setting: str, group_id: str, member_id: str, client_host: str, size: int) -> None:
+        if self._limit_sink is not None:
+            self._limit_sink(setting, group_id, member_id, client_host, size)
 
     def reply_join(self, waiter: JoinWaiter, id: str, reply: JoinReply) -> None:
         waiter.member_id = id

@@ -6,6 +6,7 @@ from coordinator.calls import SyncReply, SyncRequest, SyncWaiter
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, group_value, replace_generation
 from coordinator.group import Group
+from coordinator.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX
 from coordinator.member import Member
 from coordinator.notes import Cause, RoundResult
 from coordinator.rebalance import begin_rebalance, change_state, forget_assignments, move_seats_of_away, note_round_end
@@ -48,17 +49,24 @@ def mark_synced(group: Group, member: Member) -> None:
 def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) -> None:
     """Store and send the leader's assignments. Members without an assignment get empty bytes; unknown members are ignored.
 
-    Standbys get an assignment without partitions. If the assignments do not fit into a batch, a rebalance begins.
+    Standbys get an assignment without partitions. If the assignments do not fit into a batch, or
+    leave no memory, a rebalance begins.
     """
     members = group.members
     assignments = {id: leader_assignments.get(id, b"") for id in members}
     if group.policy_state is not None:
         assignments.update(assignments_of_standbys(group))
+    growth = 0
     last = group.last_record
     if last is not None and not group.record_changed and list(assignments.values()) == [member.assignment for member in members.values()]:
         value = replace_generation(last, group.generation, group.state_ms)  # members and assignments are mostly unchanged
     else:
         value = group_value(group, members.values(), group.leader, group.protocol_name, assignments)
+        growth = sum([len(assignment) for assignment in assignments.values()]) - sum([len(member.assignment) for member in members.values()])
+        if _leave_no_memory(out, group, assignments, growth + len(value) - len(last or b"")):
+            forget_assignments(out, group, ErrorCode.INVALID_REQUEST)
+            begin_rebalance(out, group, Cause.SYNC_FAILED)
+            return
     fact = (group_key(group.id), value)
     if not out.fits([fact] if group.policy_state is None else [fact, seats_fact(group, group.policy_state)]):
         forget_assignments(out, group, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -72,6 +80,7 @@ def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) 
     delete_records_of_removed(out, group)
     note_round_end(out, group, RoundResult.STABLE, group.phase_start_ms - group.rebalance_start_ms, out.now - group.phase_start_ms)
     change_state(out, group, STABLE, Cause.ASSIGNED)
+    group.keep(growth)
     for member in members.values():
         member.assignment = assignments[member.id]
         if member.sync_waiter is not None:
@@ -81,6 +90,18 @@ def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) 
             out.restart_session(member)
     if group.policy_state is not None:
         move_seats_of_away(out, group)
+
+
+def _leave_no_memory(out: StepOutput, group: Group, assignments: dict[str, bytes], growth: int) -> bool:
+    """Whether a setting refuses these assignments. `growth`: what they and the group's record, which repeats them, add to what is kept."""
+    longest_max = out.config.group_member_metadata_max_bytes
+    too_long = [id for id, assignment in assignments.items() if len(assignment) > longest_max]
+    if not too_long and out.has_memory(growth):
+        return False
+    member = group.members[too_long[0] if too_long else group.leader or ""]
+    setting, size = (MEMBER_METADATA_MAX, len(assignments[member.id])) if too_long else (ALL_METADATA_MAX, growth)
+    out.limit_reached(setting, group.id, member.id, member.successor_host or member.client_host, size)
+    return True
 
 
 def sync_when_stable(out: StepOutput, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:

@@ -201,6 +201,9 @@ class Audit:
             raise Broken("bounds", f"the broker has {connections} connections, and clients opened {len(node.streams)}")
         for stream in [stream for stream in node.streams if stream.transport is not None and stream.transport.lost]:
             del node.streams[stream]
+        kept = sum(group.kept_bytes for journal in node.broker.shards.journals for group in journal.shard.groups.values())
+        if kept != node.broker.shards.kept.bytes:
+            raise Broken("bounds", f"{node.broker.shards.kept.bytes} bytes of members are counted, the groups count {kept}")
         self._processes = Counter([consumer.group for consumer in run.consumers])
         for journal in node.broker.shards.journals:
             if journal.refusal:

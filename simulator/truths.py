@@ -10,6 +10,7 @@ from coordinator.deadlines import NEVER
 from coordinator.expansion import count_newcomers
 from coordinator.facts import group_key, group_value, read_group, read_offset, replace_generation
 from coordinator.group import Group
+from coordinator.kept import member_bytes, pending_bytes, protocols_bytes, request_bytes
 from coordinator.notes import Cause
 from coordinator.policy_state import PolicyState
 from coordinator.standby import EMPTY_ASSIGNMENT, misses_target_size, target_size
@@ -64,6 +65,7 @@ def check_group(group: Group) -> None:
         assert group.policy_state.newcomer_timer.deadline != NEVER, "the wait of newcomers has no deadline"
         instances = {id for is_instance, id in group.policy_state.newcomers if is_instance}
         assert not instances & set(group.static_members), "a newcomer has the instance id of a member"
+    assert group.kept_bytes == kept_bytes(group), f"{group.kept_bytes} bytes are counted, the group keeps {kept_bytes(group)}"
     assert group.policy_state is None or not set(group.policy_state.away) - set(members), "an away member was removed"
     if group.policy_state is not None:
         check_seats(group, group.policy_state)
@@ -92,6 +94,19 @@ def check_group(group: Group) -> None:
         assert replace_generation(group.last_record, group.generation, group.state_ms) == value, "the group changed, and its cached record stayed"
         assert group.subscriptions in (None, tuple(group.all_metadata())), "the cached subscriptions are not those of the members"
     assert all(pending.deadline != NEVER for pending in group.pending_members.values()), "a pending member id has no deadline"
+
+
+def kept_bytes(group: Group) -> int:
+    """What the group keeps in memory, counted anew."""
+    members = group.members.values()
+    newcomers = group.policy_state.newcomers.values() if group.policy_state is not None else ()
+    return (
+        len(group.last_record or b"")
+        + sum(member_bytes(member) for member in members)
+        + sum(protocols_bytes(protocols) for protocols in {id(member.protocols): member.protocols for member in members}.values())
+        + sum(pending_bytes(id) for id in group.pending_members)
+        + sum(request_bytes(newcomer.request) for newcomer in newcomers)
+    )
 
 
 def check_seats(group: Group, policy: PolicyState) -> None:

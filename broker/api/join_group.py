@@ -31,20 +31,19 @@ def route(parts: BrokerParts) -> Route:
 
 
 class ParkedJoin(ParkedCall):
-    __slots__ = ("_join", "_journal", "member_id", "reply")
+    __slots__ = ("_ids", "_journal", "member_id", "reply")
 
     def __init__(self, call: Call, journal: GroupJournal, join: JoinRequest) -> None:
         super().__init__(call)
         self._journal = journal
-        self._join = join
+        self._ids = join.group_id, join.member_id, join.instance_id
         self.member_id = ""
         self.reply: JoinReply | None = None
 
     def release(self) -> None:
         if self._call is not None and self.reply is not None:
             if self.reply.error == ErrorCode.FENCED_INSTANCE_ID:
-                join = self._join
-                self._journal.fenced_lines.add(self._journal, "JoinGroup", join.group_id, join.member_id, join.instance_id, self.connection.peer)
+                self._journal.fenced_lines.add(self._journal, "JoinGroup", *self._ids, self.connection.peer)
             self._call.answer(join_response(self.reply, self.member_id, self._call.version))
 
 
@@ -79,6 +78,7 @@ class JoinGroup:
         )
         journal.park(journal.shard.join, join, ParkedJoin(call, journal, join), self._clock.now, self._clock.wall)
         self._learn_fast_path(call, join, journal)
+        call.forget_request()
         return None
 
     def _learn_fast_path(self, call: Call, join: JoinRequest, journal: GroupJournal) -> None:

@@ -24,20 +24,19 @@ def route(parts: BrokerParts) -> Route:
 
 
 class ParkedSync(ParkedCall):
-    __slots__ = ("_journal", "_sync", "assignment", "reply")
+    __slots__ = ("_ids", "_journal", "assignment", "reply")
 
     def __init__(self, call: Call, journal: GroupJournal, sync: SyncRequest) -> None:
         super().__init__(call)
         self._journal = journal
-        self._sync = sync
+        self._ids = sync.group_id, sync.member_id, sync.instance_id
         self.assignment = b""
         self.reply: SyncReply | None = None
 
     def release(self) -> None:
         if self._call is not None and self.reply is not None:
             if self.reply.error == ErrorCode.FENCED_INSTANCE_ID:
-                sync = self._sync
-                self._journal.fenced_lines.add(self._journal, "SyncGroup", sync.group_id, sync.member_id, sync.instance_id, self.connection.peer)
+                self._journal.fenced_lines.add(self._journal, "SyncGroup", *self._ids, self.connection.peer)
             self._call.answer(sync_response(self.reply, self.assignment))
 
 
@@ -67,6 +66,7 @@ class SyncGroup:
         journal.park(journal.shard.sync, sync, ParkedSync(call, journal, sync), self._clock.now, self._clock.wall)
         if call.connection.fast_paths and call.size <= SYNC_BYTES_MAX and len(sync.assignments) <= ELEMENTS_MAX:
             self._learn(call, sync, journal)
+        call.forget_request()
         return None
 
     def _learn(self, call: Call, sync: SyncRequest, journal: GroupJournal) -> None:

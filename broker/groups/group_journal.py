@@ -12,9 +12,11 @@ from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 from broker.groups.fenced import FencedLines
 from broker.groups.journal import NO_LOG, Journal, close_failed_reply
+from broker.groups.limit_lines import LimitLines
 from broker.runtime.contain import report_defect
 from broker.runtime.turn import NEVER, Turn
 from coordinator import GroupConfig, Hold, Note, Shard
+from coordinator.kept import KeptBytes
 from coordinator.notes import ShardChange
 from protocol.errors import ErrorCode
 from storage import NOT_YET, AppendFailed, Fenced, OwnedLog
@@ -78,8 +80,12 @@ class GroupJournal(Journal):
         append_timeout_ms: int,
         note_writer: NoteWriter,
         reload: Callable[[GroupJournal], None],
+        kept: KeptBytes | None = None,
+        limit_lines: LimitLines | None = None,
     ) -> None:
-        shard = Shard(config, fresh_id, self._write_notes)
+        """`kept` and `limit_lines`: shared by all partitions of the node."""
+        self._limit_lines = limit_lines or LimitLines()
+        shard = Shard(config, fresh_id, self._write_notes, kept, self._log_limit)
         super().__init__(name, shard, NO_LOG, turn, append_timeout_ms, NOT_OURS, SUSPENDED)
         self.shard = shard
         self.partition = partition
@@ -226,6 +232,9 @@ class GroupJournal(Journal):
 
     def _write_notes(self, notes: list[Note], fact_number: int) -> None:
         self._note_writer.write(self, notes, self.offset_of(fact_number) if fact_number else -1)
+
+    def _log_limit(self, setting: str, group_id: str, member_id: str, client_host: str, size: int) -> None:
+        self._limit_lines.add(self.now, setting, group_id, member_id, client_host, size)
 
     # Deadlines.
 

@@ -16,11 +16,13 @@ from itertools import islice
 
 from broker.groups.group_journal import LOADING, NOT_OURS, SUSPENDED, GroupJournal, NoteWriter
 from broker.groups.journal import UNREADABLE
+from broker.groups.limit_lines import LimitLines
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, report_defect, run_contained
 from broker.runtime.turn import Turn
 from coordinator import GroupConfig, partition_of
+from coordinator.kept import KeptBytes
 from protocol.errors import ProtocolError
 from storage import DamagedLog, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
@@ -113,8 +115,21 @@ class Shards:
         self._stopped = False
         self._changed_topics: set[str] = set()
         fresh_id = fresh_id or FreshIds()
+        self.kept = KeptBytes()
+        limit_lines = LimitLines()
         self.journals = [
-            GroupJournal(number, f"{CONSUMER_OFFSETS}-{number}", config, fresh_id, turn, append_timeout_ms, note_writer, self._reload)
+            GroupJournal(
+                number,
+                f"{CONSUMER_OFFSETS}-{number}",
+                config,
+                fresh_id,
+                turn,
+                append_timeout_ms,
+                note_writer,
+                self._reload,
+                self.kept,
+                limit_lines,
+            )
             for number in range(partitions)
         ]
         for journal in self.journals:

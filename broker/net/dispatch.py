@@ -117,6 +117,11 @@ class Call:
         data, start = self._data, self._start
         return data if start else _INT32(len(data)) + data
 
+    def forget_request(self) -> None:
+        """Drop the request's bytes, for a reply that may take long: the memory of what is kept of the request is bounded elsewhere."""
+        self.request = None
+        self._data = b""
+
     def add_fast_path(self, fast_path: FastPath) -> bool:
         """Try `fast_path` first for later requests of this size, API and version; False: `FAST_PATH_BYTES_MAX` leaves no room for it."""
         return self.connection.add_fast_path(self.request_frame[:KIND_BYTES], fast_path)

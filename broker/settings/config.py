@@ -120,6 +120,8 @@ class Config:
     group_max_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
     group_max_size: int
+    group_member_metadata_max_bytes: int
+    groups_metadata_max_bytes: int
     group_policy_registration_timeout_ms: str
     group_policy_expansion_timeout_ms: str
     group_policy_roster_timeout_ms: str

@@ -296,6 +296,18 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("group.initial.rebalance.delay.ms", "int", 3000, "How long a new group waits for more members before it starts.", unit="ms"),
     Setting("group.max.size", "int", INT_MAX, "Members of one group.", low=1, unit="members"),
+    Setting(
+        "group.member.metadata.max.bytes", "int", 1 << 20,
+        "What one member of a group may keep in memory: the names and metadata of its protocols, its ids, and a constant for each of them; "
+        "separately its assignment. A JoinGroup with more is answered with GROUP_MAX_SIZE_REACHED, a leader's SyncGroup with INVALID_REQUEST.",
+        low=1024, unit="bytes",
+    ),
+    Setting(
+        "groups.metadata.max.bytes", "int", 1 << 28,
+        "The same of all groups of this node together, with assignments and the stored records of groups. At the maximum no member is added, and "
+        "no member may keep more than before. Members that are loaded from the log always count, and are never refused.",
+        low=1 << 20, unit="bytes",
+    ),
     # Policies of all groups that do not set the policy themselves (docs/policies.md).
     Setting(
         "group.policy.registration.timeout.ms", "string", "none",

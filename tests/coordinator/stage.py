@@ -62,6 +62,7 @@ class Stage:
         self._next_beat = NEVER
         self._newest: list[Record] = []
         self._newcomer = ""
+        self.limits: list[tuple[str, str, str, str]] = []  # setting, group, member and host of requests that a bound on memory refused
         self.skew_ms = 0
         self.connection: Closable | None = None  # the connection of the next JoinGroups
         self.steady_since_ms = self.began  # the argument of Shard.advance: the time since which the clock has run steadily
@@ -76,7 +77,7 @@ class Stage:
         self._new_shard()
 
     def _new_shard(self) -> None:
-        self.shard: Shard | None = Shard(self.config, self._fresh_id, self._take_notes)
+        self.shard: Shard | None = Shard(self.config, self._fresh_id, self._take_notes, limit_sink=lambda *refused: self.limits.append(refused[:4]))
         self.beats: dict[tuple[Any, ...], RepeatedHeartbeat] = {}
         self.repeats: dict[Hashable, RepeatedCommit] | None = {}  # commits with a repeat cache; None: each commit takes the usual path
         self.repeated = 0  # commits that took the fast path
@@ -152,6 +153,7 @@ class Stage:
             check_group(group)
             state = reply_state(group)
             assert self._reply_states.setdefault((group, group.version), state) == state, "the group changed, and its cached verdict stayed valid"
+        assert shard.kept.bytes == sum(group.kept_bytes for group in shard.groups.values()), "a group that is gone still counts"
 
     def _append(self, during: str) -> None:
         shard = self._serving
