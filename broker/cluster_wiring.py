@@ -120,7 +120,7 @@ class ClusterBroker(Broker):
 
     async def _open_registry(self, store: BrokerStore) -> None:
         shared = self._cluster_store(store)
-        journal = RegistryJournal(REGISTRY_LOG, self.topics, NO_LOG, self.turn, self.config.offsets_commit_timeout_ms, keeps_facts=True)
+        journal = RegistryJournal(REGISTRY_LOG, self.topics, NO_LOG, self.turn, self.config.offsets_commit_timeout_ms, replace=self.topics.replace)
         journal.writable = False
         self.registry_journal = journal
         self.journals.append(journal)

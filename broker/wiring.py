@@ -195,7 +195,7 @@ class Broker:
         opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
         store.acquire(REGISTRY_LOG_ID, opened.set_result)
         owned = owned_or_fail("the registry of topics", await opened)
-        journal = Journal(REGISTRY_LOG, self.topics, owned, self.turn, self.config.offsets_commit_timeout_ms, keeps_facts=True)
+        journal = Journal(REGISTRY_LOG, self.topics, owned, self.turn, self.config.offsets_commit_timeout_ms, replace=self.topics.replace)
         journal.start()
         self.journals.append(journal)
         self.turn.add_deadline_handler(journal)

@@ -13,10 +13,12 @@ from broker.cluster.registry import Registry
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, run_contained
 from broker.topics.leaders import NO_NODE
+from protocol.errors import ProtocolError
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 
 RETRY_SECONDS: Final = 0.05
-FAILED_SECONDS: Final = 1.0  # after records that could not be applied
+FAILED_SECONDS: Final = 1.0  # after records that could not be applied, or a defect
+NEWER_VERSION: Final = "a record that this version cannot read; if a newer version wrote it, run the same version on all nodes"
 
 
 class RegistryFollower:
@@ -41,10 +43,18 @@ class RegistryFollower:
             self._read_once_more = True
         else:
             self._reading = True
-            self._read_next()
+            self._run(self._read_next)
 
     def stop(self) -> None:
         self._stopped = True
+
+    def _run(self, step: Callable[[], None]) -> None:
+        """Run a step of reading. After a defect the reading goes on later: `_reading` is set, so no call of `follow` would begin another."""
+        if not run_contained(step):
+            self._read_later(FAILED_SECONDS)
+
+    def _read_later(self, seconds: float) -> None:
+        self._loop.call_later(seconds, Contained(self._read_next, partial(self._read_later, FAILED_SECONDS)))
 
     def _read_next(self) -> None:
         if self._stopped:
@@ -53,16 +63,19 @@ class RegistryFollower:
         if self._registry.is_controller:
             self._all_read()
         elif controller in (NO_NODE, self._node_id):
-            self._loop.call_later(RETRY_SECONDS, Contained(self._read_next))
+            self._read_later(RETRY_SECONDS)
         else:
             request = self._registry.request(self._node_id, NodeRequestKind.FOLLOW)
-            self._peers.send(controller, request, partial(self._records_received, request))
+            self._peers.send(controller, request, partial(self._reply_received, request))
 
-    def _records_received(self, request: NodeRequest, reply: NodeResponse | None) -> None:
+    def _reply_received(self, request: NodeRequest, reply: NodeResponse | None) -> None:
+        self._run(partial(self._use_reply, request, reply))
+
+    def _use_reply(self, request: NodeRequest, reply: NodeResponse | None) -> None:
         if self._registry.is_controller:
             self._all_read()
         elif reply is None or reply.error_code:
-            self._loop.call_later(RETRY_SECONDS, Contained(self._read_next))
+            self._read_later(RETRY_SECONDS)
         elif self._applied(request, reply):
             self._read_once_more = False
             self._read_next()
@@ -77,9 +90,10 @@ class RegistryFollower:
             if self._registry.apply_records(request, reply) or self._read_once_more:
                 return True
         except Exception as error:
-            log.error("this node cannot follow the controller", controller=self._controller(), reason=str(error) or type(error).__name__, again_seconds=FAILED_SECONDS)
+            reason = f"{NEWER_VERSION} ({error})" if isinstance(error, ProtocolError) else f"{type(error).__name__}: {error}"
+            log.error("this node cannot follow the controller", controller=self._controller(), reason=reason, again_seconds=FAILED_SECONDS)
             self._registry.follow()
-            self._loop.call_later(FAILED_SECONDS, Contained(self._read_next))
+            self._read_later(FAILED_SECONDS)
             return False
         self._all_read()
         return False

@@ -143,8 +143,9 @@ class Registry:
     def _apply(self, facts: Iterable[tuple[bytes, bytes | None]], reread: bool) -> None:
         before = self._state()
         if reread:
-            self.topics.clear()
-        self.topics.replay(facts)
+            self.topics.replace(facts)
+        else:
+            self.topics.replay(facts)
         self._report(before, reread)
 
     def _state(self) -> tuple[dict[bytes, Topic], dict[bytes, DeletedTopic]]:

@@ -91,7 +91,7 @@ NO_LOG = NoLog()
 class Journal:
     """One shard and its log. `writable` is false while suspended; `readable` is false while the log cannot be read either.
 
-    The topic registry uses this class with `keeps_facts`, and is still read while suspended, from memory if its log cannot be read:
+    The topic registry uses this class with `replace`, and is still read while suspended, from memory if its log cannot be read:
     clients that were told of no topics would rebalance their groups. The subclass GroupJournal refuses all requests then.
     """
 
@@ -104,8 +104,9 @@ class Journal:
         append_timeout_ms: int,
         refused: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
         undecided_error: ErrorCode = ErrorCode.REQUEST_TIMED_OUT,
-        keeps_facts: bool = False,
+        replace: Callable[[Iterable[Fact]], None] | None = None,
     ) -> None:
+        """`replace`: rebuilds the whole state from these facts, or raises ProtocolError and changes nothing; the journal then keeps the facts."""
         self.name = name
         self.state = state
         self.readable = True
@@ -123,8 +124,9 @@ class Journal:
         self._late_fact_number = 0  # at the deadline, replies up to this fact number are late
         self._retry_ms = RETRY_MS_MIN
         self._settled: Callable[[], None] | None = None
-        # `keeps_facts`: the newest stored fact of each key. The state is rebuilt from them while the log cannot be read back.
-        self._stored_facts: dict[bytes, bytes] | None = {} if keeps_facts else None
+        self._replace = replace
+        # With `replace`: the newest stored fact of each key. The state is rebuilt from them while the log cannot be read back.
+        self._stored_facts: dict[bytes, bytes] = {}
         self._batch_in_flight = bytearray()
         # Number and offset of the last fact of the last completed append.
         self._end_fact_number = 0
@@ -154,7 +156,7 @@ class Journal:
     def open(self) -> None:
         """Replay the log into the shard; raises one of UNREADABLE."""
         state = self.state
-        if self._stored_facts is None:
+        if self._replace is None:
             state.clear()
             for facts in self._owned.replay():
                 state.replay(facts)
@@ -162,8 +164,7 @@ class Journal:
             stored: dict[bytes, bytes] = {}
             for facts in self._owned.replay():
                 _keep_newest(stored, facts)
-            state.clear()  # not before the log is read: what another node has sent stays if this node cannot lead
-            state.replay(stored.items())
+            self._replace(stored.items())  # what another node has sent stays if this node cannot read the log
             self._stored_facts = stored
 
     def lead(self, owned: OwnedLog) -> None:
@@ -205,7 +206,7 @@ class Journal:
             fact_number = hold.taken
             facts = fact_number - taken_before
             self._in_flight = self._late_fact_number = fact_number
-            if self._stored_facts is not None:
+            if self._replace is not None:
                 self._batch_in_flight = batch
             self._owned.append(batch, facts, partial(self._appended, hold, fact_number, facts))
             if self._in_flight == fact_number:
@@ -221,7 +222,7 @@ class Journal:
             else:
                 self._end_fact_number = fact_number
                 self._end_offset = result + facts - 1
-                if self._stored_facts is not None:
+                if self._replace is not None:
                     _keep_newest(self._stored_facts, facts_of(bytes(self._batch_in_flight)))
                 hold.confirm(fact_number, close_failed_reply)
                 if hold.emitted != hold.taken:
@@ -263,9 +264,10 @@ class Journal:
             self.open()
             self.readable = True
         except UNREADABLE as error:
-            self.state.clear()
-            if self._stored_facts is not None:
-                self.state.replay(self._stored_facts.items())
+            if self._replace is not None:
+                self._replace(self._stored_facts.items())
+            else:
+                self.state.clear()
             self.readable = False
             log.error("log unreadable", log=self.name, reason=str(error))
 

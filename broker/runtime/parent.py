@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
-from broker.runtime.contain import Contained
+from broker.runtime.repeating import Repeating
 from broker.runtime.start import PARENT_PID
 
 CHECK_SECONDS: Final = 0.5
@@ -26,26 +26,27 @@ class ParentWatch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop: Callable[[dict[str, object]], None]) -> None:
         """`stop` is called with the reason, for the log."""
-        self._loop = loop
         self._stop = stop
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Repeating | None = None
         self._parent = PARENT_PID > INIT
         self._pipe = is_pipe() and not is_hung_up()  # a pipe that was closed before the start is ignored
         if self._parent or self._pipe:
+            self._timer = Repeating(loop, CHECK_SECONDS, self._check)
             self._check()
 
     def _check(self) -> None:
-        self._timer = None
         if self._parent and os.getppid() != PARENT_PID:
-            self._stop({"reason": "the process that started this one has ended", "parent": PARENT_PID})
+            self._end({"reason": "the process that started this one has ended", "parent": PARENT_PID})
         elif self._pipe and is_hung_up():
-            self._stop({"reason": "standard input was a pipe, and its other end was closed"})
-        else:
-            self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
+            self._end({"reason": "standard input was a pipe, and its other end was closed"})
+
+    def _end(self, reason: dict[str, object]) -> None:
+        self.close()
+        self._stop(reason)
 
     def close(self) -> None:
         if self._timer is not None:
-            self._timer.cancel()
+            self._timer.stop()
 
 
 def is_pipe() -> bool:

@@ -293,14 +293,14 @@ class Partitions:
             log.warning("folder of a deleted topic stays", log=deleted.name, reason=str(problem))
             pause = UNREADABLE_RETRY_SECONDS
         if remaining:
-            arguments = deleted, ids, remaining, delay_ms, min(2 * pause, UNREADABLE_RETRY_SECONDS)
-            self._loop.call_later(pause, Contained(self._finish_deletion, partial(self._finish_deletion_later, arguments)), *arguments)
+            self._finish_deletion_later(pause, (deleted, ids, remaining, delay_ms, min(2 * pause, UNREADABLE_RETRY_SECONDS)))
         else:
             self._folders.forget(deleted.id, self._folders.free_names(ids), partial(self._free, ids))
 
-    def _finish_deletion_later(self, arguments: tuple[DeletedTopic, list[LogId], list[LogId], int, float]) -> None:
-        """Try again after a defect."""
-        self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._finish_deletion), *arguments)
+    def _finish_deletion_later(self, seconds: float, arguments: tuple[DeletedTopic, list[LogId], list[LogId], int, float]) -> None:
+        """Go on with a deletion, also after a defect."""
+        again = partial(self._finish_deletion_later, UNREADABLE_RETRY_SECONDS, arguments)
+        self._loop.call_later(seconds, Contained(self._finish_deletion, again), *arguments)
 
     def _request(self, partition: Partition) -> None:
         """Open a requested partition before all others."""
@@ -396,7 +396,15 @@ class Partitions:
         retry = "after a restart" if failure.damaged else f"in {UNREADABLE_RETRY_SECONDS:.0f} s"
         log.error("partition cannot be read", log=str(partition), reason=failure.reason, again=retry)
         if not failure.damaged:
-            self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._retry_open), partition)
+            self._retry_open_later(partition)
+
+    def _retry_open_later(self, partition: Partition) -> None:
+        self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._retry_open, partial(self._retry_failed, partition)), partition)
+
+    def _retry_failed(self, partition: Partition) -> None:
+        """After a defect the partition is refused as before, and opened later."""
+        partition.refuse(FAILED, "there is a defect in this version")
+        self._retry_open_later(partition)
 
     def _retry_open(self, partition: Partition) -> None:
         if partition.error == FAILED:

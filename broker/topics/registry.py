@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, RESERVED_NAMES
 from coordinator import Fact, Hold
+from protocol.message import Message
 from protocol.messages.topics_registry import (
     DeletedTopicKey,
     DeletedTopicValue,
@@ -178,30 +180,34 @@ class TopicRegistry:
         return range(first, self.next_producer_id)
 
     def replay(self, facts: Iterable[Fact]) -> None:
-        """Apply stored facts; the last fact of each key counts. Unknown kinds are ignored."""
-        for key, value in facts:
-            match read_registry_key(key):
-                case TopicKey(name=name):
-                    self._replay_topic(name, value)
-                case ProducerIdsKey():
-                    self.next_producer_id = read_record(ProducerIdsValue, value).next_id if value is not None else 0
-                case DeletedTopicKey(topic_id=id):
-                    self._replay_deletion(id, value)
-                case DeletionNumberKey():
-                    self.last_deletion = read_record(DeletionNumberValue, value).last if value is not None else 0
+        """Apply stored facts; the last fact of each key counts. Unknown kinds are ignored.
 
-    def _replay_topic(self, name: str, value: bytes | None) -> None:
-        self._drop(name)
-        if value is not None:
-            stored = read_record(TopicValue, value)
-            settings = {setting.name: setting.value for setting in stored.settings if setting.value is not None}
-            self._put(Topic(name, stored.topic_id, stored.partitions, stored.created_ms, settings))
+        All facts are read before any is applied: if one of them cannot be read, this raises ProtocolError, and nothing has changed.
+        """
+        self._apply([_read(key, value) for key, value in facts])
 
-    def _replay_deletion(self, id: bytes, value: bytes | None) -> None:
-        self.deleted.pop(id, None)
-        if value is not None:
-            stored = read_record(DeletedTopicValue, value)
-            self.deleted[id] = DeletedTopic(stored.name, id, stored.partitions, stored.deleted_ms, stored.number)
+    def replace(self, facts: Iterable[Fact]) -> None:
+        """Like `replay`, but nothing of what was known before stays."""
+        stored = [_read(key, value) for key, value in facts]
+        self.clear()
+        self._apply(stored)
+
+    def _apply(self, stored: list[tuple[Message | None, Message | None]]) -> None:
+        for key, value in stored:
+            if isinstance(key, TopicKey):
+                self._drop(key.name)
+                if isinstance(value, TopicValue):
+                    settings = {setting.name: setting.value for setting in value.settings if setting.value is not None}
+                    self._put(Topic(key.name, value.topic_id, value.partitions, value.created_ms, settings))
+            elif isinstance(key, ProducerIdsKey):
+                self.next_producer_id = value.next_id if isinstance(value, ProducerIdsValue) else 0
+            elif isinstance(key, DeletedTopicKey):
+                id = key.topic_id
+                self.deleted.pop(id, None)
+                if isinstance(value, DeletedTopicValue):
+                    self.deleted[id] = DeletedTopic(value.name, id, value.partitions, value.deleted_ms, value.number)
+            elif isinstance(key, DeletionNumberKey):
+                self.last_deletion = value.last if isinstance(value, DeletionNumberValue) else 0
 
     def _put(self, topic: Topic) -> None:
         self._drop(topic.name)
@@ -220,6 +226,20 @@ class TopicRegistry:
             del self.by_id[topic.id]
             self._folded.pop(name.replace(".", "_"), None)
             self.partition_count -= topic.partition_count
+
+
+_VALUES: Final[dict[type[Message], type[Message]]] = {
+    TopicKey: TopicValue,
+    ProducerIdsKey: ProducerIdsValue,
+    DeletedTopicKey: DeletedTopicValue,
+    DeletionNumberKey: DeletionNumberValue,
+}
+
+
+def _read(data: bytes, value: bytes | None) -> tuple[Message | None, Message | None]:
+    """A stored fact; without a key if its kind is unknown. Raises ProtocolError."""
+    key = read_registry_key(data)
+    return key, read_record(_VALUES[type(key)], value) if key is not None and value is not None else None
 
 
 def _notes_topic(offsets: Topic) -> Topic:

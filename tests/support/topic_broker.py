@@ -60,7 +60,7 @@ class TopicBroker:
         self.threads.run_all()
         self.topics = TopicRegistry(self._new_id)
         owned = owned_or_fail("registry", acquired[0])
-        self.registry = Journal(REGISTRY_LOG, self.topics, owned, Turn(loop, self.loop.clock()), LATE_MS, keeps_facts=True)
+        self.registry = Journal(REGISTRY_LOG, self.topics, owned, Turn(loop, self.loop.clock()), LATE_MS, replace=self.topics.replace)
         self.registry.start()
         self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
 

@@ -11,8 +11,10 @@ import pytest
 from broker.cluster.messages import NodeRequestKind
 from broker.cluster.registry import Changes, Registry
 from broker.groups.journal import Journal
+from broker.topics import registry
 from broker.topics.registry import TopicRegistry
 from protocol.batch import build_facts, facts_of
+from protocol.errors import ProtocolError
 from storage import AppendFailed
 
 READ_BYTES = 200
@@ -262,3 +264,20 @@ def test_a_node_that_does_not_lead_refuses_followers(controller: Node, follower:
     assert follower.registry.answer(follower.registry.request(1, NodeRequestKind.FOLLOW)).error_code == 41
     controller.registry.journal.readable = False
     assert controller.registry.answer(follower.registry.request(1, NodeRequestKind.FOLLOW)).error_code == 41
+
+
+@pytest.mark.parametrize("reread", [False, True])
+def test_records_that_cannot_be_read_leave_the_topics_as_they_are(controller: Node, follower: Node, reread: bool) -> None:
+    """Also what precedes the unreadable record is not applied: nobody would be told of these changes."""
+    controller.create("a")
+    follower.follow(controller)
+    known = dict(follower.topics.by_name)
+    if reread:
+        follower.registry.follow()
+    controller.topics.create("b", 1, {}, 0)
+    controller.topics.hold.emit([(registry._key("later"), b"\x7f\xff of a newer version")])
+    controller.registry.journal.end_turn()
+    follower.changes.clear()
+    with pytest.raises(ProtocolError, match="TopicValue has no version"):
+        follower.follow(controller)
+    assert (dict(follower.topics.by_name), follower.changes) == (known, [])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
@@ -121,8 +123,21 @@ def test_an_undecodable_log_fails_the_start_with_one_line_and_is_unreadable_late
     assert caught.value.code == ExitCode.DATA
 
 
+def anew(shard: Any) -> Callable[[Iterable[Any]], None]:
+    """Replace the values of the shard; a value "newer" cannot be read."""
+
+    def replace(facts: Iterable[Any]) -> None:
+        facts = list(facts)
+        if any(value == b"newer" for _, value in facts):
+            raise ProtocolError("a newer version")
+        shard.clear()
+        shard.replay(facts)
+
+    return replace
+
+
 def test_a_journal_that_keeps_facts_shows_the_stored_ones_while_its_log_is_unreadable(harness: JournalHarness) -> None:
-    harness.journal = Journal("values-0", harness.shard, harness.log, harness.turn, LATE_MS, keeps_facts=True)
+    harness.journal = Journal("values-0", harness.shard, harness.log, harness.turn, LATE_MS, replace=anew(harness.shard))
     harness.journal.start()
     harness.turn.add_deadline_handler(harness.journal)
     harness.append(b"a", b"1")
@@ -144,7 +159,7 @@ def test_a_journal_that_keeps_facts_shows_the_stored_ones_while_its_log_is_unrea
 
 
 def test_of_a_removed_key_a_journal_keeps_nothing(harness: JournalHarness) -> None:
-    harness.journal = Journal("values-0", harness.shard, harness.log, harness.turn, LATE_MS, keeps_facts=True)
+    harness.journal = Journal("values-0", harness.shard, harness.log, harness.turn, LATE_MS, replace=anew(harness.shard))
     harness.journal.start()
     harness.append(b"old", None)
     harness.log.succeed()
@@ -157,11 +172,16 @@ def test_of_a_removed_key_a_journal_keeps_nothing(harness: JournalHarness) -> No
 
 def test_a_journal_that_cannot_lead_keeps_its_facts(harness: JournalHarness) -> None:
     shard = harness.shard
-    journal = Journal("values-0", shard, NO_LOG, harness.turn, LATE_MS, keeps_facts=True)
+    journal = Journal("values-0", shard, NO_LOG, harness.turn, LATE_MS, replace=anew(shard))
     shard.replay([(b"sent", b"by another node")])
     kept = dict(shard.values)
     harness.log.unreadable = True
     with pytest.raises(OSError, match="Input/output error"):
+        journal.lead(harness.log)
+    assert shard.values == kept
+    harness.log.unreadable = False
+    harness.log.stored.append([(b"k", b"newer")])
+    with pytest.raises(ProtocolError):
         journal.lead(harness.log)
     assert shard.values == kept
 

@@ -113,6 +113,30 @@ def test_a_parent_that_is_gone_already_is_noticed_at_once(monkeypatch: pytest.Mo
     assert [why["parent"] for why in reasons] == [4711]
 
 
+@pytest.mark.plain  # replaces functions of the operating system
+def test_a_check_that_raises_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch, planted_defect: None) -> None:
+    """The parent ends after a check that could not ask for it."""
+    monkeypatch.setattr(parent, "PARENT_PID", 4711)
+    monkeypatch.setattr(parent, "CHECK_SECONDS", 0.01)
+    answers: list[int] = [4711]
+
+    def getppid() -> int:
+        if not answers:
+            answers.append(1)
+            raise RuntimeError("a defect")
+        return answers[-1]
+
+    monkeypatch.setattr(os, "getppid", getppid)
+    reasons: list[dict[str, object]] = []
+    loop = asyncio.new_event_loop()
+    watch = ParentWatch(loop, reasons.append)
+    answers.clear()
+    loop.run_until_complete(asyncio.sleep(0.2))
+    watch.close()
+    loop.close()
+    assert [why["parent"] for why in reasons] == [4711]
+
+
 WRAPPED = PARENT.replace('[sys.executable, "-P", "-m", "tenure", "serve", *sys.argv[2:]]', 'f"{sys.executable} -P -m tenure serve {sys.argv[2]}; true"').replace(
     "stdout=", "shell=True, stdin=subprocess.PIPE, stdout="
 )

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from random import Random
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -298,6 +299,49 @@ def test_an_unreadable_log_is_opened_again_later(broker: TopicBroker) -> None:
     broker.pass_seconds(15)
     assert broker.find("orders").error == 0
     assert broker.find("orders").high_watermark == 1
+
+
+@pytest.mark.plain  # replaces methods
+def test_a_log_is_opened_again_after_defects_too(broker: TopicBroker, monkeypatch: pytest.MonkeyPatch, planted_defect: None) -> None:
+    broker.written_topic()
+    broker.restart()
+    broker.disk.unreadable = "orders-0/0"
+    broker.partitions.open_all()
+    broker.threads.run_all()
+    broker.disk.unreadable = ""
+    (partition,) = [partition for partition in broker.partitions if partition.id.name == "orders"]
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.partitions, "_request", Mock(side_effect=RuntimeError("a defect")))
+        for _ in range(3):
+            broker.pass_seconds(15)
+        assert (partition.error, partition.refusal_reason) == (FAILED, "there is a defect in this version")
+    broker.pass_seconds(15)
+    assert partition.error == 0
+
+
+@pytest.mark.plain  # replaces methods
+def test_an_interrupted_deletion_continues_after_several_defects(
+    broker: TopicBroker, monkeypatch: pytest.MonkeyPatch, planted_defect: None
+) -> None:
+    broker.written_topic()
+    broker.delete("orders")
+    broker.registry.end_turn()
+    broker.restart()
+    finish = broker.partitions._folders.finish_deletion
+    answers = [([LogId("orders", 0)], OSError("busy")), RuntimeError("a defect"), RuntimeError("a defect"), RuntimeError("a defect")]
+    fake = Mock(side_effect=lambda *arguments: finish(*arguments) if not answers else raised(answers.pop(0)))
+    monkeypatch.setattr(broker.partitions._folders, "finish_deletion", fake)
+    broker.partitions.open_all()
+    for _ in range(6):
+        broker.pass_seconds(15)
+    assert fake.call_count == 5
+    assert broker.folders() == []
+
+
+def raised(answer: object) -> object:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def test_a_topic_deleted_while_opening_leaves_no_files(broker: TopicBroker) -> None:
