@@ -9,7 +9,7 @@ from broker.api.described_partitions import described_epoch, described_partition
 from broker.api.encoded_arrays import put_array
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, ReplyTooLarge, Response, Route
-from broker.net.long_requests import LOOKUP_COST
+from broker.net.long_requests import CREATE_COST, LOOKUP_COST
 from broker.runtime.node import Address
 from broker.security.authorizer import (
     OPERATIONS_NOT_REQUESTED,
@@ -76,9 +76,11 @@ class Metadata:
                     size = self._count(call, parts, size)
                     yield LOOKUP_COST + len(parts[-1]) // BYTES_PER_STEP
                 for name in names:
+                    topics_before = len(self._topics.by_name)
                     parts.append(self._entry_of_name(call, name, may_create, request))
                     size = self._count(call, parts, size)
-                    yield LOOKUP_COST + len(parts[-1]) // BYTES_PER_STEP
+                    created = len(self._topics.by_name) != topics_before
+                    yield (CREATE_COST if created else LOOKUP_COST) + len(parts[-1]) // BYTES_PER_STEP
             except ReplyTooLarge:
                 raise
             except ProtocolError as error:  # a name may be longer than a reply can hold

@@ -23,8 +23,9 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from tests.support.in_loop import AsyncClient, InLoopBroker
 from tests.support.worst_requests import EXISTING, worst_requests
 
-ELEMENTS = 20_000
-CPU_SECONDS_MAX = 0.025  # of one turn; all at once, most of these requests take 50 to 200 ms
+ELEMENTS = 5_000
+TURN_MAX = 0.6  # of one turn, in units of `loop_seconds`; all at once, most of these requests take 0.8 to 3
+ATTEMPTS = 3  # the cheapest counts: other processes on the machine make a turn dearer, never cheaper
 REPLY_BYTES_MAX = 100_000
 IN_ONE_STEP = {"JoinGroup", "SyncGroup"}  # a member's protocols and assignments are changed at once
 
@@ -56,6 +57,14 @@ class Pauses:
         return excluded
 
 
+def loop_seconds() -> float:
+    """The processor time of a fixed loop: what a second is worth on this machine."""
+    begin = time.thread_time()
+    for _ in range(1_000_000):
+        pass
+    return time.thread_time() - begin
+
+
 def api_names() -> list[str]:
     return [APIS[key].name for key in keys()]
 
@@ -82,17 +91,21 @@ async def test_no_request_occupies_the_broker_for_long(served: InLoopBroker, key
     monkeypatch.setattr(route, "decode", pauses.exclude(route.decode))
     gc.disable()
     slow = []
+    limit = TURN_MAX * min(loop_seconds() for _ in range(ATTEMPTS))
     for worst in worst_requests(key, ELEMENTS):
         for version in {route.oldest, route.newest}:
             try:
                 frame = client.frame(worst.request, version)
             except EncodeError:
                 continue
-            await asyncio.sleep(0)  # the request was built in this callback
-            pauses.longest = 0.0
-            await exchange(served, frame)
-            if pauses.longest > CPU_SECONDS_MAX and route.api.name not in IN_ONE_STEP:
-                slow.append(f"{worst} v{version}: {1000 * pauses.longest:.0f} ms")
+            for attempt in range(1, ATTEMPTS + 1):
+                await asyncio.sleep(0)  # the request was built in this callback
+                pauses.longest = 0.0
+                await exchange(served, frame)
+                if pauses.longest <= limit or route.api.name in IN_ONE_STEP:
+                    break
+                if attempt == ATTEMPTS:
+                    slow.append(f"{worst} v{version}: {1000 * pauses.longest:.0f} ms of {1000 * limit:.0f}")
     assert slow == []
 
 
