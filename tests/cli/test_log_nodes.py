@@ -46,7 +46,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         dumped = process("dump", path / "stopped", "--kind", "topics", "--json")
         assert (dumped.returncode, dumped.stderr) == (0, "")
         assert "orders" in {json.loads(line)["key"]["name"] for line in dumped.stdout.splitlines()}
-        shutil.copytree(path / "stopped", path / "crashed")
+        shutil.copytree(path / "stopped", path / "crashed", ignore=shutil.ignore_patterns("*.sock"))
         assert nodes.stop() == 0
     finally:
         nodes.close()
