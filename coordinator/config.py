@@ -32,5 +32,5 @@ class GroupConfig(NamedTuple):
     batch_bytes_max: int = BATCH_BYTES_MAX
     default_policies: GroupPolicies = NO_POLICIES  # for groups without a value of their own
     # What one member may keep in memory, its assignment apart, and all groups of the node together (`kept.py`).
-    group_member_metadata_max_bytes: int = 1 << 20
+    group_member_metadata_max_bytes: int = 4 << 20
     groups_metadata_max_bytes: int = 1 << 28

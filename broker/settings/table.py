@@ -297,7 +297,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("group.initial.rebalance.delay.ms", "int", 3000, "How long a new group waits for more members before it starts.", unit="ms"),
     Setting("group.max.size", "int", INT_MAX, "Members of one group.", low=1, unit="members"),
     Setting(
-        "group.member.metadata.max.bytes", "int", 1 << 20,
+        "group.member.metadata.max.bytes", "int", 4_194_304,
         "What one member of a group may keep in memory: the names and metadata of its protocols, its ids, and a constant for each of them; "
         "separately its assignment. A JoinGroup with more is answered with GROUP_MAX_SIZE_REACHED, a leader's SyncGroup with INVALID_REQUEST.",
         low=1024, unit="bytes",

@@ -177,6 +177,7 @@ class FetchHarness:
         parts: Any = SimpleNamespace(
             leaders=None,
             status=dict,
+            drain=None,
             config=SimpleNamespace(fetch_max_bytes=bytes_max),
             node=self.node,
             clock=self.clock,

@@ -190,6 +190,7 @@ class ProduceHarness:
             long_requests=LongRequests(self.turn),
             leaders=None,
             status=dict,
+            drain=None,
             clock=self.clock,
             authorizer=authorizer or Authorizer(),
             topics=self.topics,

@@ -72,6 +72,7 @@ class TopicHarness(GroupHarness):
             long_requests=LongRequests(self.turn),
             leaders=None,
             status=dict,
+            drain=None,
             config=replace(load_config(settings=settings), num_partitions=1, partitions_max=1000),
             node=node,
             clock=self.clock,

@@ -24,8 +24,8 @@ from tests.support.in_loop import AsyncClient, InLoopBroker
 from tests.support.worst_requests import EXISTING, worst_requests
 
 ELEMENTS = 5_000
-TURN_MAX = 0.6  # of one turn, in units of `loop_seconds`; all at once, most of these requests take 0.8 to 3
-ATTEMPTS = 3  # the cheapest counts: other processes on the machine make a turn dearer, never cheaper
+TURN_MAX = 0.7  # of one turn, in units of `loop_seconds`; all at once, most of these requests take 0.8 to 3
+ATTEMPTS = 5  # the cheapest counts: other processes on the machine make a turn dearer, never cheaper
 REPLY_BYTES_MAX = 100_000
 IN_ONE_STEP = {"JoinGroup", "SyncGroup"}  # a member's protocols and assignments are changed at once
 
@@ -91,7 +91,6 @@ async def test_no_request_occupies_the_broker_for_long(served: InLoopBroker, key
     monkeypatch.setattr(route, "decode", pauses.exclude(route.decode))
     gc.disable()
     slow = []
-    limit = TURN_MAX * min(loop_seconds() for _ in range(ATTEMPTS))
     for worst in worst_requests(key, ELEMENTS):
         for version in {route.oldest, route.newest}:
             try:
@@ -102,6 +101,7 @@ async def test_no_request_occupies_the_broker_for_long(served: InLoopBroker, key
                 await asyncio.sleep(0)  # the request was built in this callback
                 pauses.longest = 0.0
                 await exchange(served, frame)
+                limit = TURN_MAX * loop_seconds()  # now: a busy neighbour slows both down
                 if pauses.longest <= limit or route.api.name in IN_ONE_STEP:
                     break
                 if attempt == ATTEMPTS:

@@ -43,6 +43,7 @@ class SecondHarness(ProduceHarness):
         parts: Any = SimpleNamespace(
             leaders=None,
             status=dict,
+            drain=None,
             config=SimpleNamespace(fetch_max_bytes=1 << 20),
             node=Node(1, "cluster"),
             clock=self.clock,
