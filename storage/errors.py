@@ -24,8 +24,9 @@ class DamagedLog(Exception):
     UNIT: ClassVar[str] = "byte"  # of positions
     REMEDY: ClassVar[str] = "restore the file from a backup, or move it and all later segments of its folder away to go on with the records before the damage"
 
-    def __init__(self, path: str, position: int, reason: str) -> None:
-        super().__init__(f"{path} is damaged at {self.UNIT} {position}: {reason}; {self.REMEDY}")
+    def __init__(self, path: str, position: int, reason: str, unit: str = "", remedy: str = "") -> None:
+        """`unit` and `remedy`: in place of those of the class, for modules that are not compiled and so cannot derive a class from this one."""
+        super().__init__(f"{path} is damaged at {unit or self.UNIT} {position}: {reason}; {remedy or self.REMEDY}")
         self.path = path
         self.position = position
         self.reason = reason

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import settings
 
+from broker.logging import secrets
 from broker.logging.logs import log
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
@@ -54,6 +55,13 @@ def unskipped(config: pytest.Config, report: Report) -> Report:
         report.outcome = "failed"
         report.longrepr = f"nothing may be skipped here, and this was: {report.longrepr[2]}"  # type: ignore[index]
     return report
+
+
+@pytest.fixture(autouse=True)
+def no_noted_logins() -> Iterator[None]:
+    """Logins that a test gives to a command in this process are hidden from no other test."""
+    yield
+    secrets._noted.clear()
 
 
 @pytest.fixture(autouse=True)

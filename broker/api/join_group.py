@@ -97,7 +97,8 @@ class JoinGroup:
         return error_response(request, version, error)
 
 
-def error_response(request: JoinGroupRequest, version: int, error: int) -> Response:
+def error_response(request: JoinGroupRequest | None, version: int, error: int) -> Response:
+    """`request` is None where the call has forgotten it."""
     return join_response(JoinReply(error), "", version)
 
 

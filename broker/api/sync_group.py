@@ -86,5 +86,6 @@ def _error_for(group_id: str, refusal: int) -> int:
     return ErrorCode.REBALANCE_IN_PROGRESS if refusal == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else refusal
 
 
-def error_response(request: SyncGroupRequest, version: int, error: int) -> Response:
+def error_response(request: SyncGroupRequest | None, version: int, error: int) -> Response:
+    """`request` is None where the call has forgotten it."""
     return SyncGroupResponse(0, error)

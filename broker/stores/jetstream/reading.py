@@ -18,6 +18,7 @@ from storage import NOT_YET, DamagedLog
 PREFETCH_BYTES_MAX: Final = 16 << 20
 SLICE_BYTES: Final = 64 << 10  # facts of about this size are replayed together
 RETRY_SECONDS: Final = 0.1
+STREAM_REMEDY: Final = "replace it from an export (tenure store import --only), or restore the stream; until then no node serves this log"
 ATTEMPTS_MAX: Final = 100  # reads without a new entry before the reader gives up
 
 
@@ -141,15 +142,9 @@ class EntryReader:
             self._read()
 
 
-class DamagedStream(DamagedLog):
+def damaged(stream: Stream, seq: int, reason: str) -> DamagedLog:
     """Entries of a stream are missing or corrupt."""
-
-    UNIT = "entry"
-    REMEDY = "replace it from an export (tenure store import --only), or restore the stream; until then no node serves this log"
-
-
-def damaged(stream: Stream, seq: int, reason: str) -> DamagedStream:
-    return DamagedStream(f"stream {stream.name}", seq, reason)
+    return DamagedLog(f"stream {stream.name}", seq, reason, "entry", STREAM_REMEDY)
 
 
 def facts_in(engine: Engine, stream: Stream, first_seq: int, last_seq: int, on_entry: Callable[[ReadEntry], None]) -> Iterator[list[Fact]]:
