@@ -50,7 +50,7 @@ FAST_PATHS = (
     "broker/groups/held_replies.py",
 )
 KILLED_PERCENT_MIN = 95
-TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/stores", "tests/broker")
+TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
 # A test file with one of these imports is left out: it starts processes, whose lines are not traced.
 STARTS_PROCESSES = ("from tests.running import", "from tests.support.restartable import", "from tests.soak", "from tests.kafka_process import")
 # The time budget for the tests of one mutation, the most promising first.
