@@ -36,8 +36,6 @@ JUDGED = (
     "broker/groups/group_journal.py",
     "broker/groups/shards.py",
 )
-# Judged only where they are named: no minimum is known for them yet.
-JUDGED_IF_NAMED = ("broker/cluster", "broker/stores", "broker/supervisor.py")
 # Left out of folders: the tests of these start servers of NATS.
 NOT_JUDGED = "broker/stores/jetstream/"
 FAST_PATHS = (
@@ -165,7 +163,7 @@ class Work:
 
     def _touched(self, runner: Runner) -> dict[str, Coverage]:
         """The lines that each test touches: cached for unchanged test files, unless the code under test has changed."""
-        files = files_of([*JUDGED, *JUDGED_IF_NAMED, *FAST_PATHS])
+        files = list(dict.fromkeys([*files_of([*JUDGED, *FAST_PATHS]), *self.trees]))
         sources = Sources()
         folders = ("tests", "coordinator", "storage", "broker", "protocol")
         other_files = [str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py") if not path.name.startswith("test_")]
