@@ -569,6 +569,7 @@ class SharedStore(LocalStore):
         if self._finding is not None:
             self._finding.stop()
         self._live_nodes.close()
+        self._locked_logs.clear()  # a release that ends later writes nothing: another node may have these logs by then
         self._locks.close()
 
 

@@ -89,3 +89,15 @@ def test_a_flush_that_fails_is_not_hidden_by_one_that_succeeds() -> None:
     disk.fail_syncs = 0
     assert not isinstance(second.store.lock_log(LOG, NO_TOPIC, 0), HeldBy)
     assert not second.store.inherited(LOG).clean
+
+
+def test_a_release_that_ends_after_its_store_was_closed_writes_nothing(nodes: NodesOfDirectory) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    append(first, first.own(LOG), b"a")
+    locked = first.store.locked_log(LOG)
+    assert locked is not None
+    first.store.close()
+    second.own(LOG)
+    slot = second.store._table.read(LOG)
+    first.store.unlock(LOG, locked)
+    assert second.store._table.read(LOG) == slot
