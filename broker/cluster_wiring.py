@@ -21,7 +21,7 @@ from broker.cluster.store import ClusterStore
 from broker.groups.journal import NO_LOG
 from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
 from broker.machine import Machine
-from broker.net.connection import Connection, ConnectionContext
+from broker.net.connection import Connection
 from broker.net.connections import Connections
 from broker.net.dispatch import Dispatch, Route
 from broker.runtime.node import Address
@@ -65,21 +65,8 @@ class ClusterBroker(Broker):
         self._buffered_protocol = buffered_protocol
         self._node_dispatch = Dispatch(config.request_elements_max)
         self._node_connections = Connections(self.clock, NEVER_IDLE)
-        context = self._node_context = ConnectionContext(
-            self.clock,
-            self.turn,
-            self._node_dispatch,
-            self._node_connections.ended,
-            config.socket_request_max_bytes + FORWARDING_BYTES,
-            config.connection_unread_replies_max_bytes,
-            config.connection_waiting_requests_max_bytes,
-            self._connection_context.trace,
-            config.connections_partial_requests_max_bytes,
-            machine.sockets,
-            config.socket_response_max_bytes + FORWARDING_BYTES,
-            config.connections_unread_replies_max_bytes,
-        )
-        self._links = AcceptedLinks(context, self._node_connections, accepted_links_max(max(config.cluster_nodes, NODES_EXPECTED)))
+        self._node_context = self._new_connection_context(self._node_dispatch, self._node_connections, FORWARDING_BYTES)
+        self._links = AcceptedLinks(self._node_context, self._node_connections, accepted_links_max(max(config.cluster_nodes, NODES_EXPECTED)))
 
     def new_store(self, log_files_max: int) -> BrokerStore:
         machine = self._machine

@@ -74,20 +74,7 @@ class Broker:
         self.dispatch = Dispatch(config.request_elements_max)
         self.topics = TopicRegistry(partial(fresh_id, machine.random_bytes))
         self.connections = Connections(self.clock, config.connections_max_idle_ms)
-        context = ConnectionContext(
-            self.clock,
-            self.turn,
-            self.dispatch,
-            self.connections.ended,
-            config.socket_request_max_bytes,
-            config.connection_unread_replies_max_bytes,
-            config.connection_waiting_requests_max_bytes,
-            log_frame if logs.debug_enabled() else None,
-            config.connections_partial_requests_max_bytes,
-            machine.sockets,
-            config.socket_response_max_bytes,
-            config.connections_unread_replies_max_bytes,
-        )
+        context = self._new_connection_context(self.dispatch, self.connections, 0)
         overrides = dict(config.max_connections_per_ip_overrides)
         self.acceptor = Acceptor(
             loop,
@@ -309,6 +296,24 @@ class Broker:
         First the partitions that load or do not serve, or "NONE" if there are none; then a problem of the clock, and defects.
         """
         return "; ".join(filter(None, (self.shards.progress or "NONE", self.clock.problem, DEFECTS.text)))
+
+    def _new_connection_context(self, dispatch: Dispatch, connections: Connections, more_bytes: int) -> ConnectionContext:
+        """`more_bytes`: how much longer than the settings allow requests and replies may be."""
+        config = self.config
+        return ConnectionContext(
+            self.clock,
+            self.turn,
+            dispatch,
+            connections.ended,
+            config.socket_request_max_bytes + more_bytes,
+            config.connection_unread_replies_max_bytes,
+            config.connection_waiting_requests_max_bytes,
+            log_frame if logs.debug_enabled() else None,
+            config.connections_partial_requests_max_bytes,
+            self._machine.sockets,
+            config.socket_response_max_bytes + more_bytes,
+            config.connections_unread_replies_max_bytes,
+        )
 
     def live_connections(self) -> list[Connection]:
         """The connections of clients and other nodes."""

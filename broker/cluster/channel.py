@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from broker.logging.logs import log
-from broker.net.acceptor import StandardLoopProtocol
+from broker.net.acceptor import AcceptedSockets
 from broker.net.connection import Connection, ConnectionContext
 from broker.net.connections import Connections
-from broker.runtime.contain import Contained, contained_task
+from broker.runtime.contain import Contained
 from broker.runtime.node import Address
 
 FORWARDING_BYTES: Final = 65_536  # how much a request or reply grows at most when it is forwarded
@@ -48,27 +48,23 @@ class AcceptedLinks:
     def __init__(self, context: ConnectionContext, connections: Connections, links_max: int) -> None:
         """`links_max`: more than the nodes open, so that only a defect reaches it."""
         self._context = context
-        self._connections = connections
+        self.connections = connections
         self._links_max = links_max
         self._warned_until = 0.0
 
     def new(self, now: float) -> Connection | None:
         """The connection of a new link; None: there are too many. `now`: the time of the loop."""
-        if len(self._connections.live) >= self._links_max:
+        if len(self.connections.live) >= self._links_max:
             self.warn(now, f"{self._links_max} links are open")
             return None
         connection = Connection(self._context, CHANNEL, PEER)
-        self._connections.add(connection)
+        self.connections.add(connection)
         return connection
 
     def warn(self, now: float, reason: str) -> None:
         if now >= self._warned_until:
             self._warned_until = now + WARN_SECONDS
             log.warning("link of another node is refused", reason=reason)
-
-    def lost(self, connection: Connection, reason: str) -> None:
-        """Called for a link that was lost while it was accepted."""
-        self._connections.ended(connection, reason)
 
 
 class UnixChannel:
@@ -86,8 +82,7 @@ class UnixChannel:
         self._sock = sock
         self._connect_to = connect_to
         self._links = links
-        self._buffered_protocol = buffered_protocol
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._accepted = AcceptedSockets(loop, links.connections, buffered_protocol)
         self._closed = False
 
     async def connect(self, node: int, new_protocol: Callable[[], Any]) -> None:
@@ -124,17 +119,4 @@ class UnixChannel:
         if connection is None:
             accepted.close()
             return
-        accepted.setblocking(False)
-        protocol: Any = StandardLoopProtocol(connection) if self._buffered_protocol else connection
-        task = self._loop.create_task(contained_task(self._accept, protocol, connection, accepted))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _accept(self, protocol: Any, connection: Connection, accepted: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
-        except Exception as error:
-            accepted.close()
-            self._links.lost(connection, f"lost while it was accepted: {error}")
-            if not isinstance(error, OSError):  # an OSError means that the other node is gone
-                raise
+        self._accepted.connect(connection, accepted)

@@ -1,20 +1,15 @@
 """Log lines about processes that are refused because another one has their instance id (KIP-345), and about LeaveGroups that name nobody.
 
-A fenced process may repeat its request thousands of times a second. Each of them gets a line at once, and then one a minute with the
-number of its requests since the last line.
+A fenced process may repeat its request thousands of times a second, so the lines of each process are counted (line_counts.py).
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Protocol
 
+from broker.groups.line_counts import LineCounts
 from broker.logging.logs import log
 from coordinator.shard import Shard
-
-LINE_MS: Final = 60_000
-KNOWN_MAX: Final = 1_000  # processes that are counted; beyond that all counts begin anew
-
-Fenced = tuple[str, str, str, str]  # request, group, instance id, member id
 
 
 class Groups(Protocol):
@@ -26,17 +21,14 @@ class Groups(Protocol):
     def now(self) -> int: ...
 
 
-class FencedLines:
+class FencedLines(LineCounts):
     """The fenced requests of one partition's groups."""
 
-    __slots__ = ("_counts",)
-
-    def __init__(self) -> None:
-        self._counts: dict[Fenced, tuple[int, int]] = {}  # when the next line is due, and the requests since the last line
+    __slots__ = ()
 
     def add(self, groups: Groups, api: str, group_id: str, member_id: str, instance_id: str | None, peer: str) -> None:
         """A request was answered with FENCED_INSTANCE_ID. `peer`: the address of its sender."""
-        count = self._count((api, group_id, instance_id or "", member_id), groups.now)
+        count = self.count((api, group_id, instance_id or "", member_id), groups.now)
         if not count:
             return
         group = groups.shard.groups.get(group_id)
@@ -55,17 +47,6 @@ class FencedLines:
 
     def add_nameless_leave(self, groups: Groups, group_id: str, peer: str) -> None:
         """A LeaveGroup named a member by neither id."""
-        count = self._count(("LeaveGroup", group_id, "", peer), groups.now)
+        count = self.count(("LeaveGroup", group_id, "", peer), groups.now)
         if count:
             log.warning("LeaveGroup names no member: member id and instance id are empty", group=group_id, host=peer, requests=count)
-
-    def _count(self, key: Fenced, now: int) -> int:
-        """The number of requests to report now, or 0."""
-        due, count = self._counts.get(key, (0, 0))
-        if now < due:
-            self._counts[key] = due, count + 1
-            return 0
-        if len(self._counts) >= KNOWN_MAX:
-            self._counts.clear()
-        self._counts[key] = now + LINE_MS, 0
-        return count + 1

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from broker.groups.line_counts import LineCounts
 from broker.logging.logs import log
 
-LINE_MS: Final = 60_000
 
-
-class LimitLines:
-    __slots__ = ("_counts",)
-
-    def __init__(self) -> None:
-        self._counts: dict[str, tuple[int, int]] = {}  # by setting: when the next line is due, and the requests since the last line
+class LimitLines(LineCounts):
+    __slots__ = ()
 
     def add(self, now: int, setting: str, group_id: str, member_id: str, client_host: str, size: int) -> None:
         """`size`: the bytes that the refused request would have kept."""
-        due, requests = self._counts.get(setting, (0, 0))
-        requests += 1
-        if now < due:
-            self._counts[setting] = due, requests
+        requests = self.count((setting,), now)
+        if not requests:
             return
-        self._counts[setting] = now + LINE_MS, 0
         log.warning(
             "member refused: its metadata needs too much memory",
             setting=setting,

@@ -63,6 +63,34 @@ class StandardLoopProtocol(asyncio.BufferedProtocol):
         self._connection.data_received(bytes(self._view[:nbytes]))
 
 
+class AcceptedSockets:
+    """Gives accepted sockets to the loop, each with its connection."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connections: Connections, buffered_protocol: bool) -> None:
+        """`buffered_protocol`: use `StandardLoopProtocol`."""
+        self._loop = loop
+        self._connections = connections
+        self._buffered_protocol = buffered_protocol
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def connect(self, connection: Connection, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        # Connection does not inherit asyncio.Protocol, so that it can be compiled.
+        protocol: Any = StandardLoopProtocol(connection) if self._buffered_protocol else connection
+        task = self._loop.create_task(contained_task(self._connect, protocol, connection, accepted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, protocol: Any, connection: Connection, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
+        except Exception as error:
+            accepted.close()
+            self._connections.ended(connection, f"lost while it was accepted: {error}")
+            if not isinstance(error, OSError):  # an OSError means that the peer is gone
+                raise
+
+
 class Acceptor:
     """The listening sockets of all listeners; `add_sockets` first, `start` when requests can be answered."""
 
@@ -76,16 +104,15 @@ class Acceptor:
         reserve_from: int,
         buffered_protocol: bool,
     ) -> None:
-        """`reserve_from`: the first descriptor number that connections may not use. `buffered_protocol`: use `StandardLoopProtocol`."""
+        """`reserve_from`: the first descriptor number that connections may not use. `buffered_protocol`: as in `AcceptedSockets`."""
         self._loop = loop
         self._context = context
         self._connections = connections
         self._connections_max = connections_max
         self._per_peer_max = per_peer_max
         self._reserve_from = reserve_from
-        self._buffered_protocol = buffered_protocol
+        self._accepted = AcceptedSockets(loop, connections, buffered_protocol)
         self._sockets: list[tuple[socket.socket, Address]] = []
-        self._tasks: set[asyncio.Task[object]] = set()
         self._accepting = False
         self._pause_reason = ""
         self._pause_logged = False
@@ -138,15 +165,10 @@ class Acceptor:
             accepted.close()
             log.warning("connection refused", peer=peer, reason=f"{allowed} connections from this address are open (max.connections.per.ip)")
             return
-        accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(self._context, listener, peer)
         self._connections.add(connection)
-        # Connection does not inherit asyncio.Protocol, so that it can be compiled.
-        protocol: Any = StandardLoopProtocol(connection) if self._buffered_protocol else connection
-        task = self._loop.create_task(contained_task(self._connect, protocol, connection, accepted))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._accepted.connect(connection, accepted)
         # The system assigns the lowest free descriptor, so its number shows how many are in use.
         if accepted.fileno() >= self._reserve_from:
             self._pause(f"descriptors from {self._reserve_from} on are reserved for the served connections (open-file limit)")
@@ -154,15 +176,6 @@ class Acceptor:
     def _accepting_failed(self) -> None:
         """Pause after an unexpected exception: it would recur at once."""
         self._pause("accepting a connection failed")
-
-    async def _connect(self, protocol: Any, connection: Connection, accepted: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
-        except Exception as error:
-            accepted.close()
-            self._connections.ended(connection, f"lost while it was accepted: {error}")
-            if not isinstance(error, OSError):  # an OSError means that the peer is gone
-                raise
 
     def _wait_for_room(self) -> None:
         """Close idle connections, or pause until a connection ends."""

@@ -13,9 +13,9 @@ DEAD: Final = ("Z", "X")
 
 def own_process_mark() -> str:
     """Text by which another process can detect that this one has ended; "" where the system has no /proc."""
-    started = _started(os.getpid())
+    fields = _fields(os.getpid())
     boot_and_namespace = _boot_and_namespace()
-    return f"{boot_and_namespace} {os.getpid()} {started}" if started and boot_and_namespace else ""
+    return f"{boot_and_namespace} {os.getpid()} {fields[STARTED_AT]}" if fields and boot_and_namespace else ""
 
 
 def has_ended(marked: str) -> bool:
@@ -23,18 +23,14 @@ def has_ended(marked: str) -> bool:
     boot_and_namespace, _, process = marked.rpartition(" ")[0].rpartition(" ")
     if not boot_and_namespace or boot_and_namespace != _boot_and_namespace() or not process.isdigit():
         return False
-    started = _started(int(process))
-    return started != marked.rpartition(" ")[2] if started else not _may_exist(int(process))
+    fields = _fields(int(process))
+    if not fields:
+        return not _may_exist(int(process))
+    return fields[0] in DEAD or fields[STARTED_AT] != marked.rpartition(" ")[2]
 
 
 def _may_exist(process: int) -> bool:
-    """Whether a process without readable `/proc` entry may run: /proc may hide those of other users (hidepid). A zombie does not run."""
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        pass
-    else:
-        return state not in DEAD
+    """Whether a process without readable `/proc` entry may run: /proc may hide those of other users (hidepid)."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -52,10 +48,9 @@ def _boot_and_namespace() -> str:
         return ""
 
 
-def _started(process: int) -> str:
-    """The start time of the process; "" if it does not run, or if its /proc entry cannot be read."""
+def _fields(process: int) -> list[str]:
+    """The fields after the command in /proc/PID/stat; none if it cannot be read."""
     try:
-        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
-    return "" if words[0] in DEAD else words[STARTED_AT]
+        return []

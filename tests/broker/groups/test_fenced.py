@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups import fenced
+from broker.groups import fenced, line_counts
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -94,7 +94,7 @@ def test_a_storm_of_one_process_leaves_a_line_a_minute(lines: list[Line]) -> Non
     for _ in range(100):
         assert group.heartbeat() == FENCED
     assert [line["requests"] for line in lines] == [1]
-    until = group.harness.clock.tick() + fenced.LINE_MS
+    until = group.harness.clock.tick() + line_counts.LINE_MS
     while group.harness.clock.tick() < until:
         group.harness.pass_ms(3_000)
         assert group.new.ask(HeartbeatRequest("g", group.generation, group.new_id, "a"), 4).error_code in (0, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -128,6 +128,6 @@ def test_a_leave_group_without_any_id_leaves_a_line(lines: list[Line]) -> None:
 def test_counted_processes_are_bounded(lines: list[Line]) -> None:
     group = Group()
     journal = group.harness.shards.journal_of("g")
-    for number in range(2 * fenced.KNOWN_MAX + 10):
+    for number in range(2 * line_counts.KNOWN_MAX + 10):
         journal.fenced_lines.add(journal, "Heartbeat", "g", f"member-{number}", "a", "10.0.0.1")
-    assert len(journal.fenced_lines._counts) <= fenced.KNOWN_MAX
+    assert len(journal.fenced_lines._counts) <= line_counts.KNOWN_MAX

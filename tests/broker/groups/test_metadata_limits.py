@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.groups import limit_lines
-from broker.groups.limit_lines import LINE_MS
+from broker.groups.line_counts import LINE_MS
 from protocol.errors import ErrorCode
 from tests.support.group_harness import GroupClient, GroupHarness
 from tests.support.group_logs import CONFIG
