@@ -63,7 +63,7 @@ class ClusterBroker(Broker):
     ) -> None:
         super().__init__(config, loop, descriptors, buffered_protocol, machine)
         self._buffered_protocol = buffered_protocol
-        self._node_dispatch = Dispatch(config.request_elements_max)
+        self._node_dispatch = Dispatch(config.request_elements_max, self._thread_for_long_requests)
         self._node_connections = Connections(self.clock, NEVER_IDLE)
         self._node_context = self._new_connection_context(self._node_dispatch, self._node_connections, FORWARDING_BYTES)
         self._links = AcceptedLinks(self._node_context, self._node_connections, accepted_links_max(max(config.cluster_nodes, NODES_EXPECTED)))

@@ -71,7 +71,8 @@ class Broker:
         self._loop = loop
         self.clock = Clock(machine.wall_ns, machine.monotonic_ns, machine.boot_ns, config.clock_settle_ms)
         self.turn = Turn(loop, self.clock)
-        self.dispatch = Dispatch(config.request_elements_max)
+        self._thread_for_long_requests = machine.workers(loop, 1)
+        self.dispatch = Dispatch(config.request_elements_max, self._thread_for_long_requests)
         self.topics = TopicRegistry(partial(fresh_id, machine.random_bytes))
         self.connections = Connections(self.clock, config.connections_max_idle_ms)
         context = self._new_connection_context(self.dispatch, self.connections, 0)
@@ -206,6 +207,7 @@ class Broker:
         self.groups = group_config(config)
         self.notes = NotesLogs(store, self._loop, self.clock)
         self.collector = Collector(self._loop, lambda: self.shards.member_count, self._machine.garbage)
+        self.dispatch.before_long_request = self.collector.postpone
         self.shards = Shards(
             partitions,
             self.groups,
@@ -262,7 +264,7 @@ class Broker:
             appender=appender,
             batch_queues=self.batch_queues,
             fetches=fetches,
-            long_requests=LongRequests(self.turn),
+            long_requests=LongRequests(self.turn, self._thread_for_long_requests),
         )
         self.dispatch.add_routes(*self._routes(parts))
 
@@ -334,6 +336,7 @@ class Broker:
         self.end_offsets.stop()
         self.partitions.stop()
         self.collector.close()
+        self._thread_for_long_requests.close()
 
 
 def cleaning_rules(config: Config) -> CleaningRules:

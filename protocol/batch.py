@@ -370,9 +370,14 @@ def _body(data: bytes, at: int, header: BatchHeader, decompressed_bytes_max: int
             raise CorruptBatch(str(error)) from error
         at = 0
         end = len(data)
-    if header.record_count < 0 or header.record_count * RECORD_BYTES_MIN > end - at:
-        raise CorruptBatch(f"a batch says {header.record_count} records, and has {end - at} bytes of records")
+    check_record_count(header, end - at)
     return data, at, end
+
+
+def check_record_count(header: BatchHeader, size: int) -> None:
+    """Raise CorruptBatch if so many records do not fit into `size` bytes."""
+    if header.record_count < 0 or header.record_count * RECORD_BYTES_MIN > size:
+        raise CorruptBatch(f"a batch says {header.record_count} records, and has {size} bytes of records")
 
 
 def records(data: bytes, at: int, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:

@@ -131,7 +131,7 @@ def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITE
                 raise CorruptBatch("a record's fields are not as long as the record")
             index += 1
             if index >= run_at and count - index >= RUN_MIN and at < end and data[at] == data[begin]:
-                skipped, cost = _run(data, begin, at, end, index, count, found)
+                skipped, cost = _run(data, begin, at, end, index, count, limit - index, found)
                 at += skipped * (at - begin)
                 index += skipped
                 limit += skipped - cost
@@ -176,10 +176,10 @@ def _delta_bytes(index: int) -> int:
     return 3 if index < 1 << 20 else 4 if index < 1 << 27 else 5
 
 
-def _run(data: bytes, begin: int, next_at: int, end: int, index: int, count: int, found: Survey) -> tuple[int, int]:
+def _run(data: bytes, begin: int, next_at: int, end: int, index: int, count: int, steps_left: int, found: Survey) -> tuple[int, int]:
     """The number of records from `next_at` on that have the layout of the valid record at `begin`, and the cost of the search in steps.
 
-    `index` is the index of the record at `next_at`. A record has the layout if all its length bytes equal those of the record at `begin`
+    `index` is the index of the record at `next_at`. The search ends once it has cost more than `steps_left`. A record has the layout if all its length bytes equal those of the record at `begin`
     and its timestamp has the same size. The run's offset deltas are checked, and its timestamps are added to `found`.
     """
     delta_bytes = _delta_bytes(index)
@@ -231,7 +231,7 @@ def _run(data: bytes, begin: int, next_at: int, end: int, index: int, count: int
         skipped += run
         index += run
         next_at += run * step
-        if run < size:
+        if run < size or cost > steps_left:
             break
         window = min(window * WINDOW_GROWTH, _TWO_BYTE_DELTAS)
     return skipped, cost

@@ -9,6 +9,7 @@ by a factor while the codec reports that it is too small, up to the caller's lim
 
 from __future__ import annotations
 
+import mmap
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
@@ -53,6 +54,9 @@ class Damaged(ProtocolError):
 
 BUFFER_BYTES_MIN: Final = 65_536
 BUFFER_FACTOR: Final = 8
+# Zeroing or copying more bytes at once would keep other threads waiting. Such a buffer is zeroed by the system, page by page while the codec
+# fills it, and copied in pieces; joining `bytes` lets other threads run.
+LARGE_BYTES: Final = 1 << 20
 TOO_SMALL: Final = "failed to write whole buffer"  # cramjam's message for a full output buffer; other errors mean corrupt bytes
 
 # snappy-java's stream: a magic, a version, the oldest version that can read it, then blocks, each after its length.
@@ -107,20 +111,26 @@ def decompress(data: bytes, codec: int, bytes_max: int, blocks_max: int = BLOCKS
     raise ProtocolError(f"unknown codec {codec}")
 
 
-def decompress_stream(into: Callable[[bytes, bytearray], int], name: str, data: bytes, bytes_max: int) -> bytes:
+def decompress_stream(into: Callable[[bytes, bytearray | mmap.mmap], int], name: str, data: bytes, bytes_max: int) -> bytes:
     buffer_bytes = min(max(BUFFER_BYTES_MIN, BUFFER_FACTOR * len(data)), bytes_max)
     while True:
-        out = bytearray(buffer_bytes)
+        out = bytearray(buffer_bytes) if buffer_bytes <= LARGE_BYTES else mmap.mmap(-1, buffer_bytes)
         try:
             size = into(data, out)
         except cramjam.DecompressionError as error:
             if TOO_SMALL not in str(error):
                 raise ProtocolError(f"{name} data cannot be decompressed: {error}") from error
         else:
-            return bytes(memoryview(out)[:size])
+            return _copied(memoryview(out)[:size])
         if buffer_bytes >= bytes_max:
             raise TooLarge(f"{name} data decompresses to more than {bytes_max} bytes")
         buffer_bytes = min(buffer_bytes * BUFFER_FACTOR, bytes_max)
+
+
+def _copied(view: memoryview) -> bytes:
+    if len(view) <= LARGE_BYTES:
+        return bytes(view)
+    return b"".join([bytes(view[at : at + LARGE_BYTES]) for at in range(0, len(view), LARGE_BYTES)])
 
 
 def decompress_gzip(data: bytes, bytes_max: int) -> bytes:
@@ -289,6 +299,6 @@ def decompress_snappy_block(data: bytes, bytes_max: int) -> bytes:
             raise TooLarge(f"snappy data decompresses to more than {bytes_max} bytes")
         if size > SNAPPY_EXPANSION_MAX * len(data):
             raise ProtocolError(f"{len(data)} bytes of snappy data claim to decompress to {size}")
-        return bytes(cramjam.snappy.decompress_raw(data))
+        return _copied(memoryview(cramjam.snappy.decompress_raw(data)))
     except cramjam.DecompressionError as error:
         raise ProtocolError(f"snappy data cannot be decompressed: {error}") from error

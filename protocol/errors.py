@@ -9,6 +9,10 @@ class ProtocolError(Exception):
     """A peer's bytes cannot be decoded; its connection is closed."""
 
 
+class TooManyElements(ProtocolError):
+    """A request has more elements than may be decoded."""
+
+
 class EncodeError(ProtocolError):
     """A value does not fit its wire format: a bug of this program, not of the peer."""
 

@@ -9,11 +9,12 @@ frame. A count is checked against the remaining bytes before a loop uses it.
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextvars import ContextVar
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final, TypeVar
 
-from protocol.errors import EncodeError, ProtocolError
+from protocol.errors import EncodeError, ProtocolError, TooManyElements
 
 COMPILED: Final = not __file__.endswith((".py", ".pyc"))
 
@@ -72,32 +73,51 @@ def compact_size(data: bytes, at: int) -> tuple[int, int]:
 
 
 class ElementBudget:
+    """The elements that one request may still have."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+_BUDGET: Final[ContextVar[ElementBudget | None]] = ContextVar("the budget of the request that this thread decodes", default=None)
+
+
+class ElementBudgets:
     """Limits the elements of a request: an element of a few bytes on the wire becomes an object of hundreds of bytes.
 
     An array costs its elements, and at least one: a null or an empty array is not free. Each tagged field costs one, known or not, and a
     long string one for each TEXT_BYTES_PER_ELEMENT. Everything else occurs a fixed number of times in an element.
     """
 
-    __slots__ = ("bounded", "left")
+    __slots__ = ("bounded",)
 
     def __init__(self) -> None:
-        self.bounded = False
-        self.left = 0
+        self.bounded: set[ElementBudget] = set()  # of all threads: mostly none, and nothing is counted
 
     def bound(self, elements_max: int) -> None:
-        self.bounded = True
-        self.left = elements_max
+        """Bound what this thread decodes until `unbound`."""
+        budget = ElementBudget(elements_max)
+        _BUDGET.set(budget)
+        self.bounded.add(budget)
 
     def take(self, elements: int) -> None:
-        self.left -= elements if elements > 0 else 1
-        if self.left < 0:
-            raise ProtocolError("more elements than one request may have (request.elements.max)")
+        budget = _BUDGET.get()
+        if budget is None:
+            return  # another thread decodes a bounded request
+        budget.left -= elements if elements > 0 else 1
+        if budget.left < 0:
+            raise TooManyElements("more elements than one request may have (request.elements.max)")
 
     def unbound(self) -> None:
-        self.bounded = False
+        budget = _BUDGET.get()
+        if budget is not None:
+            self.bounded.discard(budget)
+        _BUDGET.set(None)
 
 
-ELEMENTS: Final = ElementBudget()
+ELEMENTS: Final = ElementBudgets()
 
 
 def legacy_count(data: bytes, at: int, size: int) -> tuple[int, int]:

@@ -106,6 +106,11 @@ class NoGarbage:
 
     def freeze(self) -> None: ...
 
+    def get_threshold(self) -> tuple[int, int, int]:
+        return (0, 0, 0)
+
+    def set_threshold(self, threshold0: int, threshold1: int, threshold2: int, /) -> None: ...
+
 
 class SimBatchChecker:
     """Checks the batches of producers after a delay; in a real broker child processes check them."""

@@ -19,7 +19,7 @@ from storage.handles import Handles
 from storage.reading import PinnedIterator
 from storage.segment import Segment
 from storage.swap import CleanedSegment, ClosedSegment, exchange, set_aside
-from storage.times import FoundRecord, find_time, first_timestamp, latest
+from storage.times import SearchStep, find_time, first_timestamp, latest
 
 # Clock steps below a minute are accepted, so a record's time may be up to two such steps (ahead, then back) in the future.
 CLOCK_AHEAD_MAX_MS: Final = 120_000
@@ -123,15 +123,15 @@ class Segments:
         segments = self._between(0, stop)
         return PinnedIterator(segments, chain.from_iterable([segment.facts(stop) for segment in segments]))
 
-    def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
-        """Search in steps for the first record at or after `timestamp`: yields None after each step, and the record last.
+    def find_time(self, timestamp: int) -> Iterator[SearchStep]:
+        """Search in steps for the first record at or after `timestamp`; the record is yielded last, if any.
 
         Segments that are replaced meanwhile stay readable. Raises DamagedLog and OSError.
         """
         segments = self._between(self.start_offset, self.next_offset)
         return PinnedIterator(segments, find_time(segments, timestamp, self.start_offset))
 
-    def latest_record(self) -> Iterator[FoundRecord | None]:
+    def latest_record(self) -> Iterator[SearchStep]:
         """Search in steps, as `find_time`, for the record with the newest timestamp: the first one, if several have it."""
         segments = self._between(self.start_offset, self.next_offset)
         return PinnedIterator(segments, latest(segments, self.start_offset))

@@ -13,7 +13,7 @@ from protocol.batch import Fact
 from storage.errors import AppendFailed
 from storage.extents import Extent
 from storage.producers import Producers
-from storage.times import FoundRecord
+from storage.times import SearchStep
 
 
 class LogId(NamedTuple):
@@ -117,11 +117,11 @@ class Readable(Protocol):
         """Locate the batches that `read` would return; None at the end, or if no batch fits and not `one_at_least`."""
         ...
 
-    def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
-        """Search in steps for the first record at or after `timestamp`; yields None after each step without a result."""
+    def find_time(self, timestamp: int) -> Iterator[SearchStep]:
+        """Search in steps for the first record at or after `timestamp`, which is yielded last, if any."""
         ...
 
-    def latest_record(self) -> Iterator[FoundRecord | None]:
+    def latest_record(self) -> Iterator[SearchStep]:
         """Search for the record with the newest timestamp, in steps as `find_time`."""
         ...
 

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from protocol.batch import HEADER_BYTES, LENGTH_FROM, MAGIC, CorruptBatch, read_header
-from protocol.batch_times import record_times
+from protocol.batch_times import UnpackedBatch
 from storage.errors import DamagedLog
 from storage.segment import LOOKUP_BYTES, Segment
 
@@ -28,6 +28,10 @@ class FoundRecord(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+# What a step of a search yields: a record, nothing yet, or a batch of which the caller may call `run` in another thread before the next step.
+SearchStep = FoundRecord | UnpackedBatch | None
 
 
 class _BatchCursor:
@@ -97,18 +101,18 @@ class _BatchCursor:
         self.at += self.size
 
 
-def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> Iterator[FoundRecord | None]:
-    """Search for the first record at or after `timestamp`, from `from_offset` on; yields None after each step, and the record last, if any."""
+def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> Iterator[SearchStep]:
+    """Search for the first record at or after `timestamp`, from `from_offset` on; the record is yielded last, if any."""
     for segment in segments:
         if segment.max_timestamp >= timestamp:
             for found in _find_in(segment, timestamp, from_offset):
                 yield found
-                if found is not None:
+                if isinstance(found, FoundRecord):
                     return
 
 
-def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[FoundRecord | None]:
-    """Search for the first record with the newest timestamp, from `from_offset` on; yields None after each step, and the record last, if any."""
+def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[SearchStep]:
+    """Search for the first record with the newest timestamp, from `from_offset` on; the record is yielded last, if any."""
     best: FoundRecord | None = None
     for segment in segments:
         newest = segment.max_timestamp
@@ -116,20 +120,24 @@ def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[FoundRecor
             continue
         found: FoundRecord | None = None
         if segment.max_timestamp_offset >= from_offset:
-            for found in _find_in(segment, newest, from_offset):
-                if found is None:
-                    yield None
+            for step in _find_in(segment, newest, from_offset):
+                if isinstance(step, FoundRecord):
+                    found = step
+                else:
+                    yield step
         if found is None:  # the indexed record was deleted or compacted away
-            for found in _latest_in(segment, from_offset, best):
-                if found is None:
-                    yield None
+            for step in _latest_in(segment, from_offset, best):
+                if isinstance(step, FoundRecord):
+                    found = step
+                else:
+                    yield step
         if found is not None:
             best = found
     if best is not None:
         yield best
 
 
-def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[FoundRecord | None]:
+def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[SearchStep]:
     end = segment.size
     cursor = _BatchCursor(segment, 0, end)
     try:
@@ -149,20 +157,30 @@ def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[Fou
             if not cursor.advance(from_offset, timestamp):
                 yield None
                 continue
-            batch = cursor.batch()
-            for seen, (at, offset) in enumerate(record_times(batch, 0), 1):
-                if at >= timestamp and offset >= from_offset:
-                    yield FoundRecord(at, offset, read_header(batch, 0).leader_epoch)
+            for found in first_in_batch(cursor.batch(), timestamp, from_offset):
+                yield found
+                if isinstance(found, FoundRecord):
                     return
-                if seen % STEP_RECORDS == 0:
-                    yield None
             cursor.skip_batch()
             yield None
     except CorruptBatch as error:
         raise DamagedLog(segment.log_path, cursor.at, str(error)) from error
 
 
-def _latest_in(segment: Segment, from_offset: int, best: FoundRecord | None) -> Iterator[FoundRecord | None]:
+def first_in_batch(batch: bytes, timestamp: int, from_offset: int) -> Iterator[SearchStep]:
+    """Search for the first record at or after `timestamp`, from `from_offset` on, in one batch; the record is yielded last, if any."""
+    unpacked = UnpackedBatch(batch)
+    if unpacked.is_large:
+        yield unpacked
+    for seen, (at, offset) in enumerate(unpacked.times(), 1):
+        if at >= timestamp and offset >= from_offset:
+            yield FoundRecord(at, offset, read_header(batch, 0).leader_epoch)
+            return
+        if seen % STEP_RECORDS == 0:
+            yield None
+
+
+def _latest_in(segment: Segment, from_offset: int, best: FoundRecord | None) -> Iterator[SearchStep]:
     """Read the segment from `from_offset` on; yields None after each step, and last the newest record, if it is later than `best`."""
     cursor = _BatchCursor(segment, segment.search_position(from_offset) if from_offset > segment.base else 0, segment.size)
     found: FoundRecord | None = None
@@ -173,7 +191,10 @@ def _latest_in(segment: Segment, from_offset: int, best: FoundRecord | None) -> 
                 yield None
                 continue
             batch = cursor.batch()
-            for number, (at, offset) in enumerate(record_times(batch, 0), 1):
+            unpacked = UnpackedBatch(batch)
+            if unpacked.is_large:
+                yield unpacked
+            for number, (at, offset) in enumerate(unpacked.times(), 1):
                 if offset >= from_offset and at > newest:
                     newest = at
                     found = FoundRecord(at, offset, read_header(batch, 0).leader_epoch)

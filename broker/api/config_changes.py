@@ -12,7 +12,7 @@ from broker.api.group_policies import GroupSettings, check_names
 from broker.api.node_drain import check_live
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
-from broker.api.topic_checks import check_writable, repeated
+from broker.api.topic_checks import check_writable
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import GroupParts
 from broker.net.dispatch import Call
@@ -198,7 +198,7 @@ def names_drained(resource: ConfigResource) -> bool:
 
 
 def _check_names_and_values(resource: ConfigResource) -> None:
-    if repeated(setting.name for setting in resource.configs):
+    if len({setting.name for setting in resource.configs}) < len(resource.configs):
         raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     nulls = [
         setting.name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop
+
 from broker.api.described_partitions import described_epoch, described_partitions
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, Response, Route
@@ -56,7 +58,9 @@ class DescribeTopicPartitions:
             if key >= first_key:
                 keys.append((key, name))
             yield LOOKUP_COST
-        for _, name in sorted(keys):
+        heapify(keys)  # sorted in steps
+        while keys:
+            _, name = heappop(keys)
             yield LOOKUP_COST
             if not topic_allowed(self._authorizer, call, Operation.DESCRIBE, name):
                 hidden.append(name)

@@ -45,6 +45,7 @@ class ListOffsets:
     def __init__(self, parts: BrokerParts) -> None:
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
+        self._long_requests = parts.long_requests
 
     def handle(self, call: Call, request: ListOffsetsRequest) -> Steps[Response]:
         topics: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
@@ -69,12 +70,12 @@ class ListOffsets:
             return error_response(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
         reply = ListOffsetsResponse(0, [ListOffsetsTopicResponse(name, list(answers.values())) for name, answers in topics.items() if answers])
         reply.topics += hidden
-        yield from self._fill_in(call.version, requested, topics, repeated)
+        yield from self._fill_in(call, requested, topics, repeated)
         return reply
 
     def _fill_in(
         self,
-        version: int,
+        call: Call,
         requested: list[tuple[str, ListOffsetsPartition]],
         topics: dict[str, dict[int, ListOffsetsPartitionResponse]],
         repeated: set[tuple[str, int]],
@@ -85,17 +86,49 @@ class ListOffsets:
             timestamp = wanted.timestamp
             if (name, wanted.partition_index) in repeated:
                 answer.error_code = ErrorCode.INVALID_REQUEST
-            elif timestamp < 0 and version < _KNOWN_FROM.get(timestamp, 1 << 15):
+            elif timestamp < 0 and call.version < _KNOWN_FROM.get(timestamp, 1 << 15):
                 answer.error_code = ErrorCode.UNSUPPORTED_VERSION
             else:
                 partition = self._partitions.find(name, wanted.partition_index)
                 answer.error_code = partition_error(partition, wanted.current_leader_epoch)
                 if partition is not None and not answer.error_code:
                     if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-                        yield from _find_by_time(partition, timestamp, answer)
+                        yield from self._find_by_time(call, partition, timestamp, answer)
                     else:
                         _fill_in_end(partition, timestamp, answer)
             yield LOOKUP_COST
+
+    def _find_by_time(self, call: Call, partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> Steps[None]:
+        """Find a record by timestamp and put it into `answer`; yields the cost of each step.
+
+        Between the steps, the partition may be deleted, or its start offset may move.
+        """
+        while True:
+            found: FoundRecord | None = None
+            try:
+                for step in partition.log.latest_record() if timestamp == MAX_TIMESTAMP else partition.log.find_time(timestamp):
+                    if isinstance(step, FoundRecord):
+                        found = step
+                        break
+                    if step is None:
+                        yield SCAN_COST
+                    else:
+                        yield from self._long_requests.aside(call, step.run)
+                    if partition.error:
+                        answer.error_code = partition.error
+                        return
+            except (OSError, DamagedLog) as problem:
+                log.error("partition cannot be read", log=str(partition), reason=str(problem))
+                answer.error_code = read_error_code(problem)
+                return
+            yield READ_COST
+            if partition.error:
+                answer.error_code = partition.error
+            elif found is not None and found.offset < partition.start_offset:
+                continue  # the record was deleted meanwhile
+            elif found is not None and found.offset < partition.high_watermark:
+                answer.timestamp, answer.offset, answer.leader_epoch = found
+            return
 
 
 def _fill_in_end(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> None:
@@ -103,35 +136,6 @@ def _fill_in_end(partition: Partition, timestamp: int, answer: ListOffsetsPartit
         answer.offset, answer.leader_epoch = partition.high_watermark, partition.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset, answer.leader_epoch = partition.start_offset, _first_epoch(partition)
-
-
-def _find_by_time(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> Steps[None]:
-    """Find a record by timestamp and put it into `answer`; yields the cost of each step.
-
-    Between the steps, the partition may be deleted, or its start offset may move.
-    """
-    while True:
-        found: FoundRecord | None = None
-        try:
-            for found in partition.log.latest_record() if timestamp == MAX_TIMESTAMP else partition.log.find_time(timestamp):
-                if found is not None:
-                    break
-                yield SCAN_COST
-                if partition.error:
-                    answer.error_code = partition.error
-                    return
-        except (OSError, DamagedLog) as problem:
-            log.error("partition cannot be read", log=str(partition), reason=str(problem))
-            answer.error_code = read_error_code(problem)
-            return
-        yield READ_COST
-        if partition.error:
-            answer.error_code = partition.error
-        elif found is not None and found.offset < partition.start_offset:
-            continue  # the record was deleted meanwhile
-        elif found is not None and found.offset < partition.high_watermark:
-            answer.timestamp, answer.offset, answer.leader_epoch = found
-        return
 
 
 def _first_epoch(partition: Partition) -> int:

@@ -11,7 +11,7 @@ from broker.fastpath.commit import COMMIT_BYTES_MAX, CommitFastPath, commit_layo
 from broker.fastpath.learning import learn, may_learn_repeated
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_when_all_durable
-from broker.groups.offset_replies import AllCommittedReply
+from broker.groups.offset_replies import CommitReply
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, group_allowed
@@ -74,7 +74,7 @@ class OffsetCommit:
         journal = self._shards.journal_of(request.group_id)
         refusal = journal.refusal or self._deletions.prepare_commit(journal, valid)
         if refusal:
-            return commit_response(refused, valid, refusal)
+            return commit_response(refused, valid, refusal) if refused else CommitReply(valid, refusal)
         commit = Commit(
             request.group_id,
             request.generation_id_or_member_epoch,
@@ -96,11 +96,12 @@ class OffsetCommit:
             journals = [journal, self._registry] if topics_in_flight else [journal]
             answer_when_all_durable(call, reply, journals, partial(_refuse_part, reply, refused, valid))
             return None
-        if code or metadata_max is not None:
+        if metadata_max is not None:
             call.reply = commit_response(refused, valid, code, metadata_max)
         else:
-            call.reply = AllCommittedReply(valid)
-            self._learn_fast_path(call, request, commit, journal)
+            call.reply = CommitReply(valid, code)
+            if not code:
+                self._learn_fast_path(call, request, commit, journal)
         journal.hold_reply(call)
         return None
 
@@ -160,4 +161,4 @@ def _put_codes(
 
 
 def error_response(request: OffsetCommitRequest, version: int, error: int) -> Response:
-    return commit_response({}, [(topic.name, topic.partitions) for topic in request.topics], error)
+    return CommitReply([(topic.name, topic.partitions) for topic in request.topics], error)

@@ -57,38 +57,44 @@ PARTITION_BYTES_MIN: Final = 16  # in a reply to OffsetFetch
 _NO_METADATA_BYTES: Final = 24  # the size of a stored offset without metadata
 
 
-class AllCommittedReply:
-    """The reply to a commit whose offsets are all stored: error 0 for every partition."""
+class CommitReply:
+    """The reply to a commit whose partitions all have the same error, mostly 0: the offsets are stored."""
 
-    __slots__ = ("_topics",)
+    __slots__ = ("_error", "_topics")
 
-    def __init__(self, topics: Sequence[tuple[str, list[OffsetCommitRequestPartition]]]) -> None:
+    def __init__(self, topics: Sequence[tuple[str, list[OffsetCommitRequestPartition]]], error: int = 0) -> None:
         self._topics = topics
-
-    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
-        yield _STEP_COST
-        out.append(self.encode(version))  # the offsets were stored in one step, which takes longer
+        self._error = error
 
     def encode(self, version: int) -> bytes:
-        out: list[bytes] = [_NO_THROTTLE] if version >= COMMIT_THROTTLE_FROM else []
+        out: list[bytes] = []
+        for _ in self.encode_in_steps(out, version):
+            pass
+        return b"".join(out)
+
+    def encode_in_steps(self, out: list[bytes], version: int) -> Steps[None]:
+        if version >= COMMIT_THROTTLE_FROM:
+            out.append(_NO_THROTTLE)
+        error = self._error
         try:
             if version >= OffsetCommitResponse.FLEXIBLE_FROM:
                 put_compact_count(out, len(self._topics))
                 for name, partitions in self._topics:
+                    yield _STEP_COST + len(partitions) // _PARTITIONS_PER_STEP
                     put_compact_text(out, name)
                     put_compact_count(out, len(partitions))
-                    out += [_INDEX_CODE_AND_TAGS(partition.partition_index, 0, 0) for partition in partitions]
+                    out += [_INDEX_CODE_AND_TAGS(partition.partition_index, error, 0) for partition in partitions]
                     out.append(_NO_TAGS)
                 out.append(_NO_TAGS)
             else:
                 put_legacy_count(out, len(self._topics))
                 for name, partitions in self._topics:
+                    yield _STEP_COST + len(partitions) // _PARTITIONS_PER_STEP
                     put_legacy_text(out, name)
                     put_legacy_count(out, len(partitions))
-                    out += [_INDEX_AND_CODE(partition.partition_index, 0) for partition in partitions]
-        except UNWRITABLE as error:
-            raise unwritable("OffsetCommitResponse", version, error) from error
-        return b"".join(out)
+                    out += [_INDEX_AND_CODE(partition.partition_index, error) for partition in partitions]
+        except UNWRITABLE as unfit:
+            raise unwritable("OffsetCommitResponse", version, unfit) from unfit
 
 
 # Topic name, partitions, the stored offset of each (or None), and the error of partitions without offset.

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from broker.logging.logs import log
 from broker.net.connection import KIND_BYTES, Connection, FastPath
 from broker.runtime.contain import report_defect
+from broker.runtime.workers import Workers
 from protocol.apis import API_VERSIONS, APIS, Api
-from protocol.errors import EncodeError, ErrorCode, ProtocolError
+from protocol.errors import EncodeError, ErrorCode, ProtocolError, TooManyElements
 from protocol.wire import ELEMENTS, UNREADABLE, skip_tags
 
 HEAD_BYTES = 10
+# A request with more elements is decoded by another thread, so that other requests are not delayed. An element takes a byte or more, so a
+# request of no more bytes need not be counted.
+ELEMENTS_AT_ONCE_MAX: Final = 2_048
 _HEAD = Struct(">hhih").unpack_from  # api key, version, correlation id, length of the client id (-1: null)
 
 _INT32 = Struct(">i").pack
@@ -200,9 +205,12 @@ def _skip_header_tags(frame: bytes, at: int) -> int:
 class Dispatch:
     """Finds the route of each request and calls its handler."""
 
-    def __init__(self, elements_max: int) -> None:
+    def __init__(self, elements_max: int, workers: Workers | None = None) -> None:
+        """`workers`: one thread, which decodes long requests."""
         self.routes: dict[int, Route] = {}
         self._elements_max = elements_max
+        self._workers = workers
+        self.before_long_request: Callable[[], None] = lambda: None
 
     def add_routes(self, *routes: Route) -> None:
         for route in routes:
@@ -235,13 +243,18 @@ class Dispatch:
             else:
                 at = _skip_header_tags(data, at)
         try:
-            if end - start > self._elements_max:  # an array element takes a byte or more, so a smaller request cannot have too many
-                request = self._decode_large(route, data, at, version)
+            if end - start > ELEMENTS_AT_ONCE_MAX:
+                request = self._decode_large(connection, route, version, correlation_id, data, start, at)
+                if request is None:
+                    return None
             else:
                 request, _ = route.decode(data, at, version)
         except ProtocolError as error:
-            raise ProtocolError(f"{route.api.name} version {version}: {error}") from error
-        call = Call(connection, route, version, correlation_id, request, data, start)
+            raise _unreadable(route, version, error) from error
+        return self._handle(Call(connection, route, version, correlation_id, request, data, start))
+
+    def _handle(self, call: Call) -> bytes | None:
+        connection, route, request = call.connection, call.route, call.request
         trace = connection.context.trace
         if trace is not None:
             trace("<", call, request)
@@ -252,10 +265,10 @@ class Dispatch:
         except EncodeError:  # the reply repeats text of the request that is too long for a reply
             raise
         except Exception as failure:
-            report_defect("a request failed inside the broker", failure, api=route.api.name, version=version)
+            report_defect("a request failed inside the broker", failure, api=route.api.name, version=call.version)
             if not connection.busy:
                 return None  # the request was answered before the exception
-            reply = route.error_response(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
+            reply = route.error_response(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
         if reply is None:
             return None
         try:
@@ -263,12 +276,52 @@ class Dispatch:
         except ReplyTooLarge as refused:
             return call.encode_frame(call.refusal(refused))
 
-    def _decode_large(self, route: Route, data: bytes, at: int, version: int) -> Any:
-        ELEMENTS.bound(self._elements_max)
+    def _decode_large(
+        self, connection: Connection, route: Route, version: int, correlation_id: int, data: bytes, start: int, at: int
+    ) -> Any:
+        """The request, or None: the thread decodes it, and it is handled later."""
+        if self._workers is None or self._elements_max <= ELEMENTS_AT_ONCE_MAX:
+            return _decode_bounded(route, data, at, version, self._elements_max)
         try:
-            return route.decode(data, at, version)[0]
-        finally:
-            ELEMENTS.unbound()
+            return _decode_bounded(route, data, at, version, ELEMENTS_AT_ONCE_MAX)
+        except TooManyElements:
+            self.before_long_request()
+            decode = partial(_decode_bounded, route, data, at, version, self._elements_max)
+            self._workers.submit(decode, partial(self._decoded, connection, route, version, correlation_id, data, start))
+            return None
+
+    def _decoded(self, connection: Connection, route: Route, version: int, correlation_id: int, data: bytes, start: int, request: Any) -> None:
+        """Handle a request that the thread has decoded; `request` may be the exception that it got."""
+        if connection.closed:
+            return
+        try:
+            if isinstance(request, ProtocolError):
+                raise _unreadable(route, version, request) from request
+            if isinstance(request, Exception):
+                raise request
+            if connection.stopping:
+                connection.close("")  # what serves requests may have stopped
+                return
+            reply = self._handle(Call(connection, route, version, correlation_id, request, data, start))
+            if reply is not None:
+                connection.send(reply)
+        except ProtocolError as error:
+            connection.close(str(error))
+        except Exception as failure:
+            report_defect("a connection failed inside the broker", failure, peer=connection.peer)
+            connection.handle_defect()
+
+
+def _decode_bounded(route: Route, data: bytes, at: int, version: int, elements_max: int) -> Any:
+    ELEMENTS.bound(elements_max)
+    try:
+        return route.decode(data, at, version)[0]
+    finally:
+        ELEMENTS.unbound()
+
+
+def _unreadable(route: Route, version: int, error: ProtocolError) -> ProtocolError:
+    return ProtocolError(f"{route.api.name} version {version}: {error}")
 
 
 def _refuse_newer_version(route: Route, correlation_id: int) -> bytes:

@@ -15,6 +15,7 @@ from broker.net.dispatch import Call, Handler, ReplyTooLarge, Response
 from broker.net.encoded_parts import EncodedParts
 from broker.runtime.contain import report_defect, run_contained
 from broker.runtime.turn import EndTurnScheduler
+from broker.runtime.workers import Workers
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.wire import Result, Steps
 
@@ -32,11 +33,14 @@ StepsHandler = Callable[[Call, Any], Steps[Response | None]]
 class LongRequests:
     """The queue of long requests; all of them together get a bounded share of each turn."""
 
-    __slots__ = ("_turn", "_waiting")
+    __slots__ = ("_aside", "_turn", "_waiting", "_workers")
 
-    def __init__(self, turn: EndTurnScheduler) -> None:
+    def __init__(self, turn: EndTurnScheduler, workers: Workers | None = None) -> None:
+        """`workers`: a thread for the work of `aside`."""
         self._turn = turn
+        self._workers = workers
         self._waiting: deque[LongRequest] = deque()
+        self._aside: dict[Call, LongRequest | None] = {}  # calls that wait for the thread; their requests, once their turn has come
 
     def handler(self, handle: StepsHandler) -> Handler:
         """The handler that runs the steps of `handle`."""
@@ -64,6 +68,24 @@ class LongRequests:
         """Encode a reply in steps, and send it."""
         self._add(call, _send(call, reply))
 
+    def aside(self, call: Call, work: Callable[[], None]) -> Steps[None]:
+        """Let another thread do this work, which must not raise; the steps of the call continue afterwards."""
+        if self._workers is None:
+            work()
+            yield TURN_COST_MAX
+            return
+        self._aside[call] = None
+        self._workers.submit(work, partial(self._continue, call))
+        yield TURN_COST_MAX
+
+    def _continue(self, call: Call, failure: Exception | None) -> None:
+        if failure is not None:
+            report_defect("work in another thread failed inside the broker", failure, api=call.route.api.name)
+        request = self._aside.pop(call)
+        if request is not None:
+            self._waiting.append(request)
+            self._turn.call_at_turn_end(self)
+
     def _add(self, call: Call, steps: Steps[None], refused: bool = False) -> None:
         self._waiting.append(LongRequest(call, steps, refused))
         self._turn.call_at_turn_end(self)
@@ -75,6 +97,9 @@ class LongRequests:
         while waiting and budget > 0:
             request = waiting.popleft()
             budget -= LOOKUP_COST
+            if request.call in self._aside:
+                self._aside[request.call] = request
+                continue
             if request.call.connection.closed:
                 continue
             try:

@@ -186,6 +186,18 @@ def test_equal_records_need_few_steps() -> None:
     survey(data, 0, len(data), 20_000, 1_000)
 
 
+def test_a_run_ends_with_its_steps() -> None:
+    """Timestamps of two bytes cost a step for each four records, which one run of all records must not overlook."""
+    count = 100_000
+    batch = build([Record(n, NOW + (0 if n == 0 else 1_000), None, b"") for n in range(count)])
+    data = Counted(batch[HEADER_BYTES:])
+    survey(data, 0, len(data), count, count)
+    whole, data.sliced = data.sliced, 0
+    with pytest.raises(TooManyRecords):
+        survey(data, 0, len(data), count, 3_000)
+    assert data.sliced < whole / 4
+
+
 def test_the_headers_of_one_record_are_steps_too() -> None:
     batch = build([Record(0, NOW, None, None, [(b"", None)] * 1_000)])
     survey(batch, HEADER_BYTES, len(batch), 1, 1_001)

@@ -17,6 +17,7 @@ from storage.flush import Flush
 from storage.reading import PinnedIterator
 from storage.segment import Segment
 from storage.swap import promote, remove_deleted
+from storage.times import SearchStep
 
 FOLDER = "orders-0"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
@@ -111,9 +112,9 @@ def names(log: Log, offset: int = 0, end: int | None = None) -> list[str]:
     return [key.decode() for chunk in scan(log, offset, end) for key, _ in facts_of(chunk)]
 
 
-def result_of(steps: Iterator[FoundRecord | None]) -> FoundRecord | None:
+def result_of(steps: Iterator[SearchStep]) -> FoundRecord | None:
     """Run a time lookup to its end; None: no such record."""
-    return next((step for step in steps if step is not None), None)
+    return next((step for step in steps if isinstance(step, FoundRecord)), None)
 
 
 def headers(log: Log, offset: int = 0) -> list[BatchHeader]:

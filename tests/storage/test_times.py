@@ -8,10 +8,11 @@ from random import Random
 import pytest
 
 from protocol.batch import HEADER_BYTES, Compression, Record, TimestampType, build, iterate_headers, read_header, records, rewrite
+from protocol.batch_times import UNPACKED_AT_ONCE_MAX, UnpackedBatch
 from simulator.disk import SimDisk
 from storage import DamagedLog, FoundRecord, Handles, Log
 from storage.segment import LOOKUP_BYTES
-from storage.times import STEP_BYTES, STEP_RECORDS
+from storage.times import STEP_BYTES, STEP_RECORDS, SearchStep
 from tests.storage.logs import FOLDER, append_flushed, batch, clean, overwrite, read, reopen, result_of, scan, stop
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -36,7 +37,7 @@ def expected(stored: list[FoundRecord], timestamp: int | None) -> FoundRecord | 
     return next((record for record in stored if record.timestamp >= timestamp), None)
 
 
-def lookup(log: Log, timestamp: int | None) -> Iterator[FoundRecord | None]:
+def lookup(log: Log, timestamp: int | None) -> Iterator[SearchStep]:
     return log.latest_record() if timestamp is None else log.find_time(timestamp)
 
 
@@ -130,7 +131,7 @@ def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: SimDis
         stored = after
 
 
-def bytes_of_steps(disk: SimDisk, steps: Iterator[FoundRecord | None]) -> list[int]:
+def bytes_of_steps(disk: SimDisk, steps: Iterator[SearchStep]) -> list[int]:
     """The bytes that each step reads."""
     step_bytes = []
     disk.reads.clear()
@@ -317,3 +318,41 @@ def test_a_batch_without_records_is_not_found_by_time(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data")
     assert (log.next_offset, log.size) == (1, HEADER_BYTES)
     assert (result_of(log.latest_record()), result_of(log.find_time(-1))) == (None, None)
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.parametrize("latest", [False, True])
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+def test_a_large_batch_is_decompressed_where_the_caller_wants_it(disk: SimDisk, codec: Compression, latest: bool, in_thread: bool) -> None:
+    log, _ = reopen(disk, "/data")
+    log.append(build([Record(n, 1_000 + n, None, b"small") for n in range(3)], compression=codec), 0)
+    log.append(build([Record(n, 2_000 + n, None, bytes(UNPACKED_AT_ONCE_MAX // 4)) for n in range(6)], compression=codec), 0)
+    log.append(build([Record(n, 2_100 + n, None, b"small") for n in range(3)], compression=codec), 0)
+    found: list[FoundRecord] = []
+    large: list[UnpackedBatch] = []
+    for step in log.find_time(2_005) if not latest else log.latest_record():
+        if isinstance(step, FoundRecord):
+            found.append(step)
+        elif step is not None:
+            large.append(step)
+            if in_thread:
+                step.run()
+                assert not step.is_large
+    assert found == [FoundRecord(2_102, 11, 0) if latest else FoundRecord(2_005, 8, 0)]
+    assert len(large) == (0 if latest else 1), "the newest record of all is in a small batch"
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_damage_far_inside_a_large_batch_is_found_by_the_search(disk: SimDisk, in_thread: bool) -> None:
+    log, _ = reopen(disk, "/data")
+    log.append(build([Record(n, 2_000 + n, None, bytes(UNPACKED_AT_ONCE_MAX // 4)) for n in range(6)], compression=Compression.LZ4), 0)
+    path = log._segments[0].log_path
+    stored = bytearray(read(disk, path))
+    stored[-300:-4] = b"\xff" * 296
+    overwrite(disk, path, bytes(stored))
+    steps = log.find_time(2_005)
+    large = next(step for step in steps if isinstance(step, UnpackedBatch))
+    if in_thread:
+        large.run()
+    with pytest.raises(DamagedLog):
+        list(steps)

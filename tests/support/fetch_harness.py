@@ -13,6 +13,7 @@ from broker.net.dispatch import Dispatch
 from broker.net.long_requests import LongRequests
 from broker.runtime.node import Address, Node
 from broker.runtime.turn import Turn
+from broker.runtime.workers import Workers
 from broker.security.authorizer import Authorizer
 from broker.topics.partition import Partition
 from broker.topics.registry import TopicRegistry
@@ -161,7 +162,7 @@ class FetchClient:
 
 
 class FetchHarness:
-    def __init__(self, segment_bytes: int = 1 << 30, authorizer: Authorizer | None = None, bytes_max: int = 57_671_680) -> None:
+    def __init__(self, segment_bytes: int = 1 << 30, authorizer: Authorizer | None = None, bytes_max: int = 57_671_680, workers: Workers | None = None) -> None:
         self.loop = SteppedLoop(100.0)
         self.clock = self.loop.clock()
         self.turn = Turn(cast(Any, self.loop), self.clock)
@@ -185,7 +186,7 @@ class FetchHarness:
             topics=self.topics,
             partitions=self.finder,
             fetches=self.fetches,
-            long_requests=LongRequests(self.turn),
+            long_requests=LongRequests(self.turn, workers),
         )
         dispatch = Dispatch(200_000)
         dispatch.add_routes(*[module.route(parts) for module in (fetch_api, list_offsets, offset_for_leader_epoch)])

@@ -7,6 +7,7 @@ from typing import Any
 
 from protocol.batch import read_header, stamp
 from storage import AppendFailed, Extent, FoundRecord, LogId, RetentionLimits, ServedLog, TopicInfo, TopicLog, Unreadable
+from storage.times import SearchStep
 
 
 class MemoryRecords:
@@ -75,7 +76,7 @@ class MemoryRecords:
         begin, size = self._range_of(offset, bytes_max, end, one_at_least)
         return Extent(self, begin, size, size, False) if size else None
 
-    def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
+    def find_time(self, timestamp: int) -> Iterator[SearchStep]:
         for _, batch in self._batches:
             header = read_header(batch, 0)
             if header.max_timestamp >= timestamp:
@@ -83,7 +84,7 @@ class MemoryRecords:
                 return
             yield None
 
-    def latest_record(self) -> Iterator[FoundRecord | None]:
+    def latest_record(self) -> Iterator[SearchStep]:
         headers = [read_header(batch, 0) for _, batch in self._batches]
         if headers:
             newest = max(headers, key=lambda header: header.max_timestamp)

@@ -19,9 +19,9 @@ from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
 from broker.stores.jetstream.reading import batches_in
 from broker.stores.jetstream.streams import Stream
 from protocol.batch import CorruptBatch, read_header
-from protocol.batch_times import record_times
 from storage import DamagedLog, Extent, FoundRecord
 from storage.epochs import Epochs, epoch_at, epoch_end, with_epoch
+from storage.times import SearchStep, first_in_batch
 
 TAIL_BYTES: Final = 4 << 20  # newest records of each log in memory
 OLDER_BYTES: Final = 8 << 20  # older records of each log in memory
@@ -215,16 +215,16 @@ class Records:
                 return older
         return None
 
-    def find_time(self, timestamp: int) -> Iterator[FoundRecord | None]:
+    def find_time(self, timestamp: int) -> Iterator[SearchStep]:
         """Scans the log from its start."""
         for part in self._parts():
             if part is None:
                 yield None
             elif part.max_timestamp >= timestamp:
-                found = self._first_in(part, timestamp)
-                if found is not None:
+                for found in self._first_in(part, timestamp):
                     yield found
-                    return
+                    if isinstance(found, FoundRecord):
+                        return
 
     def _parts(self) -> Iterator[CachedBatch | None]:
         """All batches from the log's start; yields None after each run of batches, and as long as the next batches are still being read."""
@@ -238,16 +238,13 @@ class Records:
                 offset = run.end
             yield None
 
-    def _first_in(self, part: CachedBatch, timestamp: int) -> FoundRecord | None:
+    def _first_in(self, part: CachedBatch, timestamp: int) -> Iterator[SearchStep]:
         try:
-            for time, offset in record_times(bytes(part.data), 0):
-                if time >= timestamp and offset >= self.start_offset:
-                    return FoundRecord(time, offset, read_header(part.data, 0).leader_epoch)
+            yield from first_in_batch(bytes(part.data), timestamp, self.start_offset)
         except CorruptBatch as error:
             raise DamagedLog(f"stream {self._stream.name}", part.base, str(error)) from error
-        return None
 
-    def latest_record(self) -> Iterator[FoundRecord | None]:
+    def latest_record(self) -> Iterator[SearchStep]:
         newest: CachedBatch | None = None
         for part in self._parts():
             if part is None:
@@ -255,7 +252,7 @@ class Records:
             elif newest is None or part.max_timestamp > newest.max_timestamp:
                 newest = part
         if newest is not None:
-            yield self._first_in(newest, newest.max_timestamp)
+            yield from self._first_in(newest, newest.max_timestamp)
 
     def epoch_at(self, offset: int) -> int:
         return epoch_at(self.epochs, offset)

@@ -8,11 +8,14 @@ import pytest
 
 from broker.net.long_requests import TURN_COST_MAX
 from broker.security.authorizer import Operation, ResourceType
+from protocol.batch import Compression, Record, build
+from protocol.batch_times import UNPACKED_AT_ONCE_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from tests.support.fetch_harness import FetchClient, FetchHarness, records_batch
 from tests.support.group_harness import refusing
+from tests.support.held_workers import HeldWorkers
 from tests.support.topic_logs import disk_log
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -71,6 +74,58 @@ def test_a_closed_connection_ends_its_lookups(harness: FetchHarness) -> None:
     harness.end_turn()
     harness.end_turn()
     assert not harness.loop.busy
+
+
+def large_batch(codec: Compression) -> bytes:
+    """Four records of half a megabyte: more than is decompressed at once."""
+    return build([Record(number, 10_000 + number, None, bytes(UNPACKED_AT_ONCE_MAX // 2)) for number in range(4)], compression=codec)
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+def test_a_thread_decompresses_a_large_batch_and_other_connections_are_answered_meanwhile(codec: Compression) -> None:
+    workers = HeldWorkers()
+    harness = FetchHarness(workers=workers)
+    harness.create_topic("t", 2)
+    harness.append("t", 0, records_batch(2, timestamp=1_000), large_batch(codec), records_batch(2, timestamp=20_000))
+    second_client = FetchClient(harness)
+    harness.client.send(listing("t", (0, 10_003), (1, LATEST)), 10)
+    harness.client.send(listing("t", (0, 20_001)), 10)
+    for _ in range(5):
+        harness.end_turn()
+        assert harness.client.replies() == []
+        assert offsets_found(second_client.ask(listing("t", (0, 20_001)), 10)) == [(0, 7, 20_001)]
+    assert not harness.loop.busy, "a request that waits for the thread needs no turns"
+    workers.run()
+    for _ in range(5):
+        harness.end_turn()
+    assert [offsets_found(reply) for reply in harness.client.replies()] == [[(0, 5, 10_003), (0, 0, -1)], [(0, 7, 20_001)]]
+
+
+def test_a_lookup_whose_connection_ended_is_not_continued_after_the_thread() -> None:
+    workers = HeldWorkers()
+    harness = FetchHarness(workers=workers)
+    harness.create_topic("t")
+    harness.append("t", 0, large_batch(Compression.ZSTD))
+    harness.client.send(listing("t", (0, 10_003)), 10)
+    harness.end_turn()
+    harness.client.lose_connection()
+    workers.run()
+    harness.end_turn()
+    assert not harness.loop.busy
+    assert not workers.jobs
+
+
+def test_the_thread_may_end_before_the_next_turn() -> None:
+    workers = HeldWorkers()
+    harness = FetchHarness(workers=workers)
+    harness.create_topic("t")
+    harness.append("t", 0, large_batch(Compression.ZSTD))
+    harness.client.send(listing("t", (0, 10_003)), 10)
+    workers.run()
+    harness.end_turn()
+    harness.end_turn()
+    (reply,) = harness.client.replies()
+    assert offsets_found(reply) == [(0, 3, 10_003)]
 
 
 @pytest.fixture

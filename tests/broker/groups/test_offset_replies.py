@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.offset_replies import AllCommittedReply, OffsetFetchReply
+from broker.groups.offset_replies import CommitReply, OffsetFetchReply
 from coordinator.facts import expiring_offset_value, offset_value
 from protocol.errors import ProtocolError
 from protocol.messages.offset_commit import (
@@ -59,10 +59,12 @@ def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group
         assert reply.encode(version) == expected.encode(version)
 
 
-@given(st.lists(st.tuples(TEXT, st.lists(INDEXES, max_size=130)), max_size=3))
-def test_a_commit_reply_has_the_bytes_of_the_generated_message(topics: list[tuple[str, list[int]]]) -> None:
-    reply = AllCommittedReply([(name, [OffsetCommitRequestPartition(index) for index in indexes]) for name, indexes in topics])
-    expected = OffsetCommitResponse(0, [OffsetCommitResponseTopic(name, [OffsetCommitResponsePartition(index) for index in indexes]) for name, indexes in topics])
+@given(st.lists(st.tuples(TEXT, st.lists(INDEXES, max_size=130)), max_size=3), st.sampled_from([0, 25]))
+def test_a_commit_reply_has_the_bytes_of_the_generated_message(topics: list[tuple[str, list[int]]], error: int) -> None:
+    reply = CommitReply([(name, [OffsetCommitRequestPartition(index) for index in indexes]) for name, indexes in topics], error)
+    expected = OffsetCommitResponse(
+        0, [OffsetCommitResponseTopic(name, [OffsetCommitResponsePartition(index, error) for index in indexes]) for name, indexes in topics]
+    )
     for version in COMMIT_VERSIONS:
         assert reply.encode(version) == expected.encode(version)
 
@@ -73,4 +75,4 @@ def test_a_name_too_long_for_a_reply_raises_encode_error() -> None:
             OffsetFetchReply([("g", [("n" * 32_768, [], [], 0)], 0)]).encode(version)
     for version in COMMIT_VERSIONS:
         with pytest.raises(ProtocolError):
-            AllCommittedReply([("n" * 32_768, [])]).encode(version)
+            CommitReply([("n" * 32_768, [])]).encode(version)

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from broker.runtime.collector import CHECK_SECONDS, GROWTH_MEMBERS_MIN, Collector
+from broker.runtime.collector import CHECK_SECONDS, GROWTH_MEMBERS_MIN, NEVER, Collector
 from tests.support.stepped_loop import SteppedLoop
 
 CHECK_MS = CHECK_SECONDS * 1000
@@ -70,6 +70,41 @@ def test_freezing_waits_while_a_partition_reloads(collector_harness: CollectorHa
     collector_harness.collector.pause()
     collector_harness.members = 10 * GROWTH_MEMBERS_MIN
     assert not collector_harness.freezes_at_next_check()
+
+
+def test_full_collections_wait_while_long_requests_come(collector_harness: CollectorHarness) -> None:
+    usual = gc.get_threshold()
+    collector_harness.collector.postpone()
+    assert gc.get_threshold() == usual, "nothing would end it yet"
+    collector_harness.collector.resume()
+    collector_harness.loop.pass_ms(CHECK_MS / 2)
+    collector_harness.collector.postpone()
+    assert gc.get_threshold() == (*usual[:2], NEVER)
+    collector_harness.loop.pass_ms(CHECK_MS / 2)
+    assert gc.get_threshold() == (*usual[:2], NEVER), "the request may still be answered"
+    collector_harness.loop.pass_ms(CHECK_MS)
+    assert gc.get_threshold() == usual
+
+
+def test_long_requests_postpone_full_collections_for_a_limited_time(collector_harness: CollectorHarness) -> None:
+    usual = gc.get_threshold()
+    collector_harness.collector.resume()
+    postponed_ms = 0.0
+    collector_harness.collector.postpone()
+    while gc.get_threshold() != usual and postponed_ms < 100_000:
+        collector_harness.loop.pass_ms(CHECK_MS / 2)
+        collector_harness.collector.postpone()
+        collector_harness.loop.pass_ms(CHECK_MS / 2)
+        postponed_ms += CHECK_MS
+    assert postponed_ms == 60_000
+
+
+def test_closing_ends_the_postponement(collector_harness: CollectorHarness) -> None:
+    usual = gc.get_threshold()
+    collector_harness.collector.resume()
+    collector_harness.collector.postpone()
+    collector_harness.collector.close()
+    assert gc.get_threshold() == usual
 
 
 def test_a_closed_collector_checks_no_more(collector_harness: CollectorHarness) -> None:
