@@ -1,0 +1,50 @@
+"""A link to another node that ends while it is made leaves no socket open, with both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import socket
+from pathlib import Path
+
+import pytest
+
+from broker.cluster.peers import Peers
+from broker.stores import node_sockets
+from protocol.messages.node_requests import NodeRequest
+from storage import NodeInfo
+from tests.support.peers import LOOPS
+
+pytestmark = [pytest.mark.once, pytest.mark.plain]  # replaces a function of a module
+
+
+@pytest.mark.parametrize("passes", range(6))
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_link_that_ends_while_it_is_made(loop: str, passes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(node_sockets, "connect", lambda folder, node: ours)
+    replies: list[object] = []
+
+    async def send_and_close() -> None:
+        running = asyncio.get_running_loop()
+        peers = Peers(
+            running,
+            lambda: [NodeInfo(2, (), "")],
+            lambda node, new_protocol: node_sockets.connect_protocol(running, new_protocol, str(tmp_path), node),
+            1_000,
+        )
+        peers.send(2, NodeRequest(), replies.append)
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        peers.close()
+        await asyncio.sleep(0.01)
+
+    factory = importlib.import_module("uvloop").new_event_loop if loop == "uvloop" else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(send_and_close())
+    assert ours.fileno() == -1
+    assert replies == [None]
+    theirs.setblocking(False)
+    while theirs.recv(1_000):  # raises BlockingIOError if the other end is open
+        pass
+    theirs.close()
