@@ -64,6 +64,7 @@ class Workers:
                 result = error
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(Contained(done), result)
+            del job, work, done, result  # what they refer to is not kept until the next job
 
 
 def never_preempt() -> None:
