@@ -98,7 +98,8 @@ class ClusterBroker(Broker):
         self._addresses = {address.name: address for address in addresses}
         await super().open(store, addresses)
         self.cluster.start()
-        self.clock.moved = LateNode(self._cluster_store(store), self.topics, self.live_connections, self.cluster.follow).check
+        self._late_node = LateNode(self._cluster_store(store), self.topics, self.live_connections, self.cluster.when_up_to_date)
+        self.clock.moved = self._late_node.check
         self._channel.start()
 
     def _cluster_store(self, store: BrokerStore) -> NodeStore:

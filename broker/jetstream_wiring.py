@@ -56,6 +56,7 @@ class JetStreamBroker(ClusterBroker):
         )
         log.warning("the engine cannot be asked whether it syncs before it acknowledges", needed="sync_interval: always")
         await super().open(store, addresses)
+        streams.service_resumed = self._late_node.lease_regained
 
     def _status(self) -> Mapping[str, str]:
         return {**super()._status(), **self._store_status()}

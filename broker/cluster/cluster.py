@@ -16,7 +16,7 @@ from broker.cluster.ownership import Ownership
 from broker.cluster.partitions import SharedPartitions
 from broker.cluster.peers import Connect, Peers
 from broker.cluster.producer_ids import ControllerProducerIds
-from broker.cluster.propagation import Propagation
+from broker.cluster.propagation import LATE_SECONDS, Propagation
 from broker.cluster.registry import Changes, Registry
 from broker.cluster.routing import Routing
 from broker.cluster.store import ClusterStore
@@ -42,6 +42,7 @@ from storage.owners import NO_TOPIC
 CONTROLLER_WARN_SECONDS: Final = 5.0  # between two warnings of a node that starts and gets no topics from the controller
 FOLLOW_SECONDS: Final = 2.0  # the interval of reading the controller's registry and greeting the other nodes, in case a message was lost
 CHECK_SECONDS: Final = 1.0
+SUSPENDED_SECONDS: Final = 0.05  # between two looks at a suspended registry
 GATHER_SECONDS: Final = 1.0  # for the other nodes to start, before this node acquires logs that they should own
 
 
@@ -90,7 +91,16 @@ class Cluster:
         self.registry = Registry(topics, registry_journal, self._topics_changed)
         self._following = RegistryFollower(node_id, loop, self.peers, self.registry, lambda: self.controller)
         self.follow = self._following.follow
-        self.propagation = Propagation(node_id, loop, self.peers, self._nodes_to_notify, partial(self._request, NodeRequestKind.REGISTRY_GREW), self._topic_placement.when_opened)
+        self.propagation = Propagation(
+            node_id,
+            loop,
+            self.peers,
+            self._nodes_to_notify,
+            partial(self._request, NodeRequestKind.REGISTRY_GREW),
+            self._topic_placement.when_opened,
+            (lambda: 0) if store.shows_deletions else lambda: topics.last_deletion,
+            store.when_current,
+        )
         self.producer_ids = ControllerProducerIds(node_id, loop, self.peers, lambda: self.controller, self._request, RegistryProducerIds(topics, registry_journal))
         self.deletion_reports = DeletionReports(loop, turn, topics, self.registry, self._report_removed)
         self._started = False
@@ -205,6 +215,17 @@ class Cluster:
         if len(live) >= self._usual_node_count:
             self._begin_acquiring()
 
+    def when_up_to_date(self, done: Callable[[], None]) -> None:
+        """As `follow`; but this node may be a controller whose registry is suspended, and which another node may have replaced meanwhile."""
+
+        def followed() -> None:
+            if self.registry.is_controller and not self.registry.journal.writable:
+                self._loop.call_later(SUSPENDED_SECONDS, Contained(self.when_up_to_date), done)
+            else:
+                done()
+
+        self.follow(followed)
+
     # Requests of other nodes.
 
     def _request(self, kind: NodeRequestKind, logs: list[LogId] | None = None, offset: int = 0, epoch: int = 0, target: int = 0) -> NodeRequest:
@@ -223,7 +244,7 @@ class Cluster:
             case NodeRequestKind.OFFER:
                 self._store.when_current(partial(self._handle_offer, log_ids(request.logs)))
             case NodeRequestKind.REGISTRY_GREW:
-                self.follow(partial(self._topic_placement.when_opened, partial(call.answer, NodeResponse())))
+                self.follow(partial(self._confirm, call))
                 return None
             case NodeRequestKind.FOLLOW:
                 return self.registry.answer(request)
@@ -243,6 +264,18 @@ class Cluster:
             case _:
                 return NodeResponse(ErrorCode.UNSUPPORTED_VERSION)
         return NodeResponse()
+
+    def _confirm(self, call: Call) -> None:
+        """Confirm that this node has read a change of topics: once it has opened its new logs, but after a second at the latest."""
+        unanswered = [call]
+
+        def answer() -> None:
+            if unanswered:
+                unanswered.pop().answer(NodeResponse())
+
+        self._topic_placement.when_opened(answer)
+        if unanswered:
+            self._loop.call_later(LATE_SECONDS, Contained(answer))
 
     # Draining (`NodeDrain`).
 

@@ -3,6 +3,10 @@
 A client may use a topic that it has just created through any node, and some clients do not retry. So the controller's reply waits until
 each node has read the change and opened its own logs. If a node needs longer than a second, the controller waits for the other nodes
 only, until that node answers again.
+
+A node that has not read that a topic was deleted would take a client's commit for a new topic of that name for one of the deleted topic, and remove
+it later. A node over a data directory sees by itself that it is behind (`late_node.py`). Over another store a reply after a deletion waits for each
+live node, however long: until it has confirmed the deletion, or its lease has ended.
 """
 
 from __future__ import annotations
@@ -33,8 +37,14 @@ class Propagation:
         nodes: Callable[[], list[int]],
         request: Callable[[], NodeRequest],
         when_opened: Callable[[Callable[[], None]], None],
+        last_deletion: Callable[[], int] = lambda: 0,
+        when_current: Callable[[Callable[[], None]], None] = lambda done: done(),
     ) -> None:
-        """`nodes`: the live nodes, while this node is the controller. `when_opened` calls back when this node has opened its new logs."""
+        """`nodes`: the live nodes, while this node is the controller. `when_opened` calls back when this node has opened its new logs.
+
+        `last_deletion`: the number of the last deletion that all live nodes must have confirmed, 0 if none must. `when_current` calls back when
+        `nodes` has all nodes with a lease.
+        """
         self._node_id = node_id
         self._loop = loop
         self._peers = peers
@@ -47,6 +57,10 @@ class Propagation:
         self._late: set[int] = set()  # nodes that the controller does not wait for
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._announcing = False
+        self._last_deletion = last_deletion
+        self._when_current = when_current
+        self._seen_deletion = 0  # the last deletion when a reply began to wait
+        self._deletion_number = 0  # the change that every node must have confirmed, late or not, because it follows a deletion
 
     def announce(self) -> None:
         """Announce a change to the nodes, at most once in a turn."""
@@ -56,7 +70,16 @@ class Propagation:
 
     def when_propagated(self, done: Callable[[], None]) -> None:
         """Call `done` when all nodes, except late ones, have confirmed the changes stored by now."""
+        if self._last_deletion():
+            self._when_current(partial(self._wait, done))
+        else:
+            self._wait(done)
+
+    def _wait(self, done: Callable[[], None]) -> None:
         number = self._number + 1
+        deletion = self._last_deletion()
+        if deletion != self._seen_deletion:
+            self._seen_deletion, self._deletion_number = deletion, number
         self._waiting.append((number, done))
         self._loop.call_later(LATE_SECONDS, Contained(self._stop_waiting), number)
         self.announce()
@@ -92,9 +115,19 @@ class Propagation:
     def _stop_waiting(self, number: int) -> None:
         self._late.update(node for node in self._nodes() if self._confirmed.get(node, 0) < number)
         self._release()
+        if self._waiting and self._waiting[0][0] <= number:  # for the confirmation of a deletion
+            for node in self._nodes():
+                if self._must_confirm(node):
+                    self._announce_to(node)
+            self._loop.call_later(LATE_SECONDS, Contained(self._stop_waiting), number)
+
+    def _must_confirm(self, node: int) -> bool:
+        """Whether a late node is waited for all the same."""
+        return node != self._node_id and self._confirmed.get(node, 0) < self._deletion_number
 
     def _release(self) -> None:
-        confirmed = min((self._confirmed.get(node, 0) for node in self._nodes() if node not in self._late), default=self._number)
+        waited_for = [node for node in self._nodes() if node not in self._late or self._must_confirm(node)]
+        confirmed = min((self._confirmed.get(node, 0) for node in waited_for), default=self._number)
         while self._waiting and self._waiting[0][0] <= confirmed:
             run_contained(self._waiting.popleft()[1])
 

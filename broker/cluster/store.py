@@ -47,6 +47,8 @@ class ClusterStore(Protocol):
         """
         ...
 
+    shows_deletions: bool  # every node sees `last_deletion` at once
+
     @property
     def last_deletion(self) -> int:
         """The number of the last deletion of a topic that a client may know of, as the controller has set it; reading it does no I/O."""

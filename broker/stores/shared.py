@@ -264,6 +264,8 @@ class SharedStore(LocalStore):
         if not self.finishing:
             self.find_new_nodes()
 
+    shows_deletions = True
+
     @property
     def last_deletion(self) -> int:
         return self._table.last_deletion

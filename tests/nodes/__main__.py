@@ -101,7 +101,8 @@ def torture(folder: Path, seed: int, options: argparse.Namespace) -> int:
         options.keep |= bool(run.violations)
         if options.keep:
             (folder / "lines").write_text("\n".join(run.nodes.texts()))
-            tell(f"torture: the data directory and the log lines are in {folder}")
+            (folder / "violations").write_text("\n".join(f"{kind}: {text}" for kind, found in run.violations.items() for text in found))
+            tell(f"torture: the data directory, the log lines and all violations are in {folder}")
         run.close()
     if not options.keep:
         shutil.rmtree(folder)

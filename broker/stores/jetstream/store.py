@@ -74,6 +74,7 @@ class JetStreamStore:
         self.on_superseded: Callable[[], None] = lambda: None  # another process has taken this node's id
         self.on_meta_lost: Callable[[], None] = lambda: None  # the meta stream is gone
         self.ending_service: Callable[[], None] = lambda: None  # called when the lease has ended, before the logs are fenced
+        self.service_resumed: Callable[[], None] = lambda: None  # called when there is a lease again, before logs are claimed
         self.node_ended: Callable[[int], None] = lambda node: None
         self.engine_changed: Callable[[bool], None] = lambda connected: None  # the connection to the engine was lost, or there is a new one
         self._config = config
@@ -280,7 +281,8 @@ class JetStreamStore:
     def find_new_nodes(self) -> None:
         self.meta.refresh(lambda read: None)
 
-    last_deletion = 0  # not needed: the streams of a deleted topic refuse appends, and a node that was frozen for longer than its lease claims its logs anew
+    shows_deletions = False  # each live node confirms a deletion (`cluster/propagation.py`)
+    last_deletion = 0
 
     def set_last_deletion(self, number: int) -> None:
         """Does nothing."""
@@ -480,6 +482,7 @@ class JetStreamStore:
             owned.fence(Fenced(f"another node has claimed the log at epoch {owner.epoch}"))
 
     def _lease_regained(self) -> None:
+        run_contained(self.service_resumed)
         waiting, self._when_leased = self._when_leased, []
         for claim in waiting:
             run_contained(claim)

@@ -46,6 +46,19 @@ def test_clients_are_refused_until_the_node_has_followed() -> None:
     assert (len(world.aborted), len(world.following)) == (6, 1)
 
 
+def test_clients_are_refused_after_a_lost_lease_until_the_node_has_followed_again() -> None:
+    world = World()
+    world.store.last_deletion = 1
+    world.late.check()
+    world.topics.last_deletion = 1
+    world.late.lease_regained()
+    earlier, after_the_lease = world.following
+    earlier()  # what it has read may be older than the lease
+    assert world.late.check()
+    after_the_lease()
+    assert not world.late.check()
+
+
 def test_the_clock_calls_in_each_new_millisecond_once_unless_clients_are_refused() -> None:
     times = [5_000_000]
     clock = Clock(lambda: 0, lambda: times[-1])

@@ -22,11 +22,28 @@ class PropagationHarness:
         self.requests: list[tuple[int, Callable[[NodeResponse | None], None]]] = []
         self.opening: list[Callable[[], None]] = []
         self.done: list[str] = []
-        self.propagation = Propagation(ME, self.loop, self, lambda: self.nodes, lambda: NodeRequest(4, ME), self.when_opened)  # type: ignore[arg-type]
+        self.last_deletion = 0  # that each node must confirm
+        self.awaiting_view: list[Callable[[], None]] | None = None
+        self.propagation = Propagation(
+            ME,
+            self.loop,  # type: ignore[arg-type]
+            self,  # type: ignore[arg-type]
+            lambda: self.nodes,
+            lambda: NodeRequest(4, ME),
+            self.when_opened,
+            lambda: self.last_deletion,
+            self.when_current,
+        )
         self.opens = True
 
     def forward(self, node: int, request: NodeRequest, done: Callable[[NodeResponse | None], None]) -> None:
         self.requests.append((node, done))
+
+    def when_current(self, done: Callable[[], None]) -> None:
+        if self.awaiting_view is None:
+            done()
+        else:
+            self.awaiting_view.append(done)
 
     def when_opened(self, done: Callable[[], None]) -> None:
         if self.opens:
@@ -120,3 +137,95 @@ def test_no_reply_waits_on_a_node_that_is_not_the_controller(play: PropagationHa
     play.nodes = []
     play.change("two")
     assert play.done == ["one", "two"]
+
+
+def pass_seconds(play: PropagationHarness, seconds: float) -> None:
+    play.loop.pass_ms(seconds * 1000)
+
+
+def test_a_frozen_node_must_confirm_a_deletion(play: PropagationHarness) -> None:
+    play.last_deletion = 1
+    play.change("deleted")
+    play.answer(SECOND)
+    pass_seconds(play, 5 * LATE_SECONDS)
+    play.change("created")
+    play.answer(SECOND)
+    pass_seconds(play, 5 * LATE_SECONDS)
+    assert not play.done
+    play.answer(THIRD)
+    assert play.done == ["deleted"]
+    play.answer(THIRD)
+    assert play.done == ["deleted", "created"]
+
+
+def test_a_node_that_has_confirmed_the_last_deletion_may_be_late_with_later_changes(play: PropagationHarness) -> None:
+    play.last_deletion = 1
+    play.change("deleted")
+    play.answer(SECOND)
+    play.answer(THIRD)
+    play.change("created")
+    play.answer(SECOND)
+    pass_seconds(play, LATE_SECONDS)
+    assert play.done == ["deleted", "created"]
+
+
+def test_a_deletion_waits_for_a_frozen_node_until_its_lease_ends(play: PropagationHarness) -> None:
+    play.last_deletion = 1
+    play.change("deleted")
+    play.answer(SECOND)
+    pass_seconds(play, 5 * LATE_SECONDS)
+    assert not play.done
+    play.nodes = [ME, SECOND]
+    pass_seconds(play, LATE_SECONDS)
+    assert play.done == ["deleted"]
+
+
+def test_a_node_that_could_not_be_reached_is_told_of_the_deletion_again(play: PropagationHarness) -> None:
+    play.last_deletion = 1
+    play.change("deleted")
+    play.answer(SECOND)
+    play.answer(THIRD, None)
+    assert not play.done
+    pass_seconds(play, LATE_SECONDS)
+    play.answer(THIRD)
+    assert play.done == ["deleted"]
+
+
+def test_the_controllers_own_logs_delay_a_deletion_for_a_second(play: PropagationHarness) -> None:
+    play.last_deletion = 1
+    play.opens = False
+    play.change("deleted")
+    play.answer(SECOND)
+    play.answer(THIRD)
+    assert not play.done
+    pass_seconds(play, LATE_SECONDS)
+    assert play.done == ["deleted"]
+
+
+def test_a_new_controller_does_not_know_who_has_confirmed_earlier_deletions(play: PropagationHarness) -> None:
+    play.change("before")
+    play.answer(SECOND)
+    play.answer(THIRD)
+    play.last_deletion = 7  # by another controller
+    play.change("created")
+    play.answer(SECOND)
+    pass_seconds(play, 5 * LATE_SECONDS)
+    assert play.done == ["before"]
+    play.answer(THIRD)
+    assert play.done == ["before", "created"]
+
+
+def test_a_node_that_has_just_got_its_lease_again_must_confirm_too(play: PropagationHarness) -> None:
+    play.nodes = [ME, SECOND]
+    play.last_deletion = 1
+    play.awaiting_view = []
+    play.change("deleted")
+    play.nodes = [ME, SECOND, THIRD]
+    for done in play.awaiting_view:
+        done()
+    play.loop.run()
+    play.answer(SECOND)
+    pass_seconds(play, 5 * LATE_SECONDS)
+    assert not play.done
+    play.answer(THIRD)
+    assert play.done == ["deleted"]
