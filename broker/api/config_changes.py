@@ -17,7 +17,7 @@ from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import GroupParts
 from broker.net.dispatch import Call
 from broker.net.long_requests import LOOKUP_COST
-from broker.runtime.node import DRAINED
+from broker.runtime.node import names_drained
 from broker.security.authorizer import Operation
 from broker.topics.settings import settings_problem
 from coordinator.policies import REBALANCE_REQUEST
@@ -131,7 +131,7 @@ class ConfigChanges:
                 _check_names_and_values(resource)
                 if kind not in kinds:
                     raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
-                drains = kind == ConfigResourceType.BROKER and edit.drained is not None and self._drain is not None and names_drained(resource)
+                drains = kind == ConfigResourceType.BROKER and edit.drained is not None and self._drain is not None and names_drained(resource.configs)
                 if drains and self._drain is not None:
                     check_live(self._drain, name)
                 if kind == ConfigResourceType.BROKER_LOGGER or (kind == ConfigResourceType.BROKER and name):
@@ -191,10 +191,6 @@ class ConfigChanges:
         check_names([setting.name for setting in resource.configs if setting.name in settings])
         requested = [settings[setting.name] for setting in resource.configs if setting.name == REBALANCE_REQUEST and setting.name in settings]
         return self._groups.replace(name, settings, requested[0] if requested else None, validate_only)
-
-
-def names_drained(resource: ConfigResource) -> bool:
-    return any(setting.name == DRAINED for setting in resource.configs)
 
 
 def _check_names_and_values(resource: ConfigResource) -> None:

@@ -17,7 +17,7 @@ from broker.cluster.peers import Peers
 from broker.net.connection import WHOLE_REPLIES, Connection, ConnectionContext
 from broker.net.dispatch import HEAD_BYTES, Call, Handler, Response, Route
 from broker.runtime.contain import Contained, run_contained
-from broker.runtime.node import DRAINED, Address
+from broker.runtime.node import Address, names_drained
 from broker.topics.leaders import NO_NODE
 from protocol.errors import ErrorCode
 from protocol.framing import frame_size
@@ -128,7 +128,7 @@ class Forwarding:
             for resource in request.resources:
                 if resource.resource_type == TOPIC_RESOURCE and key != DESCRIBE_CONFIGS:
                     return self._controller
-                if resource.resource_type == BROKER_RESOURCE and key == INCREMENTAL_ALTER_CONFIGS and any(setting.name == DRAINED for setting in resource.configs):
+                if resource.resource_type == BROKER_RESOURCE and key == INCREMENTAL_ALTER_CONFIGS and names_drained(resource.configs):
                     return partial(self._drained_node, resource.resource_name)
                 if resource.resource_type == GROUP_RESOURCE:
                     group_id = resource.resource_name

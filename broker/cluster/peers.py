@@ -14,7 +14,6 @@ from typing import Any, Final
 from broker.cluster.messages import decode_reply, encode
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, contained_task, run_contained
-from broker.settings.descriptors import FORWARDING_LINKS_MAX
 from protocol.errors import ProtocolError
 from protocol.framing import Framer
 from protocol.messages.node_requests import NodeRequest, NodeResponse
@@ -125,7 +124,7 @@ class Peers:
         link.send(request, done, TIMEOUT_SECONDS)
 
     def forward(self, node: int, request: NodeRequest, done: Done) -> None:
-        """Like `send`, over a connection that no other request uses meanwhile."""
+        """Like `send`, over a connection that no other request uses meanwhile. `Outgoing` bounds how many there are."""
         links = self._forwarding.setdefault(node, [])
         link = next((link for link in reversed(links) if not link.busy), None)
         if link is None:
@@ -134,13 +133,7 @@ class Peers:
                 run_contained(done, None)
                 return
             links.append(link)
-        link.send(request, partial(self._forwarded, node, link, done), FORWARD_TIMEOUT_SECONDS)
-
-    def _forwarded(self, node: int, link: Link, done: Done, reply: NodeResponse | None) -> None:
-        if sum(not other.busy for other in self._forwarding.get(node, ())) > FORWARDING_LINKS_MAX and not link.ended:
-            self._drop_forwarding(node, link)
-            self._loop.call_soon(Contained(link.end))
-        run_contained(done, reply)
+        link.send(request, done, FORWARD_TIMEOUT_SECONDS)
 
     def _open(self, node: int, ended: Callable[[Link], None]) -> Link | None:
         if self._closed or all(info.id != node for info in self._nodes()):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 DRAINED: Final = "node.drained"  # the setting of a broker resource by which one of several nodes is drained
+
+
+def names_drained(settings: Iterable[Any]) -> bool:
+    return any(setting.name == DRAINED for setting in settings)
 
 
 @dataclass(frozen=True, slots=True)

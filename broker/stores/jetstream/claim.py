@@ -95,7 +95,7 @@ class Claim:
             else:
                 self._engine.create(self._stream.name, self._stream.subject, self._replicas, dict(self._settings), self._ending_on_defect(self._handle_created))
         elif last_owner is not None and (loss := loss_of(last_owner, state)):
-            self._damaged(last_owner.seq, loss)
+            self._damaged(last_owner.seq, loss.reason)
         elif not state.last_seq:
             self._claim(state, None)
         elif not state.messages:

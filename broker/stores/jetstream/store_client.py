@@ -326,8 +326,8 @@ class StoreClient:
 def _check_recorded_owner(stream: Stream, known: Owner, state: StreamState) -> None:
     """Raise DamagedLog if this is not the stream that the log's last owner published, or lacks entries. A node checks this before a claim."""
     loss = loss_of(known, state)
-    if loss:
-        raise damaged(stream, known.seq, loss)
+    if loss is not None:
+        raise damaged(stream, known.seq, loss.reason)
 
 
 def _end_in(stream: Stream, message: StoredMessage) -> LogEnd:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.runtime.contain import Contained
 from broker.stores.jetstream.engine import STREAM_NOT_FOUND, Engine, EngineError, StreamState
@@ -17,19 +17,25 @@ from broker.stores.jetstream.meta import Owner
 
 CONFIRM_SECONDS: Final = 1.5  # a new leader of the stream may not have applied everything yet, so the same must be found again after this time
 GONE: Final = "the stream does not exist any more"
+ANEW: Final = "anew"  # the kind of loss that needs no second look
 
 
-def loss_of(owner: Owner, state: StreamState) -> str:
-    """What the stream has lost of what its last owner has published; "": nothing."""
+class Loss(NamedTuple):
+    kind: str
+    reason: str
+
+
+def loss_of(owner: Owner, state: StreamState) -> Loss | None:
+    """What the stream has lost of what its last owner has published."""
     if owner.created != state.created:
-        return f"the stream was created anew at {state.created}"
+        return Loss(ANEW, f"the stream was created anew at {state.created}")
     if owner.seq > state.last_seq:
-        return f"the stream ends at {state.last_seq}, although its owner had more"
+        return Loss("shorter", f"the stream ends at {state.last_seq}, although its owner had more")
     if state.last_seq and not state.messages:
-        return "the stream is empty"
+        return Loss("removed", "the stream is empty")
     if 0 < owner.first < state.first_seq:
-        return f"entries {owner.first} to {state.first_seq - 1} were removed"
-    return ""
+        return Loss("removed", f"entries {owner.first} to {state.first_seq - 1} were removed")
+    return None
 
 
 class StreamCheck:
@@ -64,17 +70,16 @@ class StreamCheck:
         if isinstance(state, EngineError):
             if state.code != STREAM_NOT_FOUND:
                 return
-            found, kind = GONE, "gone"
+            loss: Loss | None = Loss("gone", GONE)
         else:
-            found = loss_of(asked._replace(first=known.first), state)  # `first`, since the owner itself may have deleted entries meanwhile
-            kind = "anew" if asked.created != state.created else "shorter" if asked.seq > state.last_seq else "removed"
-        if not found:
+            loss = loss_of(asked._replace(first=known.first), state)  # `first`, since the owner itself may have deleted entries meanwhile
+        if loss is None:
             self._suspected = ""
-        elif kind == "anew" or (kind == self._suspected and self._loop.time() >= self._suspected_since + CONFIRM_SECONDS):
-            self._lost(found)
+        elif loss.kind == ANEW or (loss.kind == self._suspected and self._loop.time() >= self._suspected_since + CONFIRM_SECONDS):
+            self._lost(loss.reason)
         else:
-            if kind != self._suspected:
-                self._suspected, self._suspected_since = kind, self._loop.time()
+            if loss.kind != self._suspected:
+                self._suspected, self._suspected_since = loss.kind, self._loop.time()
             self._timer = self._loop.call_later(CONFIRM_SECONDS, Contained(self._begin_again))
 
     def _begin_again(self) -> None:
