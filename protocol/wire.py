@@ -8,7 +8,7 @@ frame. A count is checked against the remaining bytes before a loop uses it.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from struct import Struct
 from struct import error as StructError  # noqa: N812
@@ -24,6 +24,7 @@ UNWRITABLE: Final = (StructError, ValueError, OverflowError, TypeError, Attribut
 ZERO_UUID: Final = bytes(16)
 TEXT_BYTES_MAX: Final = 32767  # Kafka's, for compact strings too
 TEXT_BYTES_PER_ELEMENT: Final = 128  # decoding so much text takes at most as long as decoding one element
+PAUSE_ELEMENTS: Final = 512  # decoded between two pauses
 TAGS_MAX: Final = 1_000  # tagged fields in one list; Kafka's messages have at most three
 
 Result = TypeVar("Result")
@@ -73,12 +74,14 @@ def compact_size(data: bytes, at: int) -> tuple[int, int]:
 
 
 class ElementBudget:
-    """The elements that one request may still have."""
+    """The elements that one request may still have. `pause` is called after each PAUSE_ELEMENTS: compiled code lets no other thread run by itself."""
 
-    __slots__ = ("left",)
+    __slots__ = ("left", "pause", "pause_at")
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, pause: Callable[[], None] | None) -> None:
         self.left = left
+        self.pause = pause
+        self.pause_at = left - PAUSE_ELEMENTS
 
 
 _BUDGET: Final[ContextVar[ElementBudget | None]] = ContextVar("the budget of the request that this thread decodes", default=None)
@@ -96,9 +99,9 @@ class ElementBudgets:
     def __init__(self) -> None:
         self.bounded: set[ElementBudget] = set()  # of all threads: mostly none, and nothing is counted
 
-    def bound(self, elements_max: int) -> None:
+    def bound(self, elements_max: int, pause: Callable[[], None] | None = None) -> None:
         """Bound what this thread decodes until `unbound`."""
-        budget = ElementBudget(elements_max)
+        budget = ElementBudget(elements_max, pause)
         _BUDGET.set(budget)
         self.bounded.add(budget)
 
@@ -109,6 +112,10 @@ class ElementBudgets:
         budget.left -= elements if elements > 0 else 1
         if budget.left < 0:
             raise TooManyElements("more elements than one request may have (request.elements.max)")
+        if budget.left <= budget.pause_at:
+            budget.pause_at = budget.left - PAUSE_ELEMENTS
+            if budget.pause is not None:
+                budget.pause()
 
     def unbound(self) -> None:
         budget = _BUDGET.get()

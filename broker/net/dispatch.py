@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
@@ -286,7 +287,7 @@ class Dispatch:
             return _decode_bounded(route, data, at, version, ELEMENTS_AT_ONCE_MAX)
         except TooManyElements:
             self.before_long_request()
-            decode = partial(_decode_bounded, route, data, at, version, self._elements_max)
+            decode = partial(_decode_bounded, route, data, at, version, self._elements_max, _let_others_run)
             self._workers.submit(decode, partial(self._decoded, connection, route, version, correlation_id, data, start))
             return None
 
@@ -312,8 +313,12 @@ class Dispatch:
             connection.handle_defect()
 
 
-def _decode_bounded(route: Route, data: bytes, at: int, version: int, elements_max: int) -> Any:
-    ELEMENTS.bound(elements_max)
+def _let_others_run() -> None:
+    time.sleep(0)
+
+
+def _decode_bounded(route: Route, data: bytes, at: int, version: int, elements_max: int, pause: Callable[[], None] | None = None) -> Any:
+    ELEMENTS.bound(elements_max, pause)
     try:
         return route.decode(data, at, version)[0]
     finally:

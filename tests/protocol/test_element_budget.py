@@ -12,7 +12,7 @@ import pytest
 from protocol.apis import APIS
 from protocol.errors import ProtocolError
 from protocol.message import Message, Part, field_names
-from protocol.wire import ELEMENTS, TAGS_MAX, TEXT_BYTES_PER_ELEMENT, uvarint_bytes
+from protocol.wire import ELEMENTS, PAUSE_ELEMENTS, TAGS_MAX, TEXT_BYTES_PER_ELEMENT, uvarint_bytes
 
 pytestmark = [pytest.mark.once, pytest.mark.plain]  # reads the annotations of generated classes
 
@@ -146,3 +146,14 @@ def test_long_strings_count(version: int) -> None:
     ELEMENTS.bound(ELEMENTS_MAX)
     with pytest.raises(ProtocolError, match=r"request\.elements\.max"):
         cls.decode(request(11 * TEXT_BYTES_PER_ELEMENT), 0, version)
+
+
+def test_decoding_pauses_after_some_hundred_elements() -> None:
+    pauses: list[int] = []
+    ELEMENTS.bound(10_000, lambda: pauses.append(1))
+    try:
+        for _ in range(3 * PAUSE_ELEMENTS):
+            ELEMENTS.take(1)
+    finally:
+        ELEMENTS.unbound()
+    assert len(pauses) == 3
