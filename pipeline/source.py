@@ -1,17 +1,18 @@
 """The Spark data source `koffsets`: coordinator logs as rows of `rows.Record`, as a batch or a stream.
 
-    spark.dataSource.register(CoordinatorLogs)
     spark.read.format("koffsets").load("/var/lib/kafka/data")
     spark.readStream.format("koffsets").option("maxRecordsPerTrigger", 100000).load("kafka://127.0.0.1:9092")
 
-Options: `path` (directories or kafka://host:port, separated by commas), `notes`, `cluster`, `onCorrupt`. Filters on log, partition and
-offset exclude logs and splits before reading; Spark applies them again to the rows.
+Spark finds it by itself where Tenure is installed (`pyspark_koffsets`). docs/spark.md has the options. Filters on log, partition and offset
+exclude logs and splits before reading; Spark applies them again to the rows. Splits are packed into few tasks, since each task costs time.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from heapq import heapify, heapreplace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,13 +35,18 @@ from pyspark.sql.types import StructType
 from pipeline.inputs import QUARANTINE, WIRE, BadInput, Inputs
 from pipeline.reading import SegmentReplaced, read_split
 from pipeline.resuming import Cursor
-from pipeline.schema import schema_of
+from pipeline.schema import schema_of, table_of
 from pipeline.splits import Split, plan, plan_between
 from pipeline.wire_reading import WireRead, WireSplit, plan_wire
 from protocol.batch_record import INT64_MAX
 
 NAME: Final = "koffsets"
+RECORDS: Final = "records"
+TABLES_READ: Final = (RECORDS, "segments", "coverage")
 ATTEMPTS: Final = 10  # to plan a split again
+TASKS_MIN: Final = 8
+TASK_RECORDS: Final = 250_000
+WIRE_RECORD_BYTES: Final = 100  # about
 
 _BOUNDS: Final = {
     EqualTo: (True, True),
@@ -57,15 +63,33 @@ class CoordinatorLogs(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        return from_arrow_schema(schema_of("records"))
+        full = schema_of(self._table)
+        columns = names_in(self.options.get("columns", "")) or full.names
+        unknown = [name for name in columns if name not in full.names]
+        if unknown:
+            raise BadInput(f"{NAME}: the table {self._table} has no column {', '.join(unknown)}; it has {', '.join(full.names)}")
+        return from_arrow_schema(pa.schema([full.field(name) for name in columns]))
+
+    @property
+    def _table(self) -> str:
+        table = self.options.get("table", RECORDS)
+        if table not in TABLES_READ:
+            raise BadInput(f"{NAME}: there is no table {table}: set `table` to {', '.join(TABLES_READ)}")
+        return table
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return Reader(inputs_of(self.options))
+        inputs = inputs_of(self.options)
+        if self._table != RECORDS:
+            return PlanReader(inputs, self._table, schema.names)
+        return Reader(inputs, schema.names, packing_of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from pipeline.stream import LogStream
 
-        return LogStream(inputs_of(self.options), int(self.options.get("maxRecordsPerTrigger", 0)))
+        if self._table != RECORDS:
+            raise BadInput(f"{NAME}: only the table {RECORDS} can be streamed")
+        records_max = number_in(self.options, "maxRecordsPerTrigger", 0)
+        return LogStream(inputs_of(self.options), records_max, schema.names, packing_of(self.options))
 
 
 def inputs_of(options: Mapping[str, str]) -> Inputs:
@@ -86,19 +110,66 @@ def _sources(text: str) -> list[str]:
     return sources
 
 
-class Part(InputPartition):
-    """The input of one task: the rows of a split with offsets from `begin` to before `end`."""
+def names_in(text: str) -> list[str]:
+    return [name for part in text.split(",") if (name := part.strip())]
 
-    def __init__(self, inputs: Inputs, split: Split | WireSplit, begin: int = 0, end: int = INT64_MAX) -> None:
+
+def number_in(options: Mapping[str, str], name: str, default: int) -> int:
+    text = options.get(name, str(default))
+    if not text.isdecimal():
+        raise BadInput(f"{NAME}: {name} must be a number, and is {text!r}")
+    return int(text)
+
+
+class Packing(NamedTuple):
+    tasks: int  # as many, if there are so many splits
+    task_records: int  # more tasks, so that each has about so many records
+
+
+def packing_of(options: Mapping[str, str]) -> Packing:
+    tasks = number_in(options, "tasks", max(TASKS_MIN, 2 * (os.cpu_count() or 1)))
+    return Packing(max(1, tasks), max(1, number_in(options, "taskRecords", TASK_RECORDS)))
+
+
+class Part(NamedTuple):
+    """The rows of a split with offsets from `begin` to before `end`."""
+
+    split: Split | WireSplit
+    begin: int = 0
+    end: int = INT64_MAX
+
+    @property
+    def weight(self) -> int:
+        return self.split.bytes if isinstance(self.split, Split) else self.split.records * WIRE_RECORD_BYTES
+
+
+class Task(InputPartition):
+    """The input of one task."""
+
+    def __init__(self, inputs: Inputs, parts: Sequence[Part]) -> None:
         self.inputs = inputs
-        self.split = split
-        self.begin = begin
-        self.end = end
+        self.parts = parts
+
+
+def packed(inputs: Inputs, parts: Sequence[Part], packing: Packing) -> list[Task]:
+    """Tasks of about the same size, in each the parts in the order of their logs."""
+    records = sum(part.split.records for part in parts)
+    count = min(len(parts), max(packing.tasks, -(-records // packing.task_records)))
+    tasks: list[list[int]] = [[] for _ in range(count)]
+    sizes = [(0, number) for number in range(count)]
+    heapify(sizes)
+    for index in sorted(range(len(parts)), key=lambda index: -parts[index].weight):
+        size, number = sizes[0]
+        tasks[number].append(index)
+        heapreplace(sizes, (size + parts[index].weight, number))
+    return [Task(inputs, [parts[index] for index in sorted(task)]) for task in tasks]
 
 
 class Reader(DataSourceReader):
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs, columns: Sequence[str], packing: Packing) -> None:
         self.inputs = inputs
+        self.columns = list(columns)
+        self.packing = packing
         self.allowed: dict[str, set[Any]] = {}
         self.lowest_offset: int | None = None
         self.highest_offset: int | None = None
@@ -123,7 +194,7 @@ class Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         planned = plan(self.inputs, {})
         splits: list[Split | WireSplit] = [*planned.splits, *plan_wire(self.inputs, planned.cursors)]
-        return [Part(self.inputs, split) for split in splits if self._matches(split)]
+        return packed(self.inputs, [Part(split) for split in splits if self._matches(split)], self.packing)
 
     def _matches(self, split: Split | WireSplit) -> bool:
         for name, values in self.allowed.items():
@@ -135,15 +206,40 @@ class Reader(DataSourceReader):
         return (lowest is None or split.last >= lowest) and (highest is None or split.first <= highest)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_part(partition)
+        return read_task(partition, self.columns)
 
 
-def read_part(partition: Any) -> Iterator[pa.RecordBatch]:
-    part: Part = partition
+class PlanReader(DataSourceReader):
+    """The tables of what there is to read, instead of the records themselves; one task."""
+
+    def __init__(self, inputs: Inputs, table: str, columns: Sequence[str]) -> None:
+        self.inputs = inputs
+        self.table = table
+        self.columns = list(columns)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(0)]
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        return filters
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        planned = plan(self.inputs, {})
+        rows: Sequence[tuple[object, ...]] = planned.segments if self.table == "segments" else planned.coverage
+        yield from table_of(self.table, rows).select(self.columns).to_batches()
+
+
+def read_task(task: Any, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    for part in task.parts:
+        for batch in _read_part(task.inputs, part):
+            yield batch.select(columns)
+
+
+def _read_part(inputs: Inputs, part: Part) -> Iterator[pa.RecordBatch]:
     if isinstance(part.split, WireSplit):
         rows = WireRead(part.split).rows()
     else:
-        rows = _read_split(part.inputs, part.split, ATTEMPTS)
+        rows = _read_split(inputs, part.split, ATTEMPTS)
     for batch in rows:
         offsets = batch.column("offset").to_numpy()
         first, last = np.searchsorted(offsets, [part.begin, part.end])

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pipeline.inputs import Inputs, LogId
 from pipeline.resuming import Cursor
-from pipeline.source import Part, read_part
+from pipeline.source import Packing, Part, packed, read_task
 from pipeline.splits import Split, plan, plan_between
 from pipeline.wire_reading import WireSplit, plan_wire, wire_between
 
@@ -25,8 +25,10 @@ START: Final = Cursor(0)
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, inputs: Inputs, records_max: int) -> None:
+    def __init__(self, inputs: Inputs, records_max: int, columns: Sequence[str], packing: Packing) -> None:
         self.inputs = inputs
+        self.columns = list(columns)
+        self.packing = packing
         self.records_max = records_max  # log offsets in one batch; 0: no limit
         self._ends_once = False  # whether the query ends with the records that exist at its start
         self._newest: Cursors = {}
@@ -84,10 +86,11 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not ends:
             return []
         splits: list[Split | WireSplit] = [*plan_between(self.inputs, begins, ends), *wire_between(self.inputs, begins, ends)]
-        return [Part(self.inputs, split, begins.get(split.id, START).next_offset, ends[split.id]) for split in splits]
+        parts = [Part(split, begins.get(split.id, START).next_offset, ends[split.id]) for split in splits]
+        return packed(self.inputs, parts, self.packing)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_part(partition)
+        return read_task(partition, self.columns)
 
 
 def to_offset(cursors: Mapping[LogId, Cursor]) -> dict[str, str]:

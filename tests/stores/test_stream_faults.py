@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -84,6 +85,39 @@ def test_an_owner_that_does_not_write_hears_of_a_claim(nodes: NodesOverJetStream
     assert not log.usable()
     assert not first.store.meta.lease_lost
     assert acquired.usable()
+
+
+def owner_of(node: JetStreamNode) -> int:
+    owner = node.store.view().owner(LOG)
+    return owner.id if owner is not None else 0
+
+
+def test_a_claim_that_another_node_has_followed_before_the_log_was_open_is_given_up(nodes: NodesOverJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a freeze between the claim and the opening: the other node's claim is read before there is a log to tell."""
+    first, second = nodes.start(1), nodes.start(2)
+    opening: list[Callable[[], None]] = []
+    load = GroupLog._load
+
+    def held_load(log: GroupLog, claimed: Any, done: Any) -> None:
+        if log._store is first.store:
+            opening.append(lambda: load(log, claimed, done))
+        else:
+            load(log, claimed, done)
+
+    monkeypatch.setattr(GroupLog, "_load", held_load)
+    results: list[OwnedLog | HeldBy | Unreadable] = []
+    first.store.acquire(LOG, results.append)
+    nodes.wait(lambda: opening)
+    second.store.view().is_live = lambda node, incarnation: False  # type: ignore[method-assign]
+    acquired = second.own(LOG)
+    nodes.wait(lambda: owner_of(first) == 2)
+    opening.pop()()
+    nodes.wait(lambda: results)
+    assert isinstance(results[0], HeldBy)
+    assert first.store.owned_log(LOG) is None
+    assert acquired.usable()
+    assert owner_of(second) == 2
+    assert not isinstance(append(second, acquired, b"a"), AppendFailed)
 
 
 def test_each_epoch_goes_to_one_of_many_simultaneous_claimants(nodes: NodesOverJetStream) -> None:

@@ -381,10 +381,11 @@ class JetStreamStore:
             return
 
         def claimed(result: Claimed | HeldBy | Unreadable) -> None:
-            if isinstance(result, Claimed):
+            later_owner = self._later_owner(log, result.entry.epoch) if isinstance(result, Claimed) else None
+            if isinstance(result, Claimed) and later_owner is None:
                 self._publish_owner(log, result, lambda: done(result))
             else:
-                done(result)
+                done(later_owner or result)
 
         self._claim(log.id, log.stream, claimed)
 
@@ -397,10 +398,21 @@ class JetStreamStore:
                 log.error("log cannot be read", log=str(owned.id), reason=str(problem))
             self._release_log(owned, lambda: done(Unreadable(str(problem), damaged)))
             return
+        later_owner = self._later_owner(owned, claimed.entry.epoch)
+        if later_owner is not None:
+            owned.release()
+            owned.fence(Fenced(f"{later_owner.holder} has claimed the log meanwhile"))
+            done(later_owner)
+            return
         if not isinstance(owned, GroupLog):  # a GroupLog reports this after its replay
             self.end_quarantine(owned.id)
         self._logs[owned.id] = owned
         self._publish_owner(owned, claimed, lambda: done(None))
+
+    def _later_owner(self, log: StreamLog, epoch: int) -> HeldBy | None:
+        """The node that has claimed the log after this node did, perhaps while this node was frozen: `_owner_published` tells only opened logs."""
+        known = self._view.owners.get(log.id)
+        return HeldBy(f"node {known.node}") if known is not None and known.stream == log.stream.name and known.epoch > epoch else None
 
     def _publish_owner(self, owned: StreamLog, claimed: Claimed, done: Callable[[], None]) -> None:
         owner = Owner(self._node, self.incarnation, claimed.entry.epoch, self._wall_ns() // 1_000_000, claimed.seq, claimed.created, owned.stream.name)
