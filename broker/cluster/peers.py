@@ -38,7 +38,6 @@ class Link(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._waiting: dict[int, tuple[Done, asyncio.TimerHandle]] = {}
         self._correlation_id = 0
-        self._connected = False
         self.ended = False
 
     @property
@@ -47,15 +46,12 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        if self.ended:
+            transport.abort()
+            return
         for frame in self._unsent:
             transport.write(frame)
         self._unsent.clear()
-
-    def connected(self) -> None:
-        """The call that made the connection has returned."""
-        self._connected = True
-        if self.ended and self._transport is not None:
-            self._transport.abort()
 
     def send(self, request: NodeRequest, done: Done, timeout_seconds: float) -> None:
         if self.ended:
@@ -89,9 +85,8 @@ class Link(asyncio.Protocol):
         if self.ended:
             return
         self.ended = True
-        if self._connected and self._transport is not None:  # uvloop would leave the socket of an aborted transport open before
+        if self._transport is not None:
             self._transport.abort()
-        self._unsent.clear()
         run_contained(self._ended, self)
         waiting, self._waiting = self._waiting, {}
         for done, timer in waiting.values():
@@ -145,7 +140,6 @@ class Peers:
     async def _connect(self, link: Link, node: int) -> None:
         try:
             await self._connect_to(node, lambda: link)
-            link.connected()
         except OSError as error:
             now = self._loop.time()
             if self._warned_until.get(node, 0.0) <= now:

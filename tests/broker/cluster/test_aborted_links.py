@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import socket
 from pathlib import Path
 
@@ -44,7 +45,37 @@ def test_a_link_that_ends_while_it_is_made(loop: str, passes: int, tmp_path: Pat
         runner.run(send_and_close())
     assert ours.fileno() == -1
     assert replies == [None]
-    theirs.setblocking(False)
-    while theirs.recv(1_000):  # raises BlockingIOError if the other end is open
-        pass
+    assert is_closed(theirs)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_link_whose_other_end_has_closed_already(loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The descriptor is closed once: another file may have its number a moment later."""
+    ours, theirs = socket.socketpair()
     theirs.close()
+    number = ours.fileno()
+    monkeypatch.setattr(node_sockets, "connect", lambda folder, node: ours)
+
+    async def connect() -> None:
+        await node_sockets.connect_protocol(asyncio.get_running_loop(), asyncio.Protocol, str(tmp_path), 2)
+        await asyncio.sleep(0.01)
+
+    factory = importlib.import_module("uvloop").new_event_loop if loop == "uvloop" else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(connect())
+    assert ours.fileno() == -1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """Whether the other end is closed."""
+    sock.setblocking(False)
+    try:
+        while sock.recv(1_000):
+            pass
+    except BlockingIOError:
+        return False
+    finally:
+        sock.close()
+    return True
