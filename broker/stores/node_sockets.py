@@ -85,14 +85,10 @@ def connect(folder: str, node: int) -> socket.socket:
 async def connect_protocol(loop: asyncio.AbstractEventLoop, new_protocol: Callable[[], Any], folder: str, node: int) -> None:
     """As `connect`, for a protocol of the loop."""
     sock = connect(folder, node)
-    is_asyncio = isinstance(loop, asyncio.BaseEventLoop)
     try:
         transport, _ = await loop.create_unix_connection(new_protocol, sock=sock)
     except BaseException:
-        if is_asyncio:
-            sock.close()
-        else:
-            sock.detach()
+        sock.close()
         raise
-    if transport.is_closing() and not is_asyncio:
+    if transport.is_closing() and not isinstance(loop, asyncio.BaseEventLoop):
         sock.detach()  # uvloop closes the descriptor, but tells the socket only later, and only if the transport is still open then
