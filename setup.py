@@ -46,6 +46,7 @@ INTERPRETED = (
     "broker/net/acceptor.py",
 )
 
+SPARK_SOURCE = "pyspark_koffsets"  # Spark looks for packages called pyspark_*, so this one has its own name outside
 PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli")
 INSIDE = "tenure._inside"
 DEVELOPMENT_ONLY = {(f"{INSIDE}.protocol", "generate")}
@@ -112,7 +113,7 @@ def extensions() -> list[Extension]:
 
 if __name__ == "__main__":
     setup(
-        packages=["tenure", *(f"{INSIDE}.{name}" for name in packages())],
+        packages=["tenure", SPARK_SOURCE, *(f"{INSIDE}.{name}" for name in packages())],
         package_dir={INSIDE: "", **{f"{INSIDE}.{name}": name.replace(".", "/") for name in packages()}},
         package_data={f"{INSIDE}.pipeline.report": ["*.css", "*.html", "*.js", "*.json"]},
         cmdclass={"build_ext": BuildCompiled, "build_py": BuildRuntime},

@@ -3,7 +3,7 @@
     spark.read.format("koffsets").load("/var/lib/kafka/data")
     spark.readStream.format("koffsets").option("maxRecordsPerTrigger", 100000).load("kafka://127.0.0.1:9092")
 
-Spark finds it by itself where Tenure is installed (`pyspark_koffsets`). docs/spark.md has the options. Filters on log, partition and offset
+Spark finds it by itself where Tenure is installed (`pyspark_koffsets`). docs/spark.md has the options. With `pushdown`, filters on log, partition and offset
 exclude logs and splits before reading; Spark applies them again to the rows. Splits are packed into few tasks, since each task costs time.
 """
 
@@ -81,7 +81,8 @@ class CoordinatorLogs(DataSource):
         inputs = inputs_of(self.options)
         if self._table != RECORDS:
             return PlanReader(inputs, self._table, schema.names)
-        return Reader(inputs, schema.names, packing_of(self.options))
+        reader = FilteringReader if is_pushing(self.options) else Reader
+        return reader(inputs, schema.names, packing_of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from pipeline.stream import LogStream
@@ -119,6 +120,10 @@ def number_in(options: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal():
         raise BadInput(f"{NAME}: {name} must be a number, and is {text!r}")
     return int(text)
+
+
+def is_pushing(options: Mapping[str, str]) -> bool:
+    return options.get("pushdown", "false").lower() == "true"
 
 
 class Packing(NamedTuple):
@@ -174,23 +179,6 @@ class Reader(DataSourceReader):
         self.lowest_offset: int | None = None
         self.highest_offset: int | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        for filter in filters:
-            self._add_filter(filter)
-            yield filter
-
-    def _add_filter(self, filter: Any) -> None:
-        name = filter.attribute[0] if getattr(filter, "attribute", None) else ""
-        if name in ("cluster", "log", "partition") and isinstance(filter, EqualTo | In):
-            values = {filter.value} if isinstance(filter, EqualTo) else set(filter.value)
-            self.allowed[name] = self.allowed.get(name, values) & values
-        elif name == "offset" and type(filter) in _BOUNDS:
-            is_lower_bound, is_upper_bound = _BOUNDS[type(filter)]
-            if is_lower_bound:
-                self.lowest_offset = filter.value if self.lowest_offset is None else max(self.lowest_offset, filter.value)
-            if is_upper_bound:
-                self.highest_offset = filter.value if self.highest_offset is None else min(self.highest_offset, filter.value)
-
     def partitions(self) -> Sequence[InputPartition]:
         planned = plan(self.inputs, {})
         splits: list[Split | WireSplit] = [*planned.splits, *plan_wire(self.inputs, planned.cursors)]
@@ -209,6 +197,27 @@ class Reader(DataSourceReader):
         return read_task(partition, self.columns)
 
 
+class FilteringReader(Reader):
+    """Gets conditions from Spark. Spark refuses such a reader unless `spark.sql.python.filterPushdown.enabled` is true."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        for filter in filters:
+            self._add_filter(filter)
+            yield filter
+
+    def _add_filter(self, filter: Any) -> None:
+        name = filter.attribute[0] if getattr(filter, "attribute", None) else ""
+        if name in ("cluster", "log", "partition") and isinstance(filter, EqualTo | In):
+            values = {filter.value} if isinstance(filter, EqualTo) else set(filter.value)
+            self.allowed[name] = self.allowed.get(name, values) & values
+        elif name == "offset" and type(filter) in _BOUNDS:
+            is_lower_bound, is_upper_bound = _BOUNDS[type(filter)]
+            if is_lower_bound:
+                self.lowest_offset = filter.value if self.lowest_offset is None else max(self.lowest_offset, filter.value)
+            if is_upper_bound:
+                self.highest_offset = filter.value if self.highest_offset is None else min(self.highest_offset, filter.value)
+
+
 class PlanReader(DataSourceReader):
     """The tables of what there is to read, instead of the records themselves; one task."""
 
@@ -219,9 +228,6 @@ class PlanReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(0)]
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        return filters
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         planned = plan(self.inputs, {})

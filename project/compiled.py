@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure")
+PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure", "pyspark_koffsets")
 OTHER_WHEEL_FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # other files of a wheel
 INSIDE = Path("tenure/_inside")  # as setup.py says
 BUILD_ENDINGS = (".so", ".pyc")  # endings of files that builds make

@@ -34,7 +34,9 @@ class DefaultSource(DataSource):
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return Reader(dict(self.options), schema)
+        options = dict(self.options)
+        pushing = options.get("pushdown", "false").lower() == "true" and options.get("table", "records") == "records"
+        return FilteringReader(options, schema) if pushing else Reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         return StreamReader(dict(self.options), schema)
@@ -74,11 +76,13 @@ class Reader(_Proxy, DataSourceReader):
     def _make(self, source: Any) -> Any:
         return source.reader(self._schema)
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        return list(self._reader.pushFilters(filters))
-
     def partitions(self) -> Sequence[InputPartition]:
         return [Task(task) for task in self._reader.partitions()]
+
+
+class FilteringReader(Reader):
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        return list(self._reader.pushFilters(filters))
 
 
 class StreamReader(_Proxy, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -90,7 +94,8 @@ class StreamReader(_Proxy, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return self._reader.getDefaultReadLimit()
+        limit: ReadLimit = self._reader.getDefaultReadLimit()
+        return limit
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._reader.prepareForTriggerAvailableNow()

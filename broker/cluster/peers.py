@@ -105,6 +105,7 @@ class Peers:
         self._links: dict[int, Link] = {}
         self._forwarding: dict[int, list[Link]] = {}  # connections for forwarded requests, idle ones too
         self._warned_until: dict[int, float] = {}
+        self._connecting: set[asyncio.Task[None]] = set()  # the loop does not keep its tasks: one whose link has ended would be collected
         self._closed = False
 
     def send(self, node: int, request: NodeRequest, done: Done) -> None:
@@ -134,7 +135,9 @@ class Peers:
         if self._closed or all(info.id != node for info in self._nodes()):
             return None
         link = Link(self._loop, self._frame_bytes_max, ended)
-        self._loop.create_task(contained_task(self._connect, link, node))
+        task = self._loop.create_task(contained_task(self._connect, link, node))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
         return link
 
     async def _connect(self, link: Link, node: int) -> None:

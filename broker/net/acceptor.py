@@ -14,6 +14,7 @@ import os
 import select
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from broker.logging.logs import log
@@ -79,7 +80,12 @@ class AcceptedSockets:
         protocol: Any = StandardLoopProtocol(connection) if self._buffered_protocol else connection
         task = self._loop.create_task(contained_task(self._connect, protocol, connection, accepted))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._done, accepted))
+
+    def _done(self, accepted: socket.socket, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():  # the loop ends, perhaps before the task has begun
+            accepted.close()
 
     async def _connect(self, protocol: Any, connection: Connection, accepted: socket.socket) -> None:
         try:

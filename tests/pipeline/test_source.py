@@ -26,7 +26,7 @@ def test_a_query_equals_the_reference(spark: Any, tmp_path: Path) -> None:
 def test_filters_exclude_logs_before_reading(spark: Any, tmp_path: Path) -> None:
     for partition in range(3):
         write_segment(tmp_path / f"__consumer_offsets-{partition}", random_batches(partition, 30))
-    frame = spark.read.format("koffsets").load(str(tmp_path)).where("partition = 1 and offset >= 20")
+    frame = spark.read.format("koffsets").option("pushdown", "true").load(str(tmp_path)).where("partition = 1 and offset >= 20")
     assert rows_of_spark(frame) == [row for row in reference(tmp_path / "__consumer_offsets-1") if row.offset >= 20]
     assert frame.rdd.getNumPartitions() == 1
 
