@@ -69,18 +69,21 @@ class LongRequests:
         self._add(call, _send(call, reply))
 
     def aside(self, call: Call, work: Callable[[], None]) -> Steps[None]:
-        """Let another thread do this work, which must not raise; the steps of the call continue afterwards."""
+        """Let another thread do this work; the steps of the call continue afterwards. Raises what the work has raised."""
         if self._workers is None:
             work()
             yield TURN_COST_MAX
             return
+        failures: list[Exception] = []
         self._aside[call] = None
-        self._workers.submit(work, partial(self._continue, call))
+        self._workers.submit(work, partial(self._continue, call, failures))
         yield TURN_COST_MAX
+        if failures:
+            raise failures[0]
 
-    def _continue(self, call: Call, failure: Exception | None) -> None:
+    def _continue(self, call: Call, failures: list[Exception], failure: Exception | None) -> None:
         if failure is not None:
-            report_defect("work in another thread failed inside the broker", failure, api=call.route.api.name)
+            failures.append(failure)
         request = self._aside.pop(call)
         if request is not None:
             self._waiting.append(request)

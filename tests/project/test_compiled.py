@@ -47,7 +47,7 @@ def test_a_copy_follows_its_source_and_skips_unchanged_files(tmp_path: Path) -> 
 
 
 def test_a_copy_has_every_installed_file() -> None:
-    assert set(compiled.PACKAGES) == {*PACKAGES, "tenure"}
+    assert set(compiled.PACKAGES) == {*PACKAGES, "tenure", "pyspark_koffsets"}
     assert all((compiled.ROOT / name).exists() for name in (*compiled.PACKAGES, *compiled.OTHER_WHEEL_FILES))
 
 

@@ -115,6 +115,19 @@ def test_a_lookup_whose_connection_ended_is_not_continued_after_the_thread() -> 
     assert not workers.jobs
 
 
+def test_a_defect_in_the_thread_fails_the_request_alone(planted_defect: None) -> None:
+    workers = HeldWorkers()
+    harness = FetchHarness(workers=workers)
+    harness.create_topic("t")
+    harness.append("t", 0, large_batch(Compression.ZSTD))
+    harness.client.send(listing("t", (0, 10_003)), 10)
+    harness.end_turn()
+    workers.jobs.pop()[1](MemoryError())
+    harness.end_turn()
+    (reply,) = harness.client.replies()
+    assert offsets_found(reply) == [(ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1)]
+
+
 def test_the_thread_may_end_before_the_next_turn() -> None:
     workers = HeldWorkers()
     harness = FetchHarness(workers=workers)
