@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.commits import CommitState, digest_commits
+from pipeline.decode import GROUP, KIND_OF_KEY, NOTE
 from pipeline.end_offsets import from_notes
 from pipeline.schema import joined
 from pipeline.warehouse import File, Warehouse
 
 SLICE_RECORDS: Final = 300_000
-EVENT_KINDS: Final = pa.array(["group", "note"])
+EVENT_KINDS: Final = pa.array([GROUP, NOTE, *sorted(set(KIND_OF_KEY.values()))])
 STATE: Final = ("tails", "waiting", "around")  # the state of `commits.py`
 REPLACED: Final = ("edges_open", *STATE)  # tables with one file per bucket
 

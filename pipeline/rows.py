@@ -22,7 +22,7 @@ class Record(NamedTuple):
     leader_epoch: int
     producer_id: int
     txn: bool
-    kind: str  # offset, group, note, control, other (KIP-848 and newer), unreadable
+    kind: str  # offset, group, note, control, consumer (of KIP-848), share, streams, other (unknown), unreadable
     key_version: int
     value_version: int  # -1: a tombstone
     group: str | None
@@ -157,6 +157,18 @@ class NoteRow(NamedTuple):
     body: str
 
 
+class NewerGroup(NamedTuple):
+    """Silver: the records of one group in a newer protocol. They are counted; what they say about the group is not understood."""
+
+    cluster: str
+    group: str
+    kind: str  # consumer (KIP-848), share, streams
+    records: int
+    last_offset: int
+    first_ms: int
+    last_ms: int
+
+
 class EndOffset(NamedTuple):
     """Silver: the end offset of a partition at a moment."""
 
@@ -183,7 +195,7 @@ class CommitsAround(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Gold: one group."""
+    """Gold: one group. Numbers that depend on records of a newer protocol (table `newer_groups`) are null."""
 
     cluster: str
     group: str
@@ -191,24 +203,24 @@ class Group(NamedTuple):
     first_ms: int
     last_ms: int
     state: str  # stable, rebalancing, empty, deleted, unknown
-    members: int
-    static_members: int
+    members: int | None
+    static_members: int | None
     generation: int | None
-    rebalances: int
-    rebalances_per_day: float
+    rebalances: int | None
+    rebalances_per_day: float | None
     unstable_ms: int | None  # the duration of all rebalances; None: the start of one is known only as an interval
     partition_seconds_lost: float | None
-    avoidable: int
-    saved: int
+    avoidable: int | None
+    saved: int | None
     commits: int
     commits_per_s: float
     partitions: int
     lag: int | None
     time_lag_ms: int | None  # at the newest record of the analysis
     worst_status: str | None  # None: no partition has a committed offset
-    coverage: float  # the complete share of its partition's log
+    coverage: float | None  # the complete share of its partition's log
     notes: str  # exact (all notes), partial, none
-    flags: list[str]
+    flags: list[str]  # storm, mixed_membership, rebalances_missing, newer_protocol (it has records that are not understood)
 
 
 class MemberSpell(NamedTuple):
@@ -311,6 +323,7 @@ class GroupTables(NamedTuple):
 
     generations: list[Generation]
     members: list[Member]
+    newer: list[NewerGroup]
     notes: list[NoteRow]
     spells: list[MemberSpell]
     replacements: list[Replaced]
@@ -465,6 +478,7 @@ TABLES: Final[dict[str, Table]] = {
     "commits": Table("silver", Commit, ("cluster", "group", "topic", "topic_partition", "offset")),
     "generations": Table("silver", Generation, ("cluster", "group", "offset")),
     "members": Table("silver", Member, ("cluster", "group", "offset", "member_id")),
+    "newer_groups": Table("silver", NewerGroup, ("cluster", "group", "kind")),
     "notes": Table("silver", NoteRow, ("cluster", "partition", "offset")),
     "end_offsets": Table("silver", EndOffset, ("cluster", "topic", "topic_partition", "at_ms", "origin")),
     "edges": Table("silver", CommitsAround, ("cluster", "group", "offset")),
