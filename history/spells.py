@@ -233,9 +233,9 @@ class Spells:
         for spell in (*self._open.values(), *self._recently_ended):
             _update_last_commit(spell, around)
         self._recently_ended.clear()
-        if record.stored is None or (before is not None and record.generation < before.generation):
+        if record.stored is None or record.newer_since_ms >= 0 or (before is not None and record.generation < before.generation):
             before = None
-            self._end_spells_of_deleted_group(record)
+            self._end_spells_of_previous_group(record)
         if not record.generation:  # a new group, stored when its first member has joined
             before = None
         if record.generation <= 0:
@@ -254,8 +254,8 @@ class Spells:
             self._notes_missing = False
             self._members_known_ms = max(self._members_known_ms, join_phase_end_ms(record))
 
-    def _end_spells_of_deleted_group(self, record: GroupRecord) -> None:
-        """End the spells of the previous group of this name, which was deleted."""
+    def _end_spells_of_previous_group(self, record: GroupRecord) -> None:
+        """End the spells of the previous group of this name, which was deleted, or of the group before its time in a newer protocol."""
         for spell in list(self._open.values()):
             self._end(spell, UNKNOWN, min(spell.seen_ms, record.at_ms), record.at_ms, self._generation, guessed=True)
         self._ended.clear()

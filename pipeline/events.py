@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -106,8 +107,22 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
             group_notes = sorted([*group_notes, *coordinator], key=lambda note: (note.partition, note.offset))
         own_records = sorted(group_records.get(group, []), key=lambda group_record: group_record.offset)
         newer_records = sorted(newer.get(group, []), key=lambda newer_record: newer_record.offset)
-        events_by_group[group] = Events(group_notes, own_records, unreadable.get(group, ()), newer_records)
+        events_by_group[group] = Events(group_notes, _beside_newer(own_records, newer_records), unreadable.get(group, ()), newer_records)
     return events_by_group
+
+
+def _beside_newer(group_records: Sequence[GroupRecord], newer: Sequence[NewerRecord]) -> list[GroupRecord]:
+    """The records, with `taken_over` and `newer_since_ms`: a group that changes to a newer protocol gets a tombstone, although it goes on."""
+    offsets = [record.offset for record in newer]
+    # For each record the index of the first newer one after it; at the beginning, that of the first one at all.
+    following = [0, *(bisect(offsets, record.offset) for record in group_records), len(newer)]
+    return [
+        record._replace(
+            taken_over=record.stored is None and here < following[at + 2],
+            newer_since_ms=newer[before].at_ms if before < here and record.stored is not None else -1,
+        )
+        for at, (record, before, here) in enumerate(zip(group_records, following, following[1:], strict=False))
+    ]
 
 
 def newer_rows(cluster: str, group: str, events: Events) -> list[NewerGroup]:

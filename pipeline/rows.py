@@ -284,8 +284,8 @@ class Episode(NamedTuple):
     end: str  # stable, empty, interrupted, unknown, open
     from_generation: int | None
     to_generation: int | None
-    rounds: int
-    rounds_aborted: int
+    rounds: int | None
+    rounds_aborted: int | None
     cause: str  # a name of coordinator.notes.Cause in lower case, or formation, restart, mixed, member_gone, leader_or_member_rejoin, unknown
     cause_detail: str | None
     contributing: list[str]
@@ -314,7 +314,7 @@ class Episode(NamedTuple):
     avoidable: str  # yes, no, unknown
     avoidable_by_ms: int | None  # the session timeout that would have bridged its restarts
     deploy: int | None
-    missing: int  # 0, or the number of rebalances with too little information that this row represents (-1: unknown)
+    missing: int  # 0, or the number of rebalances with too little information that this row represents (-1: unknown, perhaps none)
     final: bool
 
 

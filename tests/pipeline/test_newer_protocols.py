@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import cli
+from history import GroupDeleted, GroupRecord, Story
 from pipeline.decode import CONSUMER, KIND_OF_KEY, OTHER, SHARE, STREAMS, UNREADABLE, decoded
-from pipeline.rows import Episode, Generation, Group, Hygiene, NewerGroup, Record
+from pipeline.rows import Episode, Generation, Group, Hygiene, MemberSpell, NewerGroup, Record
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
-from protocol.messages.consumer_offsets import GroupMetadataKey
+from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from protocol.records import with_version
 from tests.pipeline.building import analyzed, difference, tables
 from tests.pipeline.segments import EPOCH_MS, Pair, batch_of, commit, group_record, write_segment
@@ -46,7 +47,7 @@ def rows(warehouse: Warehouse, name: str, row: Any) -> list[Any]:
 
 
 def group(warehouse: Warehouse, name: str) -> Group:
-    (row,) = [row for row in rows(warehouse, "groups", Group) if row.group == name]
+    (row,) = rows_of(Group, warehouse.read("groups", only={"group": name}))
     return row
 
 
@@ -133,3 +134,90 @@ def test_the_run_and_the_report_count_what_is_not_understood(tmp_path: Path, cap
     for action in (["advise"], ["whatif", "--static"]):
         assert cli.main(["analyze", action[0], "--out", str(out), "--group", "a", *action[1:]]) == 0
         assert capsys.readouterr().out == "a: its members use a newer protocol, whose records are not understood: their restarts are unknown\n"
+
+
+# Groups that change their protocol
+
+
+MINUTE_MS = 60_000
+GONE = group_record("g", 0)[0], None  # the tombstone of the classic group
+
+
+def removed(name: str) -> list[Pair]:
+    """The tombstones of a group of KIP-848 with one member."""
+    return [(key, None) for key, _ in reversed(joined(name))]
+
+
+def history(folder: Path, *writes: list[Pair]) -> Warehouse:
+    """Each of the writes is one batch, a minute after the previous one."""
+    batches, base = [], 0
+    for number, pairs in enumerate(writes):
+        batches.append(batch_of(base, *pairs, at_ms=EPOCH_MS + number * MINUTE_MS))
+        base += len(pairs)
+    return run(folder, *batches)
+
+
+def told(warehouse: Warehouse) -> list[tuple[object, ...]]:
+    episodes = rows(warehouse, "rebalances", Episode)
+    return [(row.cause, row.confidence, row.from_generation, row.to_generation, row.rounds, row.missing) for row in episodes]
+
+
+def test_a_group_that_returns_to_the_classic_protocol_is_not_formed_anew(tmp_path: Path) -> None:
+    old, back = [group_record("g", 1, ["a"])], [group_record("g", 9, ["a", "b"])]
+    warehouse = history(tmp_path, old, [GONE, *joined("g")], joined("g"), [*removed("g"), *back], [group_record("g", 10, ["a", "b", "c"])])
+    assert told(warehouse) == [("formation", "strong", 0, 1, 1, 0), ("unknown", "none", None, 9, None, -1), ("new_member", "strong", 9, 10, 1, 0)]
+    between = rows(warehouse, "rebalances", Episode)[1]
+    assert (between.start_lo_ms, between.start_hi_ms, between.members_before, between.members_after) == (EPOCH_MS + MINUTE_MS, EPOCH_MS + 3 * MINUTE_MS, None, 2)
+    assert between.evidence.startswith("the group used a newer protocol, whose records are not understood, and then the classic one")
+    assert [row.rounds_aborted for row in rows(warehouse, "generations", Generation)] == [0, None, None, 0]
+    row = group(warehouse, "g")
+    assert (row.state, row.members, row.generation, row.rebalances, row.coverage) == ("stable", 3, 10, None, None)
+    assert row.flags == ["rebalances_missing", "newer_protocol"]
+    assert not warehouse.read("gap_samples").num_rows  # a static member that is in both is not one that was away
+    assert {spell.end_kind for spell in rows(warehouse, "member_spells", MemberSpell)} == {"unknown", "open"}
+
+
+@pytest.mark.parametrize("tombstone", [[GONE], []], ids=["as written", "after compaction"])
+@pytest.mark.parametrize("left", [removed("g"), [newer(3, "g", value=None)]], ids=["all tombstones", "one tombstone"])
+def test_what_compaction_leaves_of_the_change_is_enough(tmp_path: Path, tombstone: list[Pair], left: list[Pair]) -> None:
+    warehouse = history(tmp_path, [group_record("g", 3, ["a"])], [*tombstone, newer(8, "g", b"\0\1m", None)], left, [group_record("g", 2, ["a"])])
+    assert told(warehouse)[1:] == [("unknown", "none", None, 2, None, -1)]
+
+
+def test_a_group_whose_log_begins_in_the_newer_protocol_is_not_formed_when_it_becomes_classic(tmp_path: Path) -> None:
+    warehouse = history(tmp_path, joined("g"), [*removed("g"), group_record("g", 8, ["a"])])
+    assert told(warehouse) == [("unknown", "none", None, 8, None, -1)]
+
+
+def test_members_that_join_an_emptied_group_of_the_newer_protocol_do_not_form_a_group(tmp_path: Path) -> None:
+    warehouse = history(tmp_path, [group_record("g", 1, ["a"])], [GONE, *joined("g")], [*removed("g"), group_record("g", 0)], [group_record("g", 1, ["b"])])
+    assert told(warehouse)[1:] == [("unknown", "none", None, None, None, -1), ("new_member", "strong", 0, 1, 1, 0)]
+
+
+def test_a_group_may_change_its_protocol_repeatedly(tmp_path: Path) -> None:
+    change = [[GONE, *joined("g")], [*removed("g"), group_record("g", 5, ["a"])]]
+    warehouse = history(tmp_path, [group_record("g", 1, ["a"])], *change, *change)
+    assert told(warehouse)[1:] == [("unknown", "none", None, 5, None, -1)] * 2
+
+
+def test_a_deleted_classic_group_is_formed_anew(tmp_path: Path) -> None:
+    warehouse = history(tmp_path, [group_record("g", 4, ["a"])], [GONE], [group_record("g", 0)], [group_record("g", 1, ["b"])], joined("h"))
+    assert [row[0] for row in told(warehouse)] == ["formation", "formation"]
+    assert group(warehouse, "g").rebalances == 2
+
+
+@pytest.mark.parametrize("taken_over", [True, False])
+def test_only_a_tombstone_without_a_newer_protocol_is_a_deletion(taken_over: bool) -> None:
+    story = Story("g", from_start=True, records_complete=True)
+    stored = GroupMetadataValue(protocol_type="consumer", generation=1, protocol=None, leader=None, members=[])
+    entries = [*story.add(GroupRecord(0, 1, stored)), *story.add(GroupRecord(1, 2, None, taken_over=taken_over))]
+    assert [type(entry) for entry in entries if isinstance(entry, GroupDeleted)] == ([] if taken_over else [GroupDeleted])
+
+
+def test_the_cut_between_the_protocols_does_not_matter(tmp_path: Path) -> None:
+    writes = [[group_record("g", 1, ["a"])], [GONE, *joined("g")], [*removed("g"), group_record("g", 9, ["a"])], [commit("g", "t", 0, 1, EPOCH_MS)], [group_record("g", 10, ["b"])]]
+    whole = tables(history(tmp_path, *writes))
+    for cut in (1, 7, 13, 14):
+        parts = tables(analyzed(tmp_path / f"cut-{cut}", tmp_path / "data", [{0: cut}]))
+        for name, table in whole.items():
+            assert parts[name].equals(table), difference(name, parts[name], table)
