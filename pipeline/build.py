@@ -22,6 +22,7 @@ from pipeline.schema import joined, rows_of
 from pipeline.warehouse import File, PublishedState, Warehouse
 
 APPENDED = ("commits", "edges", "events", "end_offsets")
+LATE = "late"  # buckets with new records that precede records of earlier runs: those of transactions that have ended since
 BUILT = (*APPENDED, *REPLACED, *BY_GROUP, *MEASURED)
 
 
@@ -49,9 +50,12 @@ def build_gold(task: GoldTask) -> list[File]:
 def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[str, object]:
     """Build all tables; return a summary. The caller holds the lock."""
     current = warehouse.current()
+    late = set(current.build.get(LATE, ()))
+    current = replace(current, build={name: left for name, left in current.build.items() if name != LATE})
     if full:
         current = replace(current, files=tuple(file for file in current.files if file.table not in BUILT), built=0, now_ms={})
-    new = by_bucket(current.since("records", current.built))
+    current = replace(current, files=tuple(file for file in current.files if file.table not in BUILT or file.bucket not in late))
+    new = by_bucket(file for file in current.files_of("records") if file.run > current.built or file.bucket in late)
     if not new and not full and current.built == current.run:
         return {"built": "no new records"}
     run = current.run + 1

@@ -54,13 +54,13 @@ class Segment(NamedTuple):
     first_ms: int | None
     last_ms: int | None
     batches: int  # read from this file; others were read from replicas
-    records: int
+    records: int  # without those of open transactions, with those of earlier segments whose transaction was committed since
     missing_offsets: int  # removed by compaction
     codecs: str  # comma separated
     torn_bytes: int
     damaged_batches: int
     quarantined_bytes: int
-    aborted: int  # records of aborted transactions
+    aborted: int  # records of aborted transactions, also in earlier segments
     diverged: int  # batches that differ from another replica's
 
 
