@@ -22,6 +22,8 @@ from protocol.batch import COMPRESSION_MASK, Compression, CorruptBatch, read_hea
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
 
+TRANSACTIONS_S: Final = 0.5  # much longer than a usual transaction from its offsets to its end
+PAUSE_S: Final = 0.02
 CODECS: Final = tuple(codec.name.lower() for codec in Compression)
 
 
@@ -60,7 +62,7 @@ def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], timeout_s: float 
         with Client(source, timeout_s, reached_before=bool(cursors)) as client:
             for id, topic in _logs(client, topics, inputs):
                 cursor = cursors.get(id, Cursor(0))
-                end = client.offset(topic, id.partition, LATEST, COMMITTED if stable else UNCOMMITTED)
+                end = client.offset(topic, id.partition, LATEST, COMMITTED) if stable else _end_between_transactions(client, topic, id.partition)
                 if cursor.next_offset > end:
                     raise BadInput(f"{id}: was read up to offset {cursor.next_offset}, and ends at {end}: it was created again; use another --out")
                 if id.log == "offsets":
@@ -68,6 +70,16 @@ def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], timeout_s: float 
                 if cursor.next_offset < end and (id in cursors or client.offset(topic, id.partition, EARLIEST) < end):
                     splits.append(WireSplit(id, source, topic, cursor.next_offset, end, cursor.last, inputs.on_corrupt, cursor.open))
     return splits
+
+
+def _end_between_transactions(client: Client, topic: str, partition: int) -> int:
+    """The end of a log, if possible at a moment without open transactions: their records need a second build when they count later."""
+    until = time.monotonic() + TRANSACTIONS_S
+    while True:
+        stable, end = (client.offset(topic, partition, LATEST, isolation) for isolation in (COMMITTED, UNCOMMITTED))
+        if stable >= end or time.monotonic() > until:
+            return end
+        time.sleep(PAUSE_S)
 
 
 def wire_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[LogId, int]) -> list[WireSplit]:

@@ -17,6 +17,8 @@ from pipeline.reconcile import reconcile
 from pipeline.rows import Coverage, Group, Segment
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
+from pipeline.wire import COMMITTED, EARLIEST, LATEST, UNCOMMITTED, Client
+from pipeline.wire_reading import plan_wire
 from tests.pipeline.building import QUIET, RUNNER, analyzed, difference, tables
 from tests.pipeline.fake_cluster import FakeCluster
 from tests.pipeline.segments import EPOCH_MS, batch_of, commit, group_record, marker, next_offset, write_segment
@@ -193,6 +195,16 @@ def test_a_live_log_makes_the_same_tables_as_its_directory(tmp_path: Path, clust
         whole[name], found[name] = (table[name].drop_columns(["segment", "file_pos"]) for table in (whole, found))
     check_equal(found, whole)
     assert all(check.holds for check in reconcile(live, 10))
+
+
+def test_the_end_of_a_live_log_is_taken_between_two_transactions_if_possible(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    offsets = {(EARLIEST, UNCOMMITTED): [0], (LATEST, COMMITTED): [4, 6, 9], (LATEST, UNCOMMITTED): [6, 8, 9]}
+    monkeypatch.setattr(Client, "offset", lambda self, topic, partition, at, isolation=UNCOMMITTED: offsets[at, isolation].pop(0))
+    assert [split.end for split in plan_wire(Inputs.of([source(cluster)]), {})] == [9]
+    monkeypatch.setattr("pipeline.wire_reading.TRANSACTIONS_S", 0.1)
+    monkeypatch.setattr(Client, "offset", lambda self, topic, partition, at, isolation=UNCOMMITTED: 0 if at == EARLIEST else 5 + (isolation == UNCOMMITTED))
+    assert [split.end for split in plan_wire(Inputs.of([source(cluster)]), {})] == [6]
+    assert [split.end for split in plan_wire(Inputs.of([source(cluster)]), {}, stable=True)] == [5]
 
 
 # The command
