@@ -31,6 +31,7 @@ UNKNOWN = "unknown"
 REPLACED = "replaced"
 EXPIRED = "expired"
 LEFT = "left"
+UPGRADED = "upgraded"  # its group changed to a newer protocol
 LOADED_NOTE_DELAY_MS = 100  # sessions begin before the coordinator writes its LOADED note
 ENDS = {
     Removal.LEFT: LEFT,
@@ -256,8 +257,10 @@ class Spells:
 
     def _end_spells_of_previous_group(self, record: GroupRecord) -> None:
         """End the spells of the previous group of this name, which was deleted, or of the group before its time in a newer protocol."""
+        upgraded = record.taken_over or record.newer_since_ms >= 0
+        at_ms = record.newer_since_ms if record.newer_since_ms >= 0 else record.at_ms
         for spell in list(self._open.values()):
-            self._end(spell, UNKNOWN, min(spell.seen_ms, record.at_ms), record.at_ms, self._generation, guessed=True)
+            self._end(spell, UPGRADED if upgraded else UNKNOWN, min(spell.seen_ms, at_ms), at_ms, self._generation, guessed=True)
         self._ended.clear()
         self._generation = 0
 

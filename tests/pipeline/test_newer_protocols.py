@@ -11,7 +11,7 @@ import pytest
 import cli
 from history import GroupDeleted, GroupRecord, Story
 from pipeline.decode import CONSUMER, KIND_OF_KEY, OTHER, SHARE, STREAMS, UNREADABLE, decoded
-from pipeline.rows import Episode, Generation, Group, Hygiene, MemberSpell, NewerGroup, Record
+from pipeline.rows import Advice, Episode, Generation, Group, Hygiene, MemberSpell, NewerGroup, Record
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
@@ -148,11 +148,11 @@ def removed(name: str) -> list[Pair]:
     return [(key, None) for key, _ in reversed(joined(name))]
 
 
-def history(folder: Path, *writes: list[Pair]) -> Warehouse:
-    """Each of the writes is one batch, a minute after the previous one."""
+def history(folder: Path, *writes: list[Pair], pause_ms: int = MINUTE_MS) -> Warehouse:
+    """Each of the writes is one batch, `pause_ms` after the previous one."""
     batches, base = [], 0
     for number, pairs in enumerate(writes):
-        batches.append(batch_of(base, *pairs, at_ms=EPOCH_MS + number * MINUTE_MS))
+        batches.append(batch_of(base, *pairs, at_ms=EPOCH_MS + number * pause_ms))
         base += len(pairs)
     return run(folder, *batches)
 
@@ -174,7 +174,23 @@ def test_a_group_that_returns_to_the_classic_protocol_is_not_formed_anew(tmp_pat
     assert (row.state, row.members, row.generation, row.rebalances, row.coverage) == ("stable", 3, 10, None, None)
     assert row.flags == ["rebalances_missing", "newer_protocol"]
     assert not warehouse.read("gap_samples").num_rows  # a static member that is in both is not one that was away
-    assert {spell.end_kind for spell in rows(warehouse, "member_spells", MemberSpell)} == {"unknown", "open"}
+    assert {spell.end_kind for spell in rows(warehouse, "member_spells", MemberSpell)} == {"upgraded", "open"}
+
+
+@pytest.mark.parametrize("tombstone", [[GONE], []], ids=["as written", "after compaction"])
+@pytest.mark.parametrize("returns", [True, False])
+@pytest.mark.parametrize("version", [3, 2], ids=["static", "dynamic"])
+def test_members_of_an_upgraded_group_are_not_lost(tmp_path: Path, tombstone: list[Pair], returns: bool, version: int) -> None:
+    """Also if that is hours ago, and some of them are in the group when it returns."""
+    back = [[*removed("g"), group_record("g", 9, ["a", "c"], version)]] if returns else []
+    writes = [[group_record("g", 1, ["a", "b"], version)], [*tombstone, *joined("g")], *back, [commit("h", "t", 0, 1, EPOCH_MS)]]
+    warehouse = history(tmp_path, *writes, pause_ms=10 * 3_600_000)
+    for name in ("gap_samples", "replacements", "deploys"):
+        assert not warehouse.read(name).num_rows, name
+    assert not any(row.deaths for row in rows(warehouse, "timeout_advice", Advice))
+    ends = {(spell.member_id, spell.end_kind) for spell in rows(warehouse, "member_spells", MemberSpell)}
+    if returns or tombstone:
+        assert ends == {("a", "upgraded"), ("b", "upgraded")} | ({("a", "open"), ("c", "open")} if returns else set())
 
 
 @pytest.mark.parametrize("tombstone", [[GONE], []], ids=["as written", "after compaction"])
