@@ -95,9 +95,12 @@ def _sentences(
     groups = tables.groups
     if not groups:
         return ["These logs contain no consumer group."]
+    understood = [group for group in groups if group.rebalances is not None]
+    if not understood:
+        return [f"The records about the members of {counted(len(groups), 'group')} are not understood: only commits and lag are known."]
     unknown = sum(episode.stalled_hi_ms is None for episode in known)
     without = f", and {unknown} of them for an unknown time" if unknown else ""
-    sentences = [f"{counted(len(known), 'rebalance')} of {counted(len(groups), 'group')} stopped partitions for {_lost(known)} in total{without}."]
+    sentences = [f"{counted(len(known), 'rebalance')} of {counted(len(understood), 'group')} stopped partitions for {_lost(known)} in total{without}."]
     if known:
         cause, times = Counter(episode.cause for episode in known).most_common(1)[0]
         sentences.append(f"The most frequent cause was: {cause.replace('_', ' ')} ({times} of {len(known)}).")
@@ -112,7 +115,8 @@ def _sentences(
         sentences.append(f"{counted(len(stalled), 'group')} {'has' if len(stalled) == 1 else 'have'} stalled partitions: {names}.")
     if not first:
         compacted = any(row.why == COMPACTED for row in tables.coverage)
-        sentences.append("No change is needed, as far as these compacted logs show." if compacted else "No change is needed.")
+        limited = "as far as these compacted logs show" if compacted else f"not counting {counted(len(groups) - len(understood), 'group')} of newer protocols"
+        sentences.append(f"No change is needed, {limited}." if compacted or len(understood) < len(groups) else "No change is needed.")
     return sentences[:5]
 
 

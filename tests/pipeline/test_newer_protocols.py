@@ -11,6 +11,8 @@ import pytest
 import cli
 from history import GroupDeleted, GroupRecord, Story
 from pipeline.decode import CONSUMER, KIND_OF_KEY, OTHER, SHARE, STREAMS, UNREADABLE, decoded
+from pipeline.report.document import document
+from pipeline.report.tables import Tables
 from pipeline.rows import Advice, Episode, Generation, Group, Hygiene, MemberSpell, NewerGroup, Record
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
@@ -87,6 +89,8 @@ def test_a_quiet_group_of_a_newer_protocol_is_not_called_dead(tmp_path: Path) ->
 
 def test_a_group_without_commits_is_listed(tmp_path: Path) -> None:
     warehouse = run(tmp_path, batch_of(0, newer(11, "shared")))
+    sentences = document(Tables(warehouse), version="1")["summary"]["sentences"]
+    assert sentences == ["The records about the members of 1 group are not understood: only commits and lag are known."]
     row = group(warehouse, "shared")
     assert (row.state, row.commits, row.first_ms, row.last_ms) == ("unknown", 0, EPOCH_MS, EPOCH_MS)
 
@@ -129,6 +133,8 @@ def test_the_run_and_the_report_count_what_is_not_understood(tmp_path: Path, cap
     assert "2 groups of the protocol <b>consumer</b> (KIP-848): 10 records are not understood." in page
     assert "1 group of the protocol <b>share</b>: 1 record is not understood." in page
     assert "None" not in page
+    assert "1 rebalance of 1 group stopped partitions" in page
+    assert "No change is needed, not counting 3 groups of newer protocols." in page
     assert cli.main(["analyze", "report", "--out", str(out), "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["not_understood"] == {"consumer": {"groups": 2, "records": 10}, "share": {"groups": 1, "records": 1}}
     for action in (["advise"], ["whatif", "--static"]):

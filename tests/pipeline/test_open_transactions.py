@@ -11,16 +11,17 @@ import pytest
 
 import cli
 from pipeline.build import build
+from pipeline.coverage import CoverageState
 from pipeline.ingest import ingest
-from pipeline.inputs import Inputs
+from pipeline.inputs import Inputs, LogId
 from pipeline.reconcile import reconcile
 from pipeline.rows import Coverage, Group, Segment
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from pipeline.wire import COMMITTED, EARLIEST, LATEST, UNCOMMITTED, Client
-from pipeline.wire_reading import plan_wire
+from pipeline.wire_reading import WireRead, WireSplit, plan_wire
 from tests.pipeline.building import QUIET, RUNNER, analyzed, difference, tables
-from tests.pipeline.fake_cluster import FakeCluster
+from tests.pipeline.fake_cluster import TOPIC, FakeCluster
 from tests.pipeline.segments import EPOCH_MS, batch_of, commit, group_record, marker, next_offset, write_segment
 
 pytestmark = pytest.mark.once
@@ -205,6 +206,20 @@ def test_the_end_of_a_live_log_is_taken_between_two_transactions_if_possible(clu
     monkeypatch.setattr(Client, "offset", lambda self, topic, partition, at, isolation=UNCOMMITTED: 0 if at == EARLIEST else 5 + (isolation == UNCOMMITTED))
     assert [split.end for split in plan_wire(Inputs.of([source(cluster)]), {})] == [6]
     assert [split.end for split in plan_wire(Inputs.of([source(cluster)]), {}, stable=True)] == [5]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_part_of_a_live_stream_is_read_until_its_transactions_have_ended(cluster: FakeCluster, commits: bool) -> None:
+    offset = commit("g", "t", 0, 1, EPOCH_MS)
+    cluster.batches = [
+        batch_of(0, offset, transactional=True, producer=1),
+        *(batch_of(at, offset) for at in range(1, 8)),
+        batch_of(8, offset, transactional=True, producer=2),
+        marker(9, 1, commits),
+    ]
+    split = WireSplit(LogId("c", "offsets", 0), source(cluster), TOPIC, 0, 2, CoverageState(), "quarantine", whole_batches_only=False)
+    rows = [offset for batch in WireRead(split).rows() for offset in batch["offset"].to_pylist() if offset < split.end]
+    assert sorted(rows) == ([0, 1] if commits else [1])
 
 
 # The command
