@@ -107,7 +107,7 @@ def infer(before: GroupRecord | None, after: GroupRecord, around: NearbyCommits)
 
 def is_replacement(before: GroupRecord, record: GroupRecord) -> bool:
     """Whether the record stores the same generation again: only member ids of static members may differ."""
-    if before.stored is None or record.stored is None or before.generation != record.generation:
+    if before.stored is None or record.stored is None or before.generation != record.generation or record.newer_since_ms >= 0:
         return False
     return _dynamic(before) == _dynamic(record) and len(before.stored.members) == len(record.stored.members)
 
@@ -242,7 +242,7 @@ def _infer_cause(
     left = [member for member in difference.left if member.member_id not in restarted]
     one_round = rounds == 1
     rounds_text = "" if one_round else f", in {rounds} rounds"
-    if before is None or before.stored is None or before.generation == 0:
+    if before is None or before.stored is None or (before.generation == 0 and before.newer_since_ms < 0):
         joined = difference.joined
         first = joined[0] if len(joined) == 1 else None
         if stored.members:

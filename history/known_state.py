@@ -265,6 +265,8 @@ class KnownState:
             done += self._close()
         if record.stored is None:
             return done + self._tombstone(record)
+        if record.newer_since_ms >= 0:
+            return done + self._returned(record)
         generation = record.generation
         members = bool(record.stored.members)
         opened = self._open
@@ -311,13 +313,28 @@ class KnownState:
         self._known_at_ms = max(self._known_at_ms, record.at_ms)
         return done
 
+    def _returned(self, record: GroupRecord) -> list[Entry]:
+        """The group returns from a newer protocol, in which any number of rebalances may have happened."""
+        done = self._close(End.UNKNOWN) if self._open is not None else []
+        to = record.generation if record.generation > 0 else UNKNOWN
+        since_ms = min(record.newer_since_ms, record.at_ms)
+        done.append(RebalancesMissing(since_ms, record.at_ms, UNKNOWN, to, 0, UNKNOWN, after=record, older=not self._any_note))
+        self._stable_generation, self._stable_empty = record.generation, not record.member_ids
+        self._may_be_newer = self._deleted = False
+        self._last, self._last_record = None, record
+        self._records_complete = True
+        self._members = record.member_ids
+        self._known_at_ms = max(self._known_at_ms, record.at_ms)
+        self._recreated_in_epoch = UNKNOWN
+        return done
+
     def _tombstone(self, record: GroupRecord) -> list[Entry]:
         done: list[Entry] = []
         if self._open is not None:
             done += self._close(End.UNKNOWN)
         if (self._stable_generation >= 0 or self._may_be_newer) and not self._records_complete:  # compaction may have removed earlier records
             done.append(RebalancesMissing(self._known_at_ms, record.at_ms, self._last_known_generation, UNKNOWN, 0, UNKNOWN))
-        if self._stable_generation > 0 or self._last_record is not None or not self._records_complete:
+        if not record.taken_over and (self._stable_generation > 0 or self._last_record is not None or not self._records_complete):
             done.append(GroupDeleted(record.at_ms, True))
         self._stable_generation = 0
         self._known_at_ms = max(self._known_at_ms, record.at_ms)

@@ -31,12 +31,14 @@ class NoteRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A group metadata record: the group as it was stored. `stored` is None for a tombstone: the group was deleted."""
+    """A group metadata record: the group as it was stored. `stored` is None for a tombstone: the group was deleted, or `taken_over`."""
 
     offset: int
     at_ms: int  # when it was appended
     stored: GroupMetadataValue | None
     epoch: int = -1  # of the coordinator that wrote it
+    taken_over: bool = False  # records of a newer protocol (KIP-848) follow: the group goes on in that protocol
+    newer_since_ms: int = -1  # the time of the first record of a newer protocol between the previous record and this one
 
     @property
     def generation(self) -> int:

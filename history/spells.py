@@ -31,6 +31,7 @@ UNKNOWN = "unknown"
 REPLACED = "replaced"
 EXPIRED = "expired"
 LEFT = "left"
+UPGRADED = "upgraded"  # its group changed to a newer protocol
 LOADED_NOTE_DELAY_MS = 100  # sessions begin before the coordinator writes its LOADED note
 ENDS = {
     Removal.LEFT: LEFT,
@@ -233,9 +234,9 @@ class Spells:
         for spell in (*self._open.values(), *self._recently_ended):
             _update_last_commit(spell, around)
         self._recently_ended.clear()
-        if record.stored is None or (before is not None and record.generation < before.generation):
+        if record.stored is None or record.newer_since_ms >= 0 or (before is not None and record.generation < before.generation):
             before = None
-            self._end_spells_of_deleted_group(record)
+            self._end_spells_of_previous_group(record)
         if not record.generation:  # a new group, stored when its first member has joined
             before = None
         if record.generation <= 0:
@@ -254,10 +255,12 @@ class Spells:
             self._notes_missing = False
             self._members_known_ms = max(self._members_known_ms, join_phase_end_ms(record))
 
-    def _end_spells_of_deleted_group(self, record: GroupRecord) -> None:
-        """End the spells of the previous group of this name, which was deleted."""
+    def _end_spells_of_previous_group(self, record: GroupRecord) -> None:
+        """End the spells of the previous group of this name, which was deleted, or of the group before its time in a newer protocol."""
+        upgraded = record.taken_over or record.newer_since_ms >= 0
+        at_ms = record.newer_since_ms if record.newer_since_ms >= 0 else record.at_ms
         for spell in list(self._open.values()):
-            self._end(spell, UNKNOWN, min(spell.seen_ms, record.at_ms), record.at_ms, self._generation, guessed=True)
+            self._end(spell, UPGRADED if upgraded else UNKNOWN, min(spell.seen_ms, at_ms), at_ms, self._generation, guessed=True)
         self._ended.clear()
         self._generation = 0
 

@@ -9,6 +9,7 @@ from history import words
 from pipeline.avoidable import YES, with_verdicts
 from pipeline.deploys import deploys_of
 from pipeline.gaps import DEATH, HEARTBEAT_GAP, gaps_of
+from pipeline.groups import in_newer_protocol
 from pipeline.restarts import Restarts
 from pipeline.rows import Advice, CurvePoint, Deploy, Episode, Gap, GroupTables, MemberSpell, Replaced
 from pipeline.timeouts import SAMPLES_FOR_A_QUANTILE, Death, Options, TimeoutChoice, bridging_ms, choose, curve, deaths_of
@@ -27,11 +28,14 @@ class AdviceTables(NamedTuple):
 
 
 def advise(cluster: str, group: str, tables: GroupTables, now_ms: int, options: Options | None = None) -> AdviceTables:
+    """`advice` and `curve` are empty for a group in a newer protocol, whose restarts are unknown."""
     options = options if options is not None else Options()
     restarts = Restarts(tables, now_ms)
     deploys, episodes = deploys_of(cluster, group, restarts, with_verdicts(tables.episodes, restarts))
     gaps = gaps_of(cluster, group, restarts, tables.notes)
     deaths = deaths_of(spell for spell, _, _ in restarts.lost())
+    if in_newer_protocol(tables.generations, tables.newer):
+        return AdviceTables(episodes, with_saved_rebalances(Script(group, restarts, episodes, options.heartbeat_ms), restarts, tables.replacements), gaps, [], [], deploys)
     points = curve(cluster, group, gaps, episodes, deaths, options)
     chosen = choose(gaps, points, options)
     script = Script(group, restarts, episodes, options.heartbeat_ms)

@@ -19,7 +19,7 @@ from pipeline.timeouts import Options
 from pipeline.warehouse import File, Warehouse
 
 # Each table, with the attribute of GroupTables or AdviceTables that has its rows. A bucket has one file of each table.
-FOLDED: Final = {"generations": "generations", "members": "members", "notes": "notes", "member_spells": "spells"}
+FOLDED: Final = {"generations": "generations", "members": "members", "newer_groups": "newer", "notes": "notes", "member_spells": "spells"}
 ADVISED: Final = {
     "rebalances": "episodes",
     "replacements": "replacements",

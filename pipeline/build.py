@@ -7,7 +7,7 @@ follows the first, because it needs the end offsets of all buckets. An interrupt
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,11 +15,14 @@ from pipeline.bucket import BY_GROUP, FoldTask, build_bucket
 from pipeline.digest import REPLACED, STATE, Digested, DigestTask, digest_records
 from pipeline.live_ends import with_live_ends
 from pipeline.measurements import FOLDED_TABLES, MEASURED, MeasureTask, measure_bucket
+from pipeline.rows import NewerGroup
 from pipeline.runner import Runner
 from pipeline.samples import with_samples
+from pipeline.schema import joined, rows_of
 from pipeline.warehouse import File, PublishedState, Warehouse
 
 APPENDED = ("commits", "edges", "events", "end_offsets")
+LATE = "late"  # buckets with new records that precede records of earlier runs: those of transactions that have ended since
 BUILT = (*APPENDED, *REPLACED, *BY_GROUP, *MEASURED)
 
 
@@ -47,9 +50,12 @@ def build_gold(task: GoldTask) -> list[File]:
 def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[str, object]:
     """Build all tables; return a summary. The caller holds the lock."""
     current = warehouse.current()
+    late = set(current.build.get(LATE, ()))
+    current = replace(current, build={name: left for name, left in current.build.items() if name != LATE})
     if full:
         current = replace(current, files=tuple(file for file in current.files if file.table not in BUILT), built=0, now_ms={})
-    new = by_bucket(current.since("records", current.built))
+    current = replace(current, files=tuple(file for file in current.files if file.table not in BUILT or file.bucket not in late))
+    new = by_bucket(file for file in current.files_of("records") if file.run > current.built or file.bucket in late)
     if not new and not full and current.built == current.run:
         return {"built": "no new records"}
     run = current.run + 1
@@ -71,7 +77,17 @@ def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[s
     for files in runner.run("folding and measuring", build_gold, tasks, lambda task: task.records):
         current = _replaced(current, files)
     warehouse.publish(replace(current, built=run, now_ms=now))
-    return {"groups": sum(file.rows for file in current.files_of("groups")), "rebalances": sum(file.rows for file in current.files_of("rebalances"))}
+    summary: dict[str, object] = {table: sum(file.rows for file in current.files_of(table)) for table in ("groups", "rebalances")}
+    newer = rows_of(NewerGroup, joined("newer_groups", [warehouse.load(file) for file in current.files_of("newer_groups")]))
+    return summary | {f"{kind}_{noun}_not_understood": count for kind, counts in not_understood(newer).items() for noun, count in counts.items()}
+
+
+def not_understood(newer: Sequence[NewerGroup]) -> dict[str, dict[str, int]]:
+    """The number of groups, and of their records, in each newer protocol."""
+    of_kind: dict[str, list[NewerGroup]] = defaultdict(list)
+    for row in newer:
+        of_kind[row.kind].append(row)
+    return {kind: {"groups": len(rows), "records": sum(row.records for row in rows)} for kind, rows in sorted(of_kind.items())}
 
 
 def by_bucket(files: Iterable[File]) -> dict[str, list[File]]:

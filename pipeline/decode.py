@@ -21,9 +21,19 @@ OFFSET: Final = "offset"
 GROUP: Final = "group"
 NOTE: Final = "note"
 CONTROL_KIND: Final = "control"
+CONSUMER: Final = "consumer"
+SHARE: Final = "share"
+STREAMS: Final = "streams"
 OTHER: Final = "other"
 UNREADABLE: Final = "unreadable"
-KINDS: Final = (OFFSET, GROUP, NOTE, CONTROL_KIND, OTHER, UNREADABLE)
+KINDS: Final = (OFFSET, GROUP, NOTE, CONTROL_KIND, CONSUMER, SHARE, STREAMS, OTHER, UNREADABLE)
+
+# The kinds of groups with a newer protocol (KIP-848, KIP-932, KIP-1071), by the versions of their records' keys. Each key begins with the group.
+KIND_OF_KEY: Final = {
+    **dict.fromkeys((*range(3, 9), 16), CONSUMER),
+    **dict.fromkeys(range(9, 16), SHARE),
+    **dict.fromkeys(range(17, 25), STREAMS),
+}
 
 NO_VERSION: Final = -1
 
@@ -80,6 +90,8 @@ def _of_offsets(key: bytes, value: bytes | None, versions: tuple[int, int]) -> D
     decoded_key = read_offsets_key(key)
     if isinstance(decoded_key, OffsetCommitKey):
         return _of_commit(decoded_key, value, versions)
+    if versions[0] in KIND_OF_KEY:
+        return DecodedRecord(KIND_OF_KEY[versions[0]], *versions, newer_group(key))
     if not isinstance(decoded_key, GroupMetadataKey):
         return DecodedRecord(OTHER, *versions)
     if value is not None and versions[1] > GroupMetadataValue.VERSIONS[1]:
@@ -115,6 +127,11 @@ def _of_notes(key: bytes, value: bytes | None, versions: tuple[int, int]) -> Dec
     if value is not None and not is_note(value):
         return DecodedRecord(UNREADABLE, *versions, group)
     return DecodedRecord(NOTE, *versions, group)
+
+
+def newer_group(key: bytes) -> str:
+    """The group in a key of KIND_OF_KEY. Raises ProtocolError."""
+    return GroupMetadataKey.decode(key, 2, GroupMetadataKey.VERSIONS[1])[0].group
 
 
 def is_group(value: bytes) -> bool:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.commits import CommitState, digest_commits
+from pipeline.decode import GROUP, KIND_OF_KEY, NOTE
 from pipeline.end_offsets import from_notes
 from pipeline.schema import joined
 from pipeline.warehouse import File, Warehouse
 
 SLICE_RECORDS: Final = 300_000
-EVENT_KINDS: Final = pa.array(["group", "note"])
+EVENT_KINDS: Final = pa.array([GROUP, NOTE, *sorted(set(KIND_OF_KEY.values()))])
 STATE: Final = ("tails", "waiting", "around")  # the state of `commits.py`
 REPLACED: Final = ("edges_open", *STATE)  # tables with one file per bucket
 
@@ -87,29 +89,52 @@ class Writer:
 
 
 def slices(warehouse: Warehouse, files: Sequence[File]) -> Iterator[tuple[str, pa.Table]]:
-    """Records in log order, some hundred thousand at a time. Each file contains an ordered range of one log."""
+    """Records in log order, some hundred thousand at a time."""
     for log in ("offsets", "notes"):
         pending: list[pa.RecordBatch] = []
-        for reader in _in_order(warehouse, files, log):
-            for batch in reader.iter_batches(batch_size=SLICE_RECORDS):
-                pending.append(batch)
-                if sum(waiting.num_rows for waiting in pending) >= SLICE_RECORDS:
-                    yield log, joined("records", [pa.Table.from_batches(pending)])
-                    pending = []
+        for batch in _merged(_chains(warehouse, files, log)):
+            pending.append(batch)
+            if sum(waiting.num_rows for waiting in pending) >= SLICE_RECORDS:
+                yield log, joined("records", [pa.Table.from_batches(pending)])
+                pending = []
         if pending:
             yield log, joined("records", [pa.Table.from_batches(pending)])
 
 
-def _in_order(warehouse: Warehouse, files: Sequence[File], log: str) -> list[pq.ParquetFile]:
-    """Readers of the log's files, sorted by lowest offset, which is in the Parquet footer."""
+def _chains(warehouse: Warehouse, files: Sequence[File], log: str) -> list[Iterator[pa.RecordBatch]]:
+    """The log's records as iterators in log order: usually one. Files with records of transactions overlap others, and are in other iterators."""
     readers = []
     for file in files:
         reader = pq.ParquetFile(warehouse.folder / file.path)
-        if file.rows and _lowest(reader, "log") == log:
-            readers.append((_lowest(reader, "offset"), reader))
-    return [reader for _, reader in sorted(readers, key=lambda entry: int(entry[0]))]  # type: ignore[call-overload]
+        if file.rows and _bounds(reader, "log")[0] == log:
+            readers.append((*_bounds(reader, "offset"), reader))
+    chains: list[list[tuple[Any, Any, pq.ParquetFile]]] = []
+    for first, last, reader in sorted(readers, key=lambda entry: entry[:2]):
+        chain = next((chain for chain in chains if chain[-1][1] < first), None)
+        if chain is None:
+            chains.append(chain := [])
+        chain.append((first, last, reader))
+    return [(batch for *_, reader in chain for batch in reader.iter_batches(batch_size=SLICE_RECORDS)) for chain in chains]
 
 
-def _lowest(reader: pq.ParquetFile, column: str) -> object:
+def _merged(chains: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Merge batches that are in log order."""
+    heads = [(batch, chain) for chain in chains if (batch := next(chain, None)) is not None]
+    while heads:
+        until = min(batch["offset"][-1].as_py() for batch, _ in heads)
+        parts, rest = [], []
+        for batch, chain in heads:
+            count = int(np.searchsorted(batch["offset"].to_numpy(), until, "right"))
+            parts.append(batch.slice(0, count))
+            remaining = batch.slice(count) if count < batch.num_rows else next(chain, None)
+            if remaining is not None:
+                rest.append((remaining, chain))
+        heads = rest
+        yield from parts if len(parts) == 1 else pa.Table.from_batches(parts).sort_by("offset").to_batches()
+
+
+def _bounds(reader: pq.ParquetFile, column: str) -> tuple[Any, Any]:
+    """The lowest and the highest value, which are in the Parquet footer."""
     at = reader.schema_arrow.get_field_index(column)
-    return min(reader.metadata.row_group(group).column(at).statistics.min for group in range(reader.metadata.num_row_groups))
+    statistics = [reader.metadata.row_group(group).column(at).statistics for group in range(reader.metadata.num_row_groups)]
+    return min(group.min for group in statistics), max(group.max for group in statistics)

@@ -16,7 +16,7 @@ from history.inferred import InferenceCache
 from history.spells import Spells
 from history.stalls import IDLE_MS
 from history.storms import RebalanceSpan, storms
-from pipeline.events import COMPACTED, Events, Holes, horizon_ms, note_rows
+from pipeline.events import COMPACTED, Events, Holes, horizon_ms, newer_rows, note_rows
 from pipeline.generations import generation_rows, member_rows
 from pipeline.rebalances import Rebalances
 from pipeline.rows import CommitsAround, Coverage, Episode, GroupTables
@@ -39,7 +39,7 @@ def fold_group(
     holes = Holes(coverage, events.unreadable)
     if not group:  # notes about coordinators and end offsets have no group; a group may have an empty name too, so its records are kept
         group_records = generation_rows(cluster, group, events.group_records, holes), member_rows(cluster, group, events.group_records)
-        return GroupTables(*group_records, note_rows(cluster, group, events.notes), [], [], [])
+        return GroupTables(*group_records, newer_rows(cluster, group, events), note_rows(cluster, group, events.notes), [], [], [])
     between = InferenceCache({offset: nearby_commits(edge) for offset, edge in edges.items()})
     horizon = horizon_ms(coverage, now_ms)
     records_complete = not events.group_records or not holes.between(-1, events.group_records[0].offset)
@@ -63,6 +63,7 @@ def fold_group(
     return GroupTables(
         generation_rows(cluster, group, events.group_records, holes),
         member_rows(cluster, group, events.group_records),
+        newer_rows(cluster, group, events),
         note_rows(cluster, group, events.notes),
         sorted(spell_rows(cluster, group, spells.all, settled_ms), key=lambda row: (row.member_id, row.joined_hi_ms or 0)),
         sorted(replacement_rows(cluster, group, spells.all), key=lambda row: (row.at_ms, row.new_member_id)),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from coordinator.notes import NoteKind
 from history import GroupRecord, NoteRecord, read_group_record, read_note_record
 from history.compared import MemberIdentity, identity_of
-from pipeline.rows import Coverage, NoteRow
+from pipeline.decode import KIND_OF_KEY, newer_group
+from pipeline.rows import Coverage, NewerGroup, NoteRow
 from protocol.errors import ProtocolError
 from protocol.message import Part, field_names
 from protocol.messages.consumer_offsets import GroupMetadataKey
 from protocol.messages.coordinator_notes import MemberJoin, StaticReplaced
-from protocol.records import read_offsets_key
+from protocol.records import read_offsets_key, version_of
 
 OFFSETS: Final = "offsets"
 NOTES: Final = "notes"
@@ -41,6 +43,14 @@ class NoteAt(NamedTuple):
     record: NoteRecord
 
 
+class NewerRecord(NamedTuple):
+    """A record of a group in a newer protocol."""
+
+    kind: str
+    offset: int
+    at_ms: int
+
+
 class Events(NamedTuple):
     """The events of one group, each kind in log order, with notes about the coordinator of its partition.
 
@@ -50,6 +60,7 @@ class Events(NamedTuple):
     notes: Sequence[NoteAt]
     group_records: Sequence[GroupRecord]
     unreadable: Sequence[int] = ()  # offsets of the group's unreadable records
+    newer: Sequence[NewerRecord] = ()
 
 
 def events_of(records: Iterable[Raw]) -> dict[str, Events]:
@@ -57,6 +68,7 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
     notes: dict[str, list[NoteAt]] = {}
     group_records: dict[str, list[GroupRecord]] = {}
     unreadable: dict[str, list[int]] = {}
+    newer: dict[str, list[NewerRecord]] = {}
     coordinator: list[NoteAt] = []
     for record in records:
         try:
@@ -69,7 +81,13 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
                 if not note_record.group and note_record.header.kind == NoteKind.COORDINATOR:
                     coordinator.append(noted)
                 continue
-            decoded_key = read_offsets_key(record.key) if record.key is not None else None
+            if record.key is None:
+                continue
+            kind = KIND_OF_KEY.get(version_of(record.key))
+            if kind is not None:
+                newer.setdefault(newer_group(record.key), []).append(NewerRecord(kind, record.offset, record.append_ms))
+                continue
+            decoded_key = read_offsets_key(record.key)
         except ProtocolError:
             continue
         if not isinstance(decoded_key, GroupMetadataKey):
@@ -83,12 +101,37 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
         if group_record is not None:
             group_records[decoded_key.group].append(group_record)
     events_by_group: dict[str, Events] = {}
-    for group in sorted({*notes, *group_records}):
+    for group in sorted({*notes, *group_records, *newer}):
         group_notes = notes.get(group, [])
         if group:
             group_notes = sorted([*group_notes, *coordinator], key=lambda note: (note.partition, note.offset))
-        events_by_group[group] = Events(group_notes, sorted(group_records.get(group, []), key=lambda group_record: group_record.offset), unreadable.get(group, ()))
+        own_records = sorted(group_records.get(group, []), key=lambda group_record: group_record.offset)
+        newer_records = sorted(newer.get(group, []), key=lambda newer_record: newer_record.offset)
+        events_by_group[group] = Events(group_notes, _beside_newer(own_records, newer_records), unreadable.get(group, ()), newer_records)
     return events_by_group
+
+
+def _beside_newer(group_records: Sequence[GroupRecord], newer: Sequence[NewerRecord]) -> list[GroupRecord]:
+    """The records, with `taken_over` and `newer_since_ms`: a group that changes to a newer protocol gets a tombstone, although it goes on."""
+    offsets = [record.offset for record in newer]
+    # For each record the index of the first newer one after it; at the beginning, that of the first one at all.
+    following = [0, *(bisect(offsets, record.offset) for record in group_records), len(newer)]
+    return [
+        record._replace(
+            taken_over=record.stored is None and here < following[at + 2],
+            newer_since_ms=newer[before].at_ms if before < here and record.stored is not None else -1,
+        )
+        for at, (record, before, here) in enumerate(zip(group_records, following, following[1:], strict=False))
+    ]
+
+
+def newer_rows(cluster: str, group: str, events: Events) -> list[NewerGroup]:
+    rows = []
+    for kind in sorted({record.kind for record in events.newer}):
+        records = [record for record in events.newer if record.kind == kind]
+        times = [record.at_ms for record in records]
+        rows.append(NewerGroup(cluster, group, kind, len(records), records[-1].offset, min(times), max(times)))
+    return rows
 
 
 class Holes:

@@ -31,7 +31,7 @@ def _generation(cluster: str, group: str, before: GroupRecord | None, record: Gr
     replaced = before is not None and is_replacement(before, record)
     settled = not replaced and record.generation > 0
     contiguous = not holes.between(before.offset if before is not None else -1, record.offset)
-    aborted = max(record.generation - max(before.generation if before is not None else 0, 0) - 1, 0) if settled and contiguous else None
+    aborted = max(record.generation - max(before.generation if before is not None else 0, 0) - 1, 0) if settled and contiguous and record.newer_since_ms < 0 else None
     return Generation(
         cluster,
         group,

@@ -9,11 +9,15 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pipeline.columns import MINUTE_MS
-from pipeline.rows import Coverage, Episode, Generation, Group
+from pipeline.rows import Coverage, Episode, Generation, Group, NewerGroup
 
 DAY_MS: Final = 86_400_000
 WORST_FIRST: Final = ("LOST", "STOP", "STALL", "REWIND", "WARN", "UNOWNED", "UNKNOWN", "OK")
 OFFSETS: Final = "offsets"
+UNKNOWN: Final = "unknown"
+NEWER: Final = "newer_protocol"
+NOT_UNDERSTOOD: Final = "its members use a newer protocol, whose records are not understood: their restarts are unknown"
+MIXED: Final = "mixed_membership"
 
 
 def group_rows(
@@ -24,15 +28,18 @@ def group_rows(
     noted: set[str],
     series_totals: pa.Table,
     coverage: Sequence[Coverage],
+    newer: Sequence[NewerGroup] = (),
 ) -> list[Group]:
     """`saved`: rebalances that static members avoided, by group; `noted`: groups with notes; `series_totals`: see `series_totals.py`."""
-    by_generation, by_episode = _by_group(generations), _by_group(episodes)
-    totals = _totals(series_totals, by_generation)
+    by_generation, by_episode, by_newer = _by_group(generations), _by_group(episodes), _by_group(newer)
+    # Kafka keeps the offsets of a group that changes its protocol, and removes those of a deleted group.
+    totals = _totals(series_totals, {name: rows for name, rows in by_generation.items() if name not in by_newer})
     share = _complete_share(coverage)
-    return [
-        _row(cluster, name, by_generation[name], by_episode[name], saved.get(name, 0), name in noted, totals.get(name), share)
-        for name in sorted({*by_generation, *by_episode, *totals})
-    ]
+    rows = []
+    for name in sorted({*by_generation, *by_episode, *by_newer, *totals}):
+        row = _row(cluster, name, by_generation[name], by_episode[name], saved.get(name, 0), name in noted, totals.get(name), share)
+        rows.append(_without_unknown(row, by_generation[name], by_newer[name]) if name in by_newer else row)
+    return rows
 
 
 def _row(
@@ -86,6 +93,30 @@ def _row(
     )
 
 
+def _without_unknown(row: Group, generations: list[Generation], newer: list[NewerGroup]) -> Group:
+    """The row without the numbers that depend on records of a newer protocol."""
+    row = row._replace(
+        first_ms=min([*([row.first_ms] if row.last_ms else []), *(records.first_ms for records in newer)]),
+        last_ms=max(row.last_ms, *(records.last_ms for records in newer)),
+        rebalances=None,
+        rebalances_per_day=None,
+        unstable_ms=None,
+        partition_seconds_lost=None,
+        avoidable=None,
+        saved=None,
+        coverage=None,
+        flags=[*row.flags, NEWER],
+    )
+    if not in_newer_protocol(generations, newer):
+        return row
+    return row._replace(state=UNKNOWN, members=None, static_members=None, generation=None, flags=[flag for flag in row.flags if flag != MIXED])
+
+
+def in_newer_protocol(generations: Sequence[Generation], newer: Sequence[NewerGroup]) -> bool:
+    """Whether a group's newest record is of a newer protocol."""
+    return max((row.last_offset for row in newer), default=-1) > max((row.offset for row in generations), default=-1)
+
+
 def _rate(totals: dict[str, Any] | None) -> float:
     if totals is None or totals["first_ms"] is None:
         return 0.0
@@ -96,7 +127,7 @@ def _state(newest: Generation | None, episodes: Sequence[Episode]) -> str:
     if episodes and episodes[-1].end == "open":
         return "rebalancing"
     if newest is None:
-        return "unknown"
+        return UNKNOWN
     return "deleted" if newest.tombstone else "empty" if newest.empty else "stable"
 
 
@@ -105,7 +136,7 @@ def _flags(newest: Generation | None, known: Sequence[Episode], missing: int) ->
     if any(episode.storm is not None for episode in known):
         flags.append("storm")
     if newest is not None and 0 < newest.static_members < newest.members:
-        flags.append("mixed_membership")
+        flags.append(MIXED)
     if missing:
         flags.append("rebalances_missing")
     return flags

@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 
 from history.shared_ids import RETURNS_MIN, WINDOW_MS, alternating, returns_in_window
 from pipeline.columns import MISSING, Ints, ints
-from pipeline.rows import Generation, Hygiene, Member, Replaced
+from pipeline.groups import in_newer_protocol
+from pipeline.rows import Generation, Hygiene, Member, NewerGroup, Replaced
 from pipeline.schema import rows_of
 from pipeline.series import Series, mark_lasts
 
-R = TypeVar("R", Generation, Member, Replaced)
+R = TypeVar("R", Generation, Member, NewerGroup, Replaced)
 
 DAY_MS: Final = 86_400_000
 TEXT_MAX: Final = 20  # names in the text of one finding
@@ -54,20 +55,26 @@ def hygiene(
     series_totals: pa.Table,
     now_ms: int,
     policy: Thresholds | None = None,
+    newer: Sequence[NewerGroup] = (),
 ) -> list[Hygiene]:
-    """The findings of one bucket. `series`: at least the last commit of each partition, as in `CommitState.tails`."""
+    """The findings of one bucket, without groups in a newer protocol: their members are unknown.
+
+    `series`: at least the last commit of each partition, as in `CommitState.tails`.
+    """
     rules = policy or Thresholds()
     records_by_group: dict[str, list[Generation]] = _by_group(rows_of(Generation, generations))
     members_by_group: dict[str, list[Member]] = _by_group(rows_of(Member, members))
     replaced_by_group: dict[str, list[Replaced]] = _by_group(rows_of(Replaced, replacements))
+    newer_by_group: dict[str, list[NewerGroup]] = _by_group(newer)
+    unknown = {group for group, records in newer_by_group.items() if in_newer_protocol(records_by_group.get(group, []), records)}
     offsets = last_offsets(series)
     rows: list[Hygiene] = []
-    for group in sorted({*records_by_group, *offsets}):
+    for group in sorted({*records_by_group, *offsets} - unknown):
         group_state = Group(cluster, group, records_by_group.get(group, []), members_by_group.get(group, []), offsets.get(group, []), now_ms, rules)
         rows += group_state.rows()
         at_ms = {row.offset: row.append_ms for row in records_by_group.get(group, [])}
         rows += instances(cluster, group, members_by_group.get(group, []), at_ms, replaced_by_group.get(group, []), rules)
-    rows += lost_data(cluster, series_totals)
+    rows += [row for row in lost_data(cluster, series_totals) if row.group not in unknown]
     # Equal findings share a row, such as those of members with the same client id and host.
     return [row for _, row in sorted({(row.group, row.kind, row.topic or "", row.topic_partition or 0, row.detail): row for row in rows}.items())]
 

@@ -1,17 +1,22 @@
 """Ingestion: writes new records of the logs to bronze files, then publishes the files with the cursors.
 
 After a crash the next run continues at the published cursors, so no record is lost or read twice.
+
+Records of open transactions are read too, and stored apart (`PENDING`). A later run that finds the end of the transaction adds them to the
+records, or drops them. Since they precede records that a build may have used, a build then computes the tables of their bucket anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pipeline.build import LATE
 from pipeline.coverage import unreadable_coverage
 from pipeline.inputs import FAIL, BadInput, Folder, Inputs, LogId, folders_of, replicas
 from pipeline.progress import Progress
@@ -19,7 +24,7 @@ from pipeline.reading import ReadResult, SegmentReplaced, read_split
 from pipeline.resuming import Cursor
 from pipeline.rows import Coverage, Segment
 from pipeline.runner import Runner
-from pipeline.schema import in_order, table_of
+from pipeline.schema import in_order, joined, table_of
 from pipeline.splits import SPLIT_BYTES, SPLIT_RECORDS, Plan, Split, new_bytes, plan_log
 from pipeline.warehouse import File, PublishedState, Warehouse
 from pipeline.wire_reading import WireRead, WireSplit, plan_wire
@@ -34,6 +39,9 @@ EXPLANATIONS: Final = {  # of counters
     "diverged": "batches differ between the replicas: those of the later leader are used",
     "undecided": "records are part of an open transaction: a later run reads them",
 }
+
+
+PENDING: Final = "pending"  # rows of open transactions, with a log in place of a bucket
 
 
 class SurveyTask(NamedTuple):
@@ -65,8 +73,17 @@ class TaskResult(NamedTuple):
     segments: Sequence[Segment] = ()
     coverage: Sequence[Coverage] = ()
     cursor: Cursor | None = None
+    ended: Mapping[int, bool] = {}  # see `TransactionVerdicts.ended`
     error: str = ""  # an error of the input
     changed: bool = False  # a cleaner replaced a segment
+
+
+class Decided(NamedTuple):
+    """What becomes of the records of a log's open transactions of earlier runs."""
+
+    files: list[File]  # of `records`, and of `PENDING` with those that still wait
+    records: int  # committed
+    aborted: int
 
 
 def ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Progress) -> dict[str, object]:
@@ -100,8 +117,21 @@ def _ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Prog
         coverage += result.coverage
         if task.wire is not None and result.cursor is not None:
             plan.cursors[task.wire.id] = result.cursor
+            plan.ended[task.wire.id] = dict(result.ended)
     files = [file for result in results for file in result.files]
-    summary = _summary(files, segments, sum(plan.undecided.values()))
+    late = set(current.build.get(LATE, ()))
+    for id, ended in plan.ended.items():
+        waited = current.files_of(PENDING, str(id))
+        if ended and waited:
+            decided = _decided(warehouse, run, id, waited, ended)
+            current = replace(current, files=current.replacing(waited, ()))
+            files += decided.files
+            at = max(number for number, row in enumerate(segments) if row[:3] == id)  # the segment with the newest records
+            segments[at] = segments[at]._replace(records=segments[at].records + decided.records, aborted=segments[at].aborted + decided.aborted)
+            if decided.records:
+                late.add(id.bucket)
+    pending = sum(file.rows for file in [*current.files, *files] if file.table == PENDING)
+    summary = _summary([file for file in files if file.table == "records"], segments, pending)
     for name, meaning in EXPLANATIONS.items():
         if summary[name]:
             progress.say(f"{summary[name]} {meaning}")
@@ -109,7 +139,8 @@ def _ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Prog
         return summary
     files += _write_by_bucket(warehouse, run, "segments", segments) + _write_by_bucket(warehouse, run, "coverage", coverage)
     cursors_json = {str(id): cursor.as_json() for id, cursor in sorted(plan.cursors.items())}
-    warehouse.publish(replace(current, run=run, files=current.replacing((), files), cursors=cursors_json))
+    build = {**current.build, LATE: sorted(late)} if late else current.build
+    warehouse.publish(replace(current, run=run, files=current.replacing((), files), cursors=cursors_json, build=build))
     return summary
 
 
@@ -151,7 +182,7 @@ def _grouped_splits(splits: Sequence[Split]) -> Iterator[tuple[Split, ...]]:
     for split in splits:
         size = sum(earlier.bytes for earlier in group) + split.bytes
         count = sum(earlier.records for earlier in group) + split.records
-        if group and (group[-1].id != split.id or size > SPLIT_BYTES or count > SPLIT_RECORDS):
+        if group and ((group[-1].id, group[-1].waits) != (split.id, split.waits) or size > SPLIT_BYTES or count > SPLIT_RECORDS):
             yield tuple(group)
             group = []
         group.append(split)
@@ -169,10 +200,11 @@ def write_rows(task: ReadTask) -> TaskResult:
         if task.wire is not None:
             reading = WireRead(task.wire)
             _write(warehouse, task, task.wire.id, reading.rows(), files)
-            return TaskResult(files, [], *reading.finish())
+            files += _write_rows(warehouse, task.run, PENDING, str(task.wire.id), joined("records", [pa.Table.from_batches([rows]) for rows in reading.waiting]))
+            return TaskResult(files, [], *reading.finish(), reading.ended)
         reads = [ReadResult() for _ in task.splits]
         rows = (batch for split, read in zip(task.splits, reads, strict=True) for batch in read_split(split, read))
-        _write(warehouse, task, task.splits[0].id, rows, files)
+        _write(warehouse, task, task.splits[0].id, rows, files, waits=task.splits[0].waits)
         return TaskResult(files, reads)
     except BadInput as error:
         return TaskResult([], [], error=str(error))
@@ -180,13 +212,14 @@ def write_rows(task: ReadTask) -> TaskResult:
         return TaskResult([], [], changed=True)
 
 
-def _write(warehouse: Warehouse, task: ReadTask, id: LogId, rows: Iterator[pa.RecordBatch], files: list[File]) -> None:
+def _write(warehouse: Warehouse, task: ReadTask, id: LogId, rows: Iterator[pa.RecordBatch], files: list[File], *, waits: bool = False) -> None:
     pending: list[pa.RecordBatch] = []
     size = 0
 
     def flush() -> None:
         if pending:
-            files.append(warehouse.write("records", task.run, id.bucket, pa.Table.from_batches(pending)))
+            table, bucket = (PENDING, str(id)) if waits else ("records", id.bucket)
+            files.extend(_write_rows(warehouse, task.run, table, bucket, pa.Table.from_batches(pending)))
             pending.clear()
 
     for batch in rows:
@@ -196,6 +229,23 @@ def _write(warehouse: Warehouse, task: ReadTask, id: LogId, rows: Iterator[pa.Re
             flush()
             size = 0
     flush()
+
+
+def _decided(warehouse: Warehouse, run: int, id: LogId, waited: Iterable[File], ended: Mapping[int, bool]) -> Decided:
+    """`ended`: for each producer whose transaction has ended whether it was committed."""
+    rows = joined("records", map(warehouse.load, waited))
+
+    def of(producers: Iterable[int]) -> pa.ChunkedArray:
+        return pc.is_in(rows["producer_id"], pa.array(producers, pa.int64()))
+
+    committed = rows.filter(of([producer for producer in ended if ended[producer]]))
+    waiting = rows.filter(pc.invert(of(list(ended))))
+    files = _write_rows(warehouse, run, "records", id.bucket, committed) + _write_rows(warehouse, run, PENDING, str(id), waiting)
+    return Decided(files, len(committed), len(rows) - len(committed) - len(waiting))
+
+
+def _write_rows(warehouse: Warehouse, run: int, table: str, bucket: str, rows: pa.Table) -> list[File]:
+    return [warehouse.write(table, run, bucket, in_order("records", rows))] if len(rows) else []
 
 
 # Publishing
@@ -216,8 +266,8 @@ def _with_losses(plan: Plan, tasks: Sequence[ReadTask], results: Sequence[TaskRe
             row = segments[split.id, split.path]
             lost = len(read.holes)
             segments[split.id, split.path] = row._replace(
-                batches=row.batches - lost,
-                records=row.records - (split.records - read.records),
+                batches=row.batches - (0 if split.waits else lost),
+                records=row.records - (0 if split.waits else split.records - read.records),
                 damaged_batches=row.damaged_batches + lost,
                 quarantined_bytes=row.quarantined_bytes + read.bytes,
             )

@@ -22,7 +22,7 @@ from pipeline.groups import group_rows
 from pipeline.hygiene import hygiene
 from pipeline.lag import current_time_lag, lag_by_minute
 from pipeline.minutes import commit_rate
-from pipeline.rows import Coverage, Episode, Generation, Replaced
+from pipeline.rows import Coverage, Episode, Generation, NewerGroup, Replaced
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
 from pipeline.series import LOOKBACK_MS, Samples, Series, affected_since, lag_views_of, series_and_samples
 from pipeline.series_totals import SERIES_TOTALS, updated_totals
@@ -32,7 +32,7 @@ from pipeline.warehouse import File, Warehouse
 TIME_COLUMNS: Final = {"commit_rate_1m": "minute_ms", "lag_1m": "minute_ms", "status": "to_ms"}  # time series tables, with the column that has the end time of a row
 TOTALS_TABLE: Final = "standing"  # the table with the totals of `series_totals.py`: its name in existing warehouses
 MEASURED: Final = (*TIME_COLUMNS, TOTALS_TABLE, "hygiene", "groups")
-FOLDED_TABLES: Final = ("generations", "members", "notes", "rebalances", "member_spells", "replacements")
+FOLDED_TABLES: Final = ("generations", "members", "newer_groups", "notes", "rebalances", "member_spells", "replacements")
 BEGINNING: Final = -(1 << 60)
 AGE_FACTOR: Final = 4  # between the ages of consecutive settling times
 
@@ -156,6 +156,7 @@ def measure(
 ) -> MeasuredTables:
     """Compute the tables of MEASURED for one bucket."""
     names = sorted({*series.names.groups.to_pylist(), *tables["generations"]["group"].unique().to_pylist()})
+    newer = rows_of(NewerGroup, tables["newer_groups"])
     status = before.rows["status"]
     reaching_status = status.filter(pa.array((ints(status["to_ms"]) >= since_ms) & (ints(status["from_ms"]) < since_ms)))
     excused_times = excused_intervals(names, tables["rebalances"], tables["notes"], now_ms)
@@ -181,8 +182,8 @@ def measure(
     for replacement in replacements:
         saved[replacement.group] = saved.get(replacement.group, 0) + (replacement.saved_rebalances if replacement.verdict == "saved" else 0)
     groups_with_notes = set(tables["notes"]["group"].unique().to_pylist())
-    group_table = group_rows(cluster, rows_of(Generation, tables["generations"]), rows_of(Episode, tables["rebalances"]), saved, groups_with_notes, series_totals, coverage)
-    findings = hygiene(cluster, tables["generations"], tables["members"], tables["replacements"], series, series_totals, now_ms)
+    group_table = group_rows(cluster, rows_of(Generation, tables["generations"]), rows_of(Episode, tables["rebalances"]), saved, groups_with_notes, series_totals, coverage, newer)
+    findings = hygiene(cluster, tables["generations"], tables["members"], tables["replacements"], series, series_totals, now_ms, newer=newer)
     return MeasuredTables(settled, recent, {"hygiene": table_of("hygiene", findings), "groups": table_of("groups", group_table)})
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pipeline.advice import AdviceTables, advise
+from pipeline.groups import in_newer_protocol
 from pipeline.restarts import Restarts
-from pipeline.rows import TABLES, Episode, Generation, GroupTables, Member, MemberSpell, NoteRow, Replaced
+from pipeline.rows import TABLES, Episode, Generation, GroupTables, Member, MemberSpell, NewerGroup, NoteRow, Replaced
 from pipeline.schema import rows_of
 from pipeline.timeouts import Options
 from pipeline.warehouse import PublishedState, Warehouse
@@ -51,6 +52,7 @@ def tables_of(warehouse: Warehouse, cluster: str, group: str) -> GroupTables:
     return GroupTables(
         rows("generations", Generation),  # type: ignore[arg-type]
         rows("members", Member),  # type: ignore[arg-type]
+        rows("newer_groups", NewerGroup),  # type: ignore[arg-type]
         rows("notes", NoteRow),  # type: ignore[arg-type]
         rows("member_spells", MemberSpell),  # type: ignore[arg-type]
         rows("replacements", Replaced),  # type: ignore[arg-type]
@@ -65,10 +67,13 @@ def advice_for(warehouse: Warehouse, group: str, options: Options, cluster: str 
 
 
 def replay(warehouse: Warehouse, group: str, *, static: bool, session_timeout_ms: int | None, cluster: str | None = None) -> list[Replay]:
+    """A replay for each cluster that has the group, except where it uses a newer protocol."""
     current: PublishedState = warehouse.current()
     replays = []
     for name in clusters_of(warehouse, group, cluster):
         tables = tables_of(warehouse, name, group)
+        if in_newer_protocol(tables.generations, tables.newer):
+            continue
         script = Script(group, Restarts(tables, current.now_ms[name]), tables.episodes, Options().heartbeat_ms)
         timeout = session_timeout_ms or max((spell.session_timeout_ms or 0 for spell in tables.spells), default=0) or 45_000
         real = script.as_it_was().rebalances

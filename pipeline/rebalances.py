@@ -89,8 +89,8 @@ class Rebalances:
             end=UNKNOWN,
             from_generation=None,
             to_generation=None,
-            rounds=0,
-            rounds_aborted=0,
+            rounds=None,
+            rounds_aborted=None,
             cause=UNKNOWN,
             cause_detail=None,
             contributing=[],
@@ -316,6 +316,8 @@ class Rebalances:
     def _summary_row(self, rebalance: RebalancesMissing) -> Episode:
         count = rebalance.count_max if rebalance.count_max > 0 else ANY
         notes = f"{rebalance.notes} notes are missing" if rebalance.notes > 0 else "notes and records are missing"
+        if rebalance.after is not None and rebalance.after.newer_since_ms >= 0:
+            notes = "the group used a newer protocol, whose records are not understood, and then the classic one"
         count_text = "at least one rebalance" if rebalance.count_min else "perhaps rebalances"
         return self._blank()._replace(
             start_lo_ms=none_if_unknown(rebalance.after_ms),

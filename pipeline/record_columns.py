@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.batches import Bytes, Ints
-from pipeline.decode import CONTROL_KIND, GROUP, KINDS, NOTE, OFFSET, OTHER, UNREADABLE, is_commit, is_group, is_note
+from pipeline.decode import CONTROL_KIND, GROUP, KIND_OF_KEY, KINDS, NOTE, OFFSET, OTHER, UNREADABLE, is_commit, is_group, is_note
 from pipeline.end_offsets import walk_ends
 from pipeline.gathering import blobs, number, texts
 from pipeline.inputs import LogId
@@ -124,6 +124,11 @@ class _DecodedColumns:
     def _offsets(self, sized: Mask) -> None:
         group_version = GroupMetadataKey.VERSIONS[1]
         self.kind[sized & (self.key_version > group_version)] = _CODE[OTHER]
+        for kind in sorted(set(KIND_OF_KEY.values())):
+            versions = [version for version, kind_of_version in KIND_OF_KEY.items() if kind_of_version == kind]
+            newer = np.flatnonzero(sized & np.isin(self.key_version, versions))
+            self.kind[newer] = _CODE[UNREADABLE]
+            self.kind[self._group(newer)] = _CODE[kind]
         groups = self._group(np.flatnonzero(sized & (self.key_version == group_version)))
         self.kind[groups] = _CODE[GROUP]
         self.kind[groups[self.value_version[groups] > GroupMetadataValue.VERSIONS[1]]] = _CODE[OTHER]

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pipeline.coverage import CoverageState
 from pipeline.inputs import BadInput, LogId, SegmentFile
+from pipeline.transactions import OpenTransaction
 from protocol.batch import HEADER_BYTES, CorruptBatch, read_header
 
 NOWHERE: Final = -1
@@ -22,19 +23,23 @@ class Cursor(NamedTuple):
     records: int = NOWHERE
     max_ms: int = NOWHERE
     last: CoverageState = CoverageState()
+    open: tuple[OpenTransaction, ...] = ()  # transactions whose records wait for their end
 
     def as_json(self) -> list[Any]:
-        return [*self[:-1], list(self.last)]
+        return [*self[:NUMBERS], list(self.last), *map(list, self.open)]
 
     @classmethod
     def from_json(cls, values: list[Any]) -> Cursor:
-        *numbers, last = values
-        return cls._make((*numbers, CoverageState(*last)))
+        last, *transactions = values[NUMBERS:]
+        return cls._make((*values[:NUMBERS], CoverageState(*last), tuple(OpenTransaction(*transaction) for transaction in transactions)))
 
 
-def cursor_after(segment: SegmentFile, batch: Any, last: CoverageState) -> Cursor:
+NUMBERS: Final = Cursor._fields.index("last")
+
+
+def cursor_after(segment: SegmentFile, batch: Any, last: CoverageState, transactions: tuple[OpenTransaction, ...]) -> Cursor:
     position, first, crc, records, max_ms = (int(batch[name]) for name in ("position", "base", "crc", "count", "max_ms"))
-    return Cursor(int(batch["last"]) + 1, segment.base, position, first, crc, records, max_ms, last)
+    return Cursor(int(batch["last"]) + 1, segment.base, position, first, crc, records, max_ms, last, transactions)
 
 
 def position_after(segment: SegmentFile, cursor: Cursor) -> int:

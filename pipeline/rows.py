@@ -22,7 +22,7 @@ class Record(NamedTuple):
     leader_epoch: int
     producer_id: int
     txn: bool
-    kind: str  # offset, group, note, control, other (KIP-848 and newer), unreadable
+    kind: str  # offset, group, note, control, consumer (of KIP-848), share, streams, other (unknown), unreadable
     key_version: int
     value_version: int  # -1: a tombstone
     group: str | None
@@ -54,13 +54,13 @@ class Segment(NamedTuple):
     first_ms: int | None
     last_ms: int | None
     batches: int  # read from this file; others were read from replicas
-    records: int
+    records: int  # without those of open transactions, with those of earlier segments whose transaction was committed since
     missing_offsets: int  # removed by compaction
     codecs: str  # comma separated
     torn_bytes: int
     damaged_batches: int
     quarantined_bytes: int
-    aborted: int  # records of aborted transactions
+    aborted: int  # records of aborted transactions, also in earlier segments
     diverged: int  # batches that differ from another replica's
 
 
@@ -157,6 +157,18 @@ class NoteRow(NamedTuple):
     body: str
 
 
+class NewerGroup(NamedTuple):
+    """Silver: the records of one group in a newer protocol. They are counted; what they say about the group is not understood."""
+
+    cluster: str
+    group: str
+    kind: str  # consumer (KIP-848), share, streams
+    records: int
+    last_offset: int
+    first_ms: int
+    last_ms: int
+
+
 class EndOffset(NamedTuple):
     """Silver: the end offset of a partition at a moment."""
 
@@ -183,7 +195,7 @@ class CommitsAround(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Gold: one group."""
+    """Gold: one group. Numbers that depend on records of a newer protocol (table `newer_groups`) are null."""
 
     cluster: str
     group: str
@@ -191,24 +203,24 @@ class Group(NamedTuple):
     first_ms: int
     last_ms: int
     state: str  # stable, rebalancing, empty, deleted, unknown
-    members: int
-    static_members: int
+    members: int | None
+    static_members: int | None
     generation: int | None
-    rebalances: int
-    rebalances_per_day: float
+    rebalances: int | None
+    rebalances_per_day: float | None
     unstable_ms: int | None  # the duration of all rebalances; None: the start of one is known only as an interval
     partition_seconds_lost: float | None
-    avoidable: int
-    saved: int
+    avoidable: int | None
+    saved: int | None
     commits: int
     commits_per_s: float
     partitions: int
     lag: int | None
     time_lag_ms: int | None  # at the newest record of the analysis
     worst_status: str | None  # None: no partition has a committed offset
-    coverage: float  # the complete share of its partition's log
+    coverage: float | None  # the complete share of its partition's log
     notes: str  # exact (all notes), partial, none
-    flags: list[str]
+    flags: list[str]  # storm, mixed_membership, rebalances_missing, newer_protocol (it has records that are not understood)
 
 
 class MemberSpell(NamedTuple):
@@ -226,7 +238,7 @@ class MemberSpell(NamedTuple):
     joined_hi_ms: int | None
     ended_lo_ms: int | None
     ended_hi_ms: int | None
-    end_kind: str  # left, expired, evicted, replaced, fenced, removed, open, unknown
+    end_kind: str  # left, expired, evicted, replaced, fenced, removed, upgraded (its group changed to a newer protocol), open, unknown
     from_generation: int | None
     to_generation: int | None
     partitions: int | None
@@ -272,8 +284,8 @@ class Episode(NamedTuple):
     end: str  # stable, empty, interrupted, unknown, open
     from_generation: int | None
     to_generation: int | None
-    rounds: int
-    rounds_aborted: int
+    rounds: int | None
+    rounds_aborted: int | None
     cause: str  # a name of coordinator.notes.Cause in lower case, or formation, restart, mixed, member_gone, leader_or_member_rejoin, unknown
     cause_detail: str | None
     contributing: list[str]
@@ -302,7 +314,7 @@ class Episode(NamedTuple):
     avoidable: str  # yes, no, unknown
     avoidable_by_ms: int | None  # the session timeout that would have bridged its restarts
     deploy: int | None
-    missing: int  # 0, or the number of rebalances with too little information that this row represents (-1: unknown)
+    missing: int  # 0, or the number of rebalances with too little information that this row represents (-1: unknown, perhaps none)
     final: bool
 
 
@@ -311,6 +323,7 @@ class GroupTables(NamedTuple):
 
     generations: list[Generation]
     members: list[Member]
+    newer: list[NewerGroup]
     notes: list[NoteRow]
     spells: list[MemberSpell]
     replacements: list[Replaced]
@@ -465,6 +478,7 @@ TABLES: Final[dict[str, Table]] = {
     "commits": Table("silver", Commit, ("cluster", "group", "topic", "topic_partition", "offset")),
     "generations": Table("silver", Generation, ("cluster", "group", "offset")),
     "members": Table("silver", Member, ("cluster", "group", "offset", "member_id")),
+    "newer_groups": Table("silver", NewerGroup, ("cluster", "group", "kind")),
     "notes": Table("silver", NoteRow, ("cluster", "partition", "offset")),
     "end_offsets": Table("silver", EndOffset, ("cluster", "topic", "topic_partition", "at_ms", "origin")),
     "edges": Table("silver", CommitsAround, ("cluster", "group", "offset")),

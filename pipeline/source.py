@@ -181,7 +181,7 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         planned = plan(self.inputs, {})
-        splits: list[Split | WireSplit] = [*planned.splits, *plan_wire(self.inputs, planned.cursors)]
+        splits: list[Split | WireSplit] = [*(split for split in planned.splits if not split.waits), *plan_wire(self.inputs, planned.cursors)]
         return packed(self.inputs, [Part(split) for split in splits if self._matches(split)], self.packing)
 
     def _matches(self, split: Split | WireSplit) -> bool:

@@ -1,7 +1,7 @@
 """Divides the new batches of segments into splits, the input of tasks.
 
-Batches that are aborted, damaged, duplicates of another replica's, or after the start of an open transaction are in no split. So splits can
-be read in any order and process, and contain each record once.
+Batches that are aborted, damaged, or duplicates of another replica's are in no split. So splits can be read in any order and process, and
+contain each record once. Batches of open transactions have splits of their own: whether their records count is known at the end of the transaction.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pipeline.inputs import FAIL, BadInput, Folder, Inputs, LogId, SegmentFile, 
 from pipeline.resuming import Cursor, check_same_log, cursor_after, position_after
 from pipeline.rows import Coverage, Segment
 from pipeline.survey import COLUMNS, Damage, Survey, survey
-from pipeline.transactions import verdicts
-from protocol.batch import COMPRESSION_MASK, Compression, CorruptBatch, records
+from pipeline.transactions import TransactionVerdicts, marker_type, verdicts
+from protocol.batch import COMPRESSION_MASK, Compression
 
 SPLIT_BYTES: Final = 32 << 20
 SPLIT_RECORDS: Final = 500_000
@@ -45,6 +45,7 @@ class Split(NamedTuple):
     last_at: int
     last_crc: int
     records: int
+    waits: bool = False  # for the ends of its transactions
 
     @property
     def bytes(self) -> int:
@@ -56,7 +57,7 @@ class Plan(NamedTuple):
     segments: list[Segment]
     coverage: list[Coverage]
     cursors: dict[LogId, Cursor]  # after all splits are read
-    undecided: dict[LogId, int]  # records since the start of an open transaction
+    ended: dict[LogId, dict[int, bool]]  # of the transactions that were open at the cursors: see `TransactionVerdicts.ended`
 
     @property
     def records(self) -> int:
@@ -67,7 +68,7 @@ class Plan(NamedTuple):
         self.segments.extend(part.segments)
         self.coverage.extend(part.coverage)
         self.cursors.update(part.cursors)
-        self.undecided.update(part.undecided)
+        self.ended.update(part.ended)
 
 
 def plan(inputs: Inputs, cursors: Mapping[LogId, Cursor]) -> Plan:
@@ -84,7 +85,7 @@ def plan_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[L
     for id, folders in sorted(replicas(folders_of(inputs)).items()):
         if id in ends:
             splits = plan_log(id, folders, begins.get(id), inputs.on_corrupt).splits
-            selected.extend(split for split in splits if split.first < ends[id])
+            selected.extend(split for split in splits if split.first < ends[id] and not split.waits)
     return selected
 
 
@@ -156,24 +157,18 @@ def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_SurveyedSegment]
     untils = [part.folder.until for part in parts if part.folder.until >= 0]
     if untils:
         batches = batches[batches["last"] < max(untils)]
-    transactions = verdicts(batches, last_gap.ms, lambda index: _marker(files[int(batches[index]["file"])], batches[index]))
-    aborted = transactions.aborted
-    undecided: dict[LogId, int] = {}
-    if transactions.open_from_offset >= 0:
-        decided = batches["base"] < transactions.open_from_offset
-        undecided[id] = int(batches["count"][~decided].sum())
-        batches, aborted = batches[decided], aborted[decided]
+    earlier = cursor.open if cursor is not None else ()
+    transactions = verdicts(batches, last_gap.ms, lambda index: _marker(files[int(batches[index]["file"])], batches[index]), earlier)
     _refuse_damage(parts, on_corrupt)
+    segments = _segment_rows(id, parts, batches, transactions, diverged)
     if not len(batches):
-        return Plan([], _segment_rows(id, parts, batches, aborted, diverged), [], {}, undecided)
+        return Plan([], segments, [], {}, {})
     holes = _holes(id, start, batches, parts)
     coverage_rows, last = coverage(id, start, batches, holes, last_gap)
-    segments = _segment_rows(id, parts, batches, aborted, diverged)
-    readable = batches[~aborted]
-    file_changes = np.flatnonzero(readable["file"][1:] != readable["file"][:-1]) + 1
-    splits = [split for run in np.split(readable, file_changes) if len(run) for split in _splits(id, files[int(run["file"][0])], run)]
+    splits = _splits(id, files, batches[~(transactions.aborted | transactions.waiting)])
+    splits += [split._replace(waits=True) for split in _splits(id, files, batches[transactions.waiting])]
     end = batches[-1]
-    return Plan(splits, segments, coverage_rows, {id: cursor_after(files[int(end["file"])], end, last)}, undecided)
+    return Plan(splits, segments, coverage_rows, {id: cursor_after(files[int(end["file"])], end, last, transactions.open)}, {id: transactions.ended})
 
 
 def _with_file_numbers(parts: list[_SurveyedSegment]) -> NDArray[Any]:
@@ -220,14 +215,7 @@ def _without_duplicates(batches: NDArray[Any]) -> tuple[NDArray[Any], dict[int, 
 
 
 def _marker(segment: SegmentFile, batch: Any) -> int:
-    """The type of a transaction marker: 0 abort, 1 commit, -1 unreadable."""
-    data = segment.file.read(int(batch["position"]), int(batch["size"]))
-    try:
-        (record, *_) = records(data, 0)
-    except (CorruptBatch, ValueError):
-        return -1
-    key = record.key or b""
-    return int.from_bytes(key[2:4], "big") if len(key) >= 4 else -1
+    return marker_type(segment.file.read(int(batch["position"]), int(batch["size"])), 0)
 
 
 def _refuse_damage(parts: list[_SurveyedSegment], on_corrupt: str) -> None:
@@ -301,7 +289,13 @@ def _damage_between(
 # Results
 
 
-def _splits(id: LogId, segment: SegmentFile, batches: NDArray[Any]) -> list[Split]:
+def _splits(id: LogId, files: list[SegmentFile], batches: NDArray[Any]) -> list[Split]:
+    file_changes = np.flatnonzero(batches["file"][1:] != batches["file"][:-1]) + 1
+    runs = np.split(batches, file_changes)
+    return [split for run in runs if len(run) for split in _splits_of_segment(id, files[int(run["file"][0])], run)]
+
+
+def _splits_of_segment(id: LogId, segment: SegmentFile, batches: NDArray[Any]) -> list[Split]:
     """The splits of the batches of one segment."""
     begins = batches["position"]
     ends = begins + batches["size"]
@@ -321,25 +315,25 @@ def _splits(id: LogId, segment: SegmentFile, batches: NDArray[Any]) -> list[Spli
 
 
 def _segment_rows(
-    id: LogId, parts: list[_SurveyedSegment], batches: NDArray[Any], aborted: NDArray[np.bool_], diverged: Mapping[int, int]
+    id: LogId, parts: list[_SurveyedSegment], batches: NDArray[Any], transactions: TransactionVerdicts, diverged: Mapping[int, int]
 ) -> list[Segment]:
-    rows = [_segment_row(id, part, batches, aborted, diverged) for part in parts]
+    rows = [_segment_row(id, part, batches, transactions, diverged) for part in parts]
     return [row for row in rows if row is not None]
 
 
 def _segment_row(
-    id: LogId, part: _SurveyedSegment, batches: NDArray[Any], aborted: NDArray[np.bool_], diverged: Mapping[int, int]
+    id: LogId, part: _SurveyedSegment, batches: NDArray[Any], transactions: TransactionVerdicts, diverged: Mapping[int, int]
 ) -> Segment | None:
     in_segment = batches["file"] == part.number
-    read = batches[in_segment & ~aborted]
-    aborted_batches = batches[in_segment & aborted]
+    read = batches[in_segment & ~transactions.aborted & ~transactions.waiting]
+    aborted_batches = batches[in_segment & transactions.aborted]
     damages = part.survey.damages
     torn = [damage for damage in damages if _is_torn_end(part, damage)]
     quarantined = [damage for damage in damages if not _is_torn_end(part, damage)]
     differing = diverged.get(part.number, 0)
-    if not len(read) and not len(aborted_batches) and not damages and not differing:
-        return None
     segment_batches = batches[in_segment]
+    if not len(segment_batches) and not damages and not differing:
+        return None
     span = int((segment_batches["last"] - segment_batches["base"] + 1).sum())
     gaps = int((segment_batches["base"][1:] - segment_batches["last"][:-1] - 1).sum())
     codecs = sorted(set((segment_batches["attributes"] & COMPRESSION_MASK).tolist()))

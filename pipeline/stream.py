@@ -59,8 +59,11 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, begin: Cursors) -> Cursors:
         planned = plan(self.inputs, begin)
-        ends = dict(planned.cursors)
-        for split in plan_wire(self.inputs, ends):
+        ends = {
+            id: Cursor(min(transaction.offset for transaction in cursor.open), last=begin.get(id, START).last) if cursor.open else cursor
+            for id, cursor in planned.cursors.items()
+        }
+        for split in plan_wire(self.inputs, ends, stable=True):
             ends[split.id] = Cursor(split.end, last=split.last)
         return ends
 

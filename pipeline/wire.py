@@ -128,9 +128,9 @@ class Client:
         self._retry(lambda: self._load_metadata(topics), "its metadata")
         return sorted(self._partitions)
 
-    def offset(self, topic: str, partition: int, at: int) -> int:
-        """The log start offset (`at` EARLIEST), or the last stable offset (`at` LATEST)."""
-        request = ListOffsetsRequest(-1, COMMITTED, [ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=at)])])
+    def offset(self, topic: str, partition: int, at: int, isolation: int = UNCOMMITTED) -> int:
+        """The log start offset (`at` EARLIEST), or the end offset (`at` LATEST); with `isolation` COMMITTED the last stable offset."""
+        request = ListOffsetsRequest(-1, isolation, [ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=at)])])
 
         def attempt() -> int:
             partition_reply = self._leader(topic, partition).request(request).topics[0].partitions[0]
@@ -158,14 +158,14 @@ class Client:
         return self._retry(lambda: self._leader(topic, partition).request(request), f"the end offsets of {topic}")
 
     def fetch(self, topic: str, partition: int, offset: int) -> PartitionData:
-        """Fetch records. The caller handles OFFSET_OUT_OF_RANGE; other errors are retried or raise BadInput."""
+        """Fetch records, also those of open and aborted transactions. The caller handles OFFSET_OUT_OF_RANGE; other errors are retried or raise BadInput."""
 
         def attempt() -> PartitionData:
             leader = self._leader(topic, partition)
             fetch_partition = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
             topics = [FetchTopic(self._partitions[topic, partition].topic_id, topic, [fetch_partition])]
             request = FetchRequest(
-                max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=COMMITTED, session_epoch=-1, topics=topics
+                max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=UNCOMMITTED, session_epoch=-1, topics=topics
             )
             reply = leader.request(request)
             _check(reply.error_code, f"{topic}-{partition}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,11 +16,14 @@ from pipeline.reading import ReadResult, read_batches
 from pipeline.resuming import Cursor
 from pipeline.rows import Coverage, Segment
 from pipeline.survey import EMPTY, columns_of, sound_batches
-from pipeline.wire import EARLIEST, LATEST, TIMEOUT_S, Client
-from protocol.batch import COMPRESSION_MASK, CONTROL, TRANSACTIONAL, Compression, CorruptBatch, read_header, records
+from pipeline.transactions import OpenTransaction, marker_type, verdicts
+from pipeline.wire import COMMITTED, EARLIEST, LATEST, TIMEOUT_S, UNCOMMITTED, Client
+from protocol.batch import COMPRESSION_MASK, Compression, CorruptBatch, read_header
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
 
+TRANSACTIONS_S: Final = 0.5  # much longer than a usual transaction from its offsets to its end
+PAUSE_S: Final = 0.02
 CODECS: Final = tuple(codec.name.lower() for codec in Compression)
 
 
@@ -34,7 +37,8 @@ class WireSplit(NamedTuple):
     end: int
     last: CoverageState
     on_corrupt: str
-    whole_batches_only: bool = True  # exclude a batch that extends past the end
+    open: tuple[OpenTransaction, ...] = ()  # at `begin`
+    whole_batches_only: bool = True  # exclude a batch that extends past the end; otherwise read on until all transactions before the end are decided
 
     @property
     def records(self) -> int:
@@ -51,21 +55,31 @@ def check_limits(inputs: Inputs, folders: Sequence[Folder]) -> None:
         raise NoSuchLog(f"there is no {OFFSETS_TOPIC}-{min(unknown)} in the input")
 
 
-def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], timeout_s: float = TIMEOUT_S) -> list[WireSplit]:
-    """The splits of live clusters: each log from its cursor to its last stable offset. Raises BadInput."""
+def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], timeout_s: float = TIMEOUT_S, *, stable: bool = False) -> list[WireSplit]:
+    """The splits of live clusters: each log from its cursor to its end, with `stable` to its last stable offset. Raises BadInput."""
     splits: list[WireSplit] = []
     for source, topics in inputs.brokers:
         with Client(source, timeout_s, reached_before=bool(cursors)) as client:
             for id, topic in _logs(client, topics, inputs):
                 cursor = cursors.get(id, Cursor(0))
-                end = client.offset(topic, id.partition, LATEST)
+                end = client.offset(topic, id.partition, LATEST, COMMITTED) if stable else _end_between_transactions(client, topic, id.partition)
                 if cursor.next_offset > end:
                     raise BadInput(f"{id}: was read up to offset {cursor.next_offset}, and ends at {end}: it was created again; use another --out")
                 if id.log == "offsets":
                     end = min(end, inputs.until.get(id.partition, end))
                 if cursor.next_offset < end and (id in cursors or client.offset(topic, id.partition, EARLIEST) < end):
-                    splits.append(WireSplit(id, source, topic, cursor.next_offset, end, cursor.last, inputs.on_corrupt))
+                    splits.append(WireSplit(id, source, topic, cursor.next_offset, end, cursor.last, inputs.on_corrupt, cursor.open))
     return splits
+
+
+def _end_between_transactions(client: Client, topic: str, partition: int) -> int:
+    """The end of a log, if possible at a moment without open transactions: their records need a second build when they count later."""
+    until = time.monotonic() + TRANSACTIONS_S
+    while True:
+        stable, end = (client.offset(topic, partition, LATEST, isolation) for isolation in (COMMITTED, UNCOMMITTED))
+        if stable >= end or time.monotonic() > until:
+            return end
+        time.sleep(PAUSE_S)
 
 
 def wire_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[LogId, int]) -> list[WireSplit]:
@@ -76,7 +90,7 @@ def wire_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[L
             for id, topic in _logs(client, topics, inputs):
                 cursor = begins.get(id, Cursor(0))
                 if cursor.next_offset < ends.get(id, 0):
-                    splits.append(WireSplit(id, source, topic, cursor.next_offset, ends[id], cursor.last, inputs.on_corrupt, False))
+                    splits.append(WireSplit(id, source, topic, cursor.next_offset, ends[id], cursor.last, inputs.on_corrupt, whole_batches_only=False))
     return splits
 
 
@@ -98,14 +112,25 @@ class WireRead:
         self._lost: list[Hole] = []  # retention and damage
         self._damaged = 0
         self._bytes = 0
+        self._records = 0  # without those of open transactions
         self._aborted = 0
-        self._ended = False  # whether the next batch is after the end
+        self._after_end = False  # whether the next batch is after the end
+        self._clock = split.last.ms
+        self._open = split.open
+        self._waiting: dict[int, list[pa.RecordBatch]] = {}  # rows of open transactions, by producer
+        self.ended: dict[int, bool] = {}  # of the transactions that were open at the begin: see `TransactionVerdicts.ended`
+
+    @property
+    def waiting(self) -> list[pa.RecordBatch]:
+        """The rows of transactions that are still open."""
+        return [rows for batches in self._waiting.values() for rows in batches]
 
     def rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in log order except for those of transactions, which are known at their end."""
         split = self.split
         with Client(split.source, TIMEOUT_S, reached_before=True) as client:
             deadline = time.monotonic() + TIMEOUT_S
-            while self.position < split.end and not self._ended:
+            while (self.position < split.end and not self._after_end) or (self._waiting and not split.whole_batches_only):
                 before = self.position
                 reply = client.fetch(split.topic, split.id.partition, self.position)
                 if reply.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -131,17 +156,13 @@ class WireRead:
             if positions:
                 part = data[at : at + used]
                 columns = columns_of(part, positions, at)
-                after_end = (columns["last"] if self.split.whole_batches_only else columns["base"]) >= self.split.end
-                self._ended = bool(after_end.any())
-                in_range = (columns["last"] >= self.position) & ~after_end
-                aborted = self._aborted_batches(part, positions, columns, reply) & in_range
-                self._aborted += int(columns["count"][aborted].sum())
-                selected = [positions[index] for index in np.flatnonzero(in_range & ~aborted).tolist()]
-                if selected:
-                    yield from read_batches(self.split.id, f"{self.split.topic}-{self.split.id.partition}", part, selected, None, self.read)
-                if in_range.any():
-                    self._batches.append(columns[in_range])
-                    self.position = int(columns["last"][in_range][-1]) + 1
+                new = columns["last"] >= self.position
+                if self.split.whole_batches_only:
+                    after_end = columns["last"] >= self.split.end
+                    self._after_end = bool(after_end.any())
+                    new &= ~after_end
+                if new.any():
+                    yield from self._read_new(part, np.array(positions)[new], columns[new])
                 at += used
                 continue
             try:
@@ -159,24 +180,35 @@ class WireRead:
             self.position = max(self.position, header.last_offset) + 1
             at += size
 
-    def _aborted_batches(self, data: bytes, positions: list[int], columns: NDArray[Any], reply: PartitionData) -> NDArray[np.bool_]:
-        """Mark the batches of aborted transactions, which the reply lists by producer and first offset."""
-        aborted = np.zeros(len(columns), bool)
-        pending = sorted((aborted_transaction.first_offset, aborted_transaction.producer_id) for aborted_transaction in reply.aborted_transactions or [])
-        if not pending:
-            return aborted
-        aborted_producers: set[int] = set()
-        for index, column in enumerate(columns):
-            while pending and pending[0][0] <= column["last"]:
-                aborted_producers.add(pending.pop(0)[1])
-            producer, attributes = int(column["producer_id"]), int(column["attributes"])
-            if attributes & CONTROL:
-                key = records(data, positions[index])[0].key or b""
-                if key[2:4] == b"\0\0":
-                    aborted_producers.discard(producer)
-            elif attributes & TRANSACTIONAL and producer in aborted_producers:
-                aborted[index] = True
-        return aborted
+    def _read_new(self, data: bytes, positions: NDArray[np.int64], columns: NDArray[Any]) -> Iterator[pa.RecordBatch]:
+        earlier = {transaction.producer for transaction in self.split.open} - self.ended.keys()
+        transactions = verdicts(columns, self._clock, lambda index: marker_type(data, int(positions[index])), self._open)
+        for producer, committed in transactions.ended.items():
+            if producer in earlier:
+                self.ended[producer] = committed
+            rows = self._waiting.pop(producer, [])
+            if committed:
+                yield from self._counted(rows)
+            else:
+                self._aborted += sum(batch.num_rows for batch in rows)
+        in_range = columns["base"] < self.split.end
+        self._aborted += int(columns["count"][transactions.aborted].sum())
+        yield from self._counted(self._read(data, positions[in_range & ~transactions.aborted & ~transactions.waiting]))
+        for index in np.flatnonzero(in_range & transactions.waiting).tolist():
+            self._waiting.setdefault(int(columns["producer_id"][index]), []).extend(self._read(data, positions[index : index + 1]))
+        self._batches.append(columns)
+        self._clock = max(self._clock, int(columns["max_ms"].max()))
+        self._open = transactions.open
+        self.position = int(columns["last"][-1]) + 1
+
+    def _read(self, data: bytes, positions: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        if len(positions):
+            yield from read_batches(self.split.id, f"{self.split.topic}-{self.split.id.partition}", data, positions.tolist(), None, self.read)
+
+    def _counted(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            self._records += batch.num_rows
+            yield batch
 
     # Results
 
@@ -196,7 +228,7 @@ class WireRead:
             first_ms=int(batches["first_ms"][0]) if len(batches) else None,
             last_ms=int(batches["max_ms"].max()) if len(batches) else None,
             batches=len(batches) - len(self.read.holes),
-            records=self.read.records,
+            records=self._records,
             missing_offsets=span - record_count,
             codecs=",".join(CODECS[codec] for codec in sorted(set((batches["attributes"] & COMPRESSION_MASK).tolist()))),
             torn_bytes=0,
@@ -205,7 +237,7 @@ class WireRead:
             aborted=self._aborted,
             diverged=0,
         )
-        return [row], coverage_rows, Cursor(max(self.position, split.begin), last=last)
+        return [row], coverage_rows, Cursor(max(self.position, split.begin), last=last, open=self._open)
 
     def _holes(self, batches: NDArray[Any]) -> list[Hole]:
         holes = [*self._lost, *self.read.holes]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with open_warehouse(options) as warehouse:
+        from pipeline.groups import NOT_UNDERSTOOD
         from pipeline.on_demand import advice_for
         from pipeline.timeouts import Options
 
@@ -30,6 +31,8 @@ def run(options: argparse.Namespace) -> int:
     for number, cluster in enumerate(advice):
         if number:
             screen.line()
+        if not cluster.advice:
+            screen.line(f"{plain(options.group)}: {NOT_UNDERSTOOD}")
         for row in cluster.advice:
             screen.line(plain(f"cluster {row.cluster}: {row.text}" if several_clusters else row.text))
             if row.samples:

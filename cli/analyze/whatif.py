@@ -20,6 +20,7 @@ def run(options: argparse.Namespace) -> int:
     if timeout_ms is not None and timeout_ms > SESSION_MS_MAX:
         raise Failure(Exit.USAGE, f"--session-timeout: session.timeout.ms is at most {SESSION_MS_MAX} (24 days)")
     with open_warehouse(options) as warehouse:
+        from pipeline.groups import NOT_UNDERSTOOD
         from pipeline.on_demand import replay
 
         several_clusters = len(check_names(warehouse, options)) > 1
@@ -27,6 +28,8 @@ def run(options: argparse.Namespace) -> int:
     if screen.json:
         screen.document({"replays": [{**outcome._asdict(), "saved": outcome.saved} for outcome in replays]})
         return Exit.DONE
+    if not replays:
+        screen.line(f"{plain(options.group)}: {NOT_UNDERSTOOD}")
     for outcome in replays:
         name = f"cluster {outcome.cluster}: {outcome.group}" if several_clusters else outcome.group
         screen.line(f"{plain(name)}: {counted(outcome.happened, 'rebalance')} in the logs; {outcome.as_it_was} when they are replayed through the coordinator")

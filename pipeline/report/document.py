@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.build import not_understood
 from pipeline.coverage import COMPACTED
 from pipeline.report.first import recommendations
 from pipeline.report.moments import worst_moments
@@ -42,6 +43,7 @@ def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[s
         "first": first,
         "moments": worst_moments(tables),
         "coverage": [row._asdict() for row in tables.coverage],
+        "not_understood": not_understood(tables.newer),
         "groups": [group._asdict() for group in ranked],
         "details": [_details(tables, group) for group in detailed],
         "hygiene": [row._asdict() for key in sorted(tables.hygiene) for row in tables.hygiene[key]],
@@ -58,7 +60,7 @@ def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[s
 
 
 def _weight(group: Group) -> tuple[float, int, int, str]:
-    return (group.partition_seconds_lost or 0.0, group.rebalances, group.lag or 0, group.group)
+    return (group.partition_seconds_lost or 0.0, group.rebalances or 0, group.lag or 0, group.group)
 
 
 def _summary(tables: Tables, first: list[dict[str, Any]]) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def _summary(tables: Tables, first: list[dict[str, Any]]) -> dict[str, Any]:
     saved = sum(replaced.saved_rebalances for replaced in replacements)
     stalled = [group for group in groups if group.worst_status in ("STOP", "STALL", "REWIND", "LOST")]
     weakest = _weakest(episode.confidence for episode in known)
-    complete = len(known) == len(episodes) and all(row.complete for row in tables.coverage)
+    complete = len(known) == len(episodes) and all(row.complete for row in tables.coverage) and not tables.newer
     return {
         "numbers": [
             {"label": "rebalances", "value": len(known), "unit": "", "confidence": "exact" if complete else "strong"},
@@ -93,9 +95,12 @@ def _sentences(
     groups = tables.groups
     if not groups:
         return ["These logs contain no consumer group."]
+    understood = [group for group in groups if group.rebalances is not None]
+    if not understood:
+        return [f"The records about the members of {counted(len(groups), 'group')} are not understood: only commits and lag are known."]
     unknown = sum(episode.stalled_hi_ms is None for episode in known)
     without = f", and {unknown} of them for an unknown time" if unknown else ""
-    sentences = [f"{counted(len(known), 'rebalance')} of {counted(len(groups), 'group')} stopped partitions for {_lost(known)} in total{without}."]
+    sentences = [f"{counted(len(known), 'rebalance')} of {counted(len(understood), 'group')} stopped partitions for {_lost(known)} in total{without}."]
     if known:
         cause, times = Counter(episode.cause for episode in known).most_common(1)[0]
         sentences.append(f"The most frequent cause was: {cause.replace('_', ' ')} ({times} of {len(known)}).")
@@ -110,7 +115,8 @@ def _sentences(
         sentences.append(f"{counted(len(stalled), 'group')} {'has' if len(stalled) == 1 else 'have'} stalled partitions: {names}.")
     if not first:
         compacted = any(row.why == COMPACTED for row in tables.coverage)
-        sentences.append("No change is needed, as far as these compacted logs show." if compacted else "No change is needed.")
+        limited = "as far as these compacted logs show" if compacted else f"not counting {counted(len(groups) - len(understood), 'group')} of newer protocols"
+        sentences.append(f"No change is needed, {limited}." if compacted or len(understood) < len(groups) else "No change is needed.")
     return sentences[:5]
 
 

@@ -73,6 +73,7 @@ def schema() -> dict[str, Any]:
                     )
                 ),
                 "coverage": _list(_row(Coverage)),
+                "not_understood": {"type": "object", "additionalProperties": _object({"groups": INTEGER, "records": INTEGER})},
                 "groups": _list(_row(Group)),
                 "details": _list(_details()),
                 "hygiene": _list(_row(Hygiene)),

@@ -11,7 +11,21 @@ import pyarrow.compute as pc
 
 from pipeline.coverage import merged
 from pipeline.report.stretches import merged_intervals
-from pipeline.rows import Advice, Coverage, CurvePoint, Deploy, Episode, Gap, Group, Hygiene, MemberSpell, Replaced, Segment, Status
+from pipeline.rows import (
+    Advice,
+    Coverage,
+    CurvePoint,
+    Deploy,
+    Episode,
+    Gap,
+    Group,
+    Hygiene,
+    MemberSpell,
+    NewerGroup,
+    Replaced,
+    Segment,
+    Status,
+)
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 
@@ -26,6 +40,7 @@ class Tables:
         self.cluster = cluster
         self._wanted_groups = None if groups is None else set(groups)
         self.groups = self._of("groups", Group)
+        self.newer = self._of("newer_groups", NewerGroup)
         self.episodes = self._by_group("rebalances", Episode)
         self.deploys = self._by_group("deploys", Deploy)
         self.spells = self._by_group("member_spells", MemberSpell)

@@ -237,14 +237,17 @@ def test_only_committed_transactions_count_and_aborted_ones_are_counted(folder: 
     assert coverage_of(split_plan) == [(0, 6, "complete")]
 
 
-def test_records_of_an_open_transaction_are_read_after_its_end(folder: Path) -> None:
+def test_only_the_records_of_an_open_transaction_wait_for_its_end(folder: Path) -> None:
     batches = [batch_of(0, fact()), batch_of(1, fact(), transactional=True, producer=1), batch_of(2, fact())]
     write_segment(folder, batches)
     first = planned(folder)
-    assert offsets(first) == [0]
-    assert first.cursors[ID].next_offset == 1
-    write_segment(folder, [*batches, marker(3, 1, commits=True)])
-    assert offsets(planned(folder, cursors=first.cursors)) == [1, 2, 3]
+    assert [(offsets(first._replace(splits=[split])), split.waits) for split in first.splits] == [([0, 2], False), ([1], True)]
+    assert [transaction[:2] for transaction in first.cursors[ID].open] == [(1, 1)]
+    assert first.segments[0].records == 2
+    for commits in (True, False):
+        write_segment(folder, [*batches, marker(3, 1, commits=commits)])
+        second = planned(folder, cursors=first.cursors)
+        assert (offsets(second), second.ended, second.cursors[ID].open) == ([3], {ID: {1: commits}}, ())
 
 
 def test_an_open_transaction_is_ignored_after_a_day(folder: Path) -> None:
