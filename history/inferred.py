@@ -22,6 +22,7 @@ EMPTIED: Final = "group_emptied"
 RESTART: Final = "restart"
 MIXED: Final = "mixed"
 REJOINED: Final = "leader_or_member_rejoin"
+COORDINATOR_MOVED: Final = "coordinator_moved"
 GONE: Final = "member_gone"  # the records do not tell whether the member left, was removed by instance id, or its session expired
 
 _REMOVALS = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
@@ -36,6 +37,7 @@ POSSIBLE_CAUSES: Final[dict[str, frozenset[Cause]]] = {
     MIXED: _ALL,
     REJOINED: _REJOINS,
     GONE: _REMOVALS,
+    COORDINATOR_MOVED: _REMOVALS | {Cause.GROUP_EMPTIED, Cause.NEW_MEMBER, Cause.COORDINATOR_MOVED},  # in its outage, sessions of all members ended
 }
 NEW_MEMBER: Final = "new_member"
 MEMBER_LEFT: Final = "member_left"

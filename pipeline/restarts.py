@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from history.pairs import AWAY_MAX_MS, RestartPair, Span, Stay, away, pairs_of
+from history.spells import COORDINATOR_AWAY
 from pipeline.rows import Episode, Generation, GroupTables, MemberSpell, Replaced
 
 EXACT: Final = "exact"
@@ -77,6 +78,7 @@ class Restarts:
         self._by_new = {pair.new: at for at, pair in enumerate(self.pairs)}
         self._holes = [(-FAR_FUTURE, _end(episode)) for episode in self._episodes[:1] if episode.from_generation != 0]
         self._holes += [(_begin(episode), _end(episode)) for episode in self._episodes if episode.missing or episode.end == "unknown"]
+        self._outages = [_return_span(spell) for spell in tables.spells if spell.end_kind == COORDINATOR_AWAY]
         self._left_in_rebalance: dict[int, int] = {}  # the rebalance in which a member left
         self._interrupted = {episode.episode: episode.end == "interrupted" for episode in self._episodes}
         self.changes = {episode.episode: MemberChanges() for episode in self._episodes}
@@ -150,7 +152,7 @@ class Restarts:
                 if episode is not None:
                     explained[episode.episode] |= names
                     self._left_in_rebalance[at] = episode.episode
-                    self._add(self.changes[episode.episode], self._by_old.get(at), self._may_return(stay))
+                    self._add(self.changes[episode.episode], self._by_old.get(at), spell.end_kind == COORDINATOR_AWAY or self._may_return(stay))
         for replacement in self.replacements:
             names = {replacement.instance_id, replacement.old_member_id, replacement.new_member_id}
             episode = self._episode(names, (replacement.at_ms, replacement.at_ms), joined=True) if replacement.verdict != "saved" else None
@@ -190,7 +192,9 @@ class Restarts:
         return candidates[0] if candidates else None
 
     def _may_be_return(self, joined: Span) -> bool:
-        """Whether the join may be the return of a member that left during a gap in the logs."""
+        """Whether the join may be the return of a member that left during a gap in the logs, or that the coordinator lost while it was away."""
+        if any(begin <= joined[1] <= end for begin, end in self._outages):
+            return True
         return any(begin <= joined[1] and joined[0] - AWAY_MAX_MS <= end for begin, end in self._holes)
 
     def _may_return(self, stay: Stay) -> bool:
@@ -237,6 +241,12 @@ class Restarts:
             confidence,
             episodes,
         )
+
+
+def _return_span(spell: MemberSpell) -> Span:
+    """When a member may have returned that a loaded coordinator waited for, for one session."""
+    ended = spell.ended_hi_ms or 0
+    return ended - (spell.session_timeout_ms or 0), ended + AWAY_MAX_MS
 
 
 def _return_to_seat(replaced: Replaced, episodes: list[int]) -> Return:

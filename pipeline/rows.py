@@ -226,7 +226,7 @@ class MemberSpell(NamedTuple):
     joined_hi_ms: int | None
     ended_lo_ms: int | None
     ended_hi_ms: int | None
-    end_kind: str  # left, expired, evicted, replaced, fenced, removed, open, unknown
+    end_kind: str  # left, expired, evicted, replaced, fenced, removed, coordinator_away, open, unknown
     from_generation: int | None
     to_generation: int | None
     partitions: int | None
