@@ -41,6 +41,8 @@ class Stay(NamedTuple):
     last_heartbeat: Span | None  # None: it can have no successor: it is still a member, or its removal was no restart
     ended: Span | None  # when the coordinator removed it
     successor_after_end: bool  # whether a successor can join only after the end, as after a LeaveGroup; else from the last heartbeat on
+    first: int | None = None  # the numbers of its first and last generation, in the order of the log, which clocks do not change; None: unknown
+    last: int | None = None
 
     @property
     def successor_from_ms(self) -> int:
@@ -51,6 +53,15 @@ class Stay(NamedTuple):
     @property
     def process_key(self) -> Hashable:
         return self.instance_id if self.instance_id is not None else (self.client_id, self.host)
+
+    def may_succeed(self, old: Stay) -> bool:
+        """Whether this is another member, and joined when `old` was gone or silent, by the order of generations: a clock may be set back.
+
+        A member that falls silent while the group waits for others is still in the next generation, perhaps beside its successor.
+        """
+        if self.first is None or old.last is None:
+            return self.member_id != old.member_id
+        return self.member_id != old.member_id and self.first >= old.last + old.successor_after_end
 
 
 class RestartPair(NamedTuple):
@@ -140,7 +151,11 @@ class _Search:
             while candidates and away(self.stays[candidates[0]], stay)[0] > AWAY_MAX_MS:
                 candidates.popleft()
             if candidates:
-                yield new, candidates
+                fitting = deque(old for old in candidates if stay.may_succeed(self.stays[old]))
+                others = [old for old in candidates if not stay.may_succeed(self.stays[old])]
+                if fitting:
+                    yield new, fitting
+                waiting[keys[new]] = deque(sorted([*fitting, *others], key=self._when_replaceable))
             if left_at_once:
                 waiting.setdefault(keys[new], deque()).append(new)
 

@@ -73,11 +73,14 @@ class Restarts:
         self._join_indexes = [at for at, _ in self._joins]
         self.never_stored: set[str] = set()  # members whose join was never stored
         self._merge_unstored_joins()
-        self.pairs = pairs_of(self.stays, [generation.append_ms for generation in tables.generations if generation.tombstone])
+        self._clock_steps = list(_clock_steps(self._episodes))
+        found = pairs_of(self.stays, [generation.append_ms for generation in tables.generations if generation.tombstone])
+        self.pairs = [pair for pair in found if not self._is_at_clock_step(pair)]
         self._by_old = {pair.old: at for at, pair in enumerate(self.pairs)}
         self._by_new = {pair.new: at for at, pair in enumerate(self.pairs)}
         self._holes = [(-FAR_FUTURE, _end(episode)) for episode in self._episodes[:1] if episode.from_generation != 0]
         self._holes += [(_begin(episode), _end(episode)) for episode in self._episodes if episode.missing or episode.end == "unknown"]
+        self._holes += self._clock_steps
         self._outages = [_return_span(spell) for spell in tables.spells if spell.end_kind == COORDINATOR_AWAY]
         self._left_in_rebalance: dict[int, int] = {}  # the rebalance in which a member left
         self._interrupted = {episode.episode: episode.end == "interrupted" for episode in self._episodes}
@@ -85,13 +88,18 @@ class Restarts:
         self._assign_changes()
         self.returns = self._returns()
 
+    def _is_at_clock_step(self, pair: RestartPair) -> bool:
+        """Whether the length of the absence is unknown, because a clock was set back at about that time."""
+        left, joined = self.stays[pair.old].last_heartbeat, self.stays[pair.new].joined
+        return any(begin <= span[1] and span[0] <= end for span in (left, joined) if span is not None for begin, end in self._clock_steps)
+
     def gap(self, pair: RestartPair) -> Span:
         return away(self.stays[pair.old], self.stays[pair.new])
 
     def lost(self) -> Iterator[tuple[MemberSpell, Span, int | None]]:
         """Members that left and did not return within AWAY_MAX_MS: each with the time of its last heartbeat, and the rebalance in which it left."""
         for at, stay in enumerate(self.stays):
-            if stay.last_heartbeat is not None and at not in self._by_old and stay.last_heartbeat[1] + AWAY_MAX_MS <= self.now_ms:
+            if stay.last_heartbeat is not None and at not in self._by_old and not self._may_return(stay):
                 yield self.spells[at], stay.last_heartbeat, self._left_in_rebalance.get(at)
 
     def absent(self) -> int:
@@ -288,7 +296,7 @@ def stay_of(spell: MemberSpell, alive_ms: int = 0) -> Stay:
     """
     joined = (spell.joined_lo_ms, spell.joined_hi_ms) if spell.joined_lo_ms is not None and spell.joined_hi_ms is not None else None
     if spell.end_kind == "open" or spell.ended_hi_ms is None:
-        return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, None, None, False)
+        return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, None, None, False, spell.from_generation, spell.to_generation)
     ended = (spell.ended_lo_ms if spell.ended_lo_ms is not None else spell.ended_hi_ms, spell.ended_hi_ms)
     known = spell.confidence == EXACT and ended[0] == ended[1]
     end_known = spell.end_kind == "left" or not known
@@ -305,7 +313,17 @@ def stay_of(spell: MemberSpell, alive_ms: int = 0) -> Stay:
             session = spell.session_timeout_ms or AWAY_MAX_MS
             since = max(ended[0] - session, spell.last_commit_ms or 0, spell.last_heartbeat_ms or 0, alive_ms)
             silent = min(since, ended[1]), ended[1]
-    return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, silent, ended, end_known)
+    generations = spell.from_generation, spell.to_generation
+    return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, silent, ended, end_known, *generations)
+
+
+def _clock_steps(episodes: Sequence[Episode]) -> Iterator[Span]:
+    """The times that the coordinator's clock showed twice, as it was set back between two rebalances: the order of the log shows it."""
+    newest = -FAR_FUTURE
+    for episode in episodes:
+        if episode.start_hi_ms is not None and episode.start_hi_ms < newest:
+            yield episode.start_hi_ms, newest
+        newest = max(newest, episode.start_hi_ms or newest, episode.end_ms or newest)
 
 
 def _begin(episode: Episode) -> int:

@@ -30,6 +30,23 @@ def test_no_member_returns_before_it_departed() -> None:
     assert pairs_found(stay("a", 0, 100), stay("a2", 99)) == []
 
 
+def test_no_member_is_its_own_successor_when_the_clock_was_set_back() -> None:
+    assert pairs_found(stay("a", 100, 10), stay("b", 50)) == [("a", "b", True, True)]
+    assert pairs_found(stay("a", 100, 10), stay("b", 50, client="other")) == []
+
+
+@pytest.mark.parametrize(("first", "silent", "count"), [(3, None, 1), (2, None, 0), (1, None, 0), (3, 90, 1), (2, 90, 1), (1, 90, 0)])
+def test_a_successor_is_in_later_generations_only(first: int, silent: int | None, count: int) -> None:
+    """Whatever the clocks say: the order of generations is that of the log. A silent member may still be in its successor's first generation."""
+    old = stay("a", 0, 100, silent=silent)._replace(first=1, last=2)
+    assert len(pairs_found(old, stay("a2", 110)._replace(first=first, last=3))) == count
+
+
+def test_a_member_that_cannot_be_the_predecessor_waits_for_its_own_successor() -> None:
+    stays = [stay("a", 0, 100)._replace(first=1, last=5), stay("b", 0, 105)._replace(first=1, last=2), stay("x", 110)._replace(first=3), stay("y", 120)._replace(first=6)]
+    assert [pair[:2] for pair in pairs_found(*stays)] == [("b", "x"), ("a", "y")]
+
+
 def test_a_silent_member_may_return_before_its_session_ends() -> None:
     (pair,) = pairs_of(stays := [stay("a", 0, 145, silent=100), stay("a2", 110)])
     assert (pair.old, pair.new) == (0, 1)
