@@ -104,6 +104,16 @@ def test_pods_with_new_names_and_addresses_are_paired_if_the_number_of_hosts_is_
     assert pairs_found(*pods, stay("z", 0, client=POD.format("zzz22"), host="z"), *restarted) == [("x2c4z", "g7h8j", False, False), ("b5d6f", "k9l2m", False, True)]
 
 
+def test_a_departure_of_an_old_member_far_from_the_chain_does_not_make_it_a_surge() -> None:
+    """Steps of the chain are 30 s; the other member leaves seven minutes after it."""
+    second = 1_000
+    extra, untouched = stay("e", 900 * second, host="e"), stay("u", 0, 1_580 * second, host="u")
+    chain = [stay("a", 0, 1_000 * second), stay("b", 0, 1_080 * second, host="h2"), stay("a2", 1_050 * second, host="h8"), stay("b2", 1_130 * second, host="h9")]
+    assert [pair[:2] for pair in pairs_found(extra, untouched, *chain)] == [("a", "a2"), ("b", "b2")]
+    near = untouched._replace(last_heartbeat=(1_160 * second,) * 2, ended=(1_160 * second,) * 2)
+    assert pairs_found(extra, near, *chain) == []
+
+
 def test_scaling_down_by_one_pod_is_no_restart() -> None:
     pods = [stay(name, 0, 100 + number, client=POD.format(name), host=name) for number, name in enumerate(["x2c4z", "b5d6f"])]
     assert pairs_found(*pods, stay("g7h8j", 110, client=POD.format("g7h8j"), host="new")) == []
