@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from coordinator.notes import Cause
-from history.commits import NO_COMMITS, Commits, NearbyCommits, polled_too_late, session_expired
+from history.commits import NO_COMMITS, Commits, NearbyCommits, Silence, silence
 from history.compared import Difference, MemberIdentity, compare
 from history.consumer import assigned, is_cooperative, partitions_of
 from history.note_records import GroupRecord
@@ -68,7 +68,7 @@ class Silences(NamedTuple):
 
     expired: list[MemberIdentity]  # the session seems to have expired
     polled_late: list[MemberIdentity]  # the client seems to have left because the application did not poll for max.poll.interval.ms
-    unsure: bool  # commits are too rare to tell it for other removed members
+    unsure: bool  # commits do not tell it for other removed members
 
 
 NO_SILENCES: Final = Silences([], [], False)
@@ -202,9 +202,9 @@ def timeout_ms(member: MemberMetadata) -> int:
 
 
 def _silences(before: GroupRecord, difference: Difference, around: NearbyCommits, end_hi: int) -> Silences:
-    """Which removed members seem to have fallen silent: those without a commit for a session timeout before the others' last commits.
+    """Which removed members seem to have fallen silent: those that had committed regularly, and then nothing for a session before the others' last commits.
 
-    If the others do not commit either, the end of the join phase counts instead.
+    If the others do not commit either, silence tells nothing.
     """
     stored = before.stored
     assert stored is not None
@@ -222,14 +222,15 @@ def _silences(before: GroupRecord, difference: Difference, around: NearbyCommits
     unsure = False
     for member in difference.left:
         timeouts = members[member.member_id]
-        silent = session_expired(around, owned[member.member_id], before.at_ms, until, end_hi, timeouts.session_timeout)
-        if silent and others_commit and member.instance_id is None and polled_too_late(
-            around, owned[member.member_id], before.at_ms, until, end_hi, timeouts.session_timeout, timeouts.rebalance_timeout
-        ):
+        poll_ms = timeouts.rebalance_timeout if member.instance_id is None else None
+        silent = silence(around, owned[member.member_id], before.at_ms, until, end_hi, timeouts.session_timeout, poll_ms)
+        if silent is not Silence.NONE and not others_commit:  # there may have been nothing to commit, and the join phase may be a part of the silence
+            silent = Silence.UNKNOWN
+        if silent is Silence.POLL:
             polled_late.append(member)
-        elif silent or (silent is None and member.instance_id is not None and (alone or member.member_id not in returned)):
+        elif silent is Silence.SESSION or (silent is not Silence.NONE and member.instance_id is not None and (alone or member.member_id not in returned)):
             expired.append(member)
-        elif silent is None:
+        elif silent is not Silence.NONE:
             unsure = True
     return Silences(expired, polled_late, unsure)
 
@@ -275,7 +276,7 @@ def _infer_cause(
             silence = f"{_names(polled_late)} had committed nothing for about {MAX_POLL_INTERVAL}, after which a client that has not polled leaves"
             return MEMBER_LEFT, False, trigger, f"{_names(left)} went away; {silence}{rounds_text}"
         if silences.unsure:
-            return GONE, False, trigger, f"{_names(left)} went away; commits are too rare to tell whether by leaving or at the end of a session{rounds_text}"
+            return GONE, False, trigger, f"{_names(left)} went away; commits do not tell whether by leaving or at the end of a session{rounds_text}"
         text = f"{_names(left)} went away, without a silence as long as a session timeout"
         if all(member.instance_id is not None for member in left):  # few clients send LeaveGroup for a static member
             return GONE, False, trigger, f"{text}: an administrator removed the instance id, or the client left{rounds_text}"
