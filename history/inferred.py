@@ -44,8 +44,6 @@ MEMBER_LEFT: Final = "member_left"
 SESSION_EXPIRED: Final = "session_expired"
 METADATA_CHANGED: Final = "member_metadata_changed"
 
-# Kafka's default of group.initial.rebalance.delay.ms: the minimum duration of the first join phase of an empty group.
-INITIAL_DELAY_MS: Final = 3_000
 LATE_MS: Final = 1_000  # the maximum delay of a timer
 MAX_POLL_INTERVAL: Final = "max.poll.interval.ms"  # in the evidence of a departure after this interval without a poll
 
@@ -101,7 +99,7 @@ def infer(before: GroupRecord | None, after: GroupRecord, around: NearbyCommits)
     end_hi = join_phase_end_ms(after)
     generation = before.generation if before is not None and before.stored is not None else 0
     rounds = max(after.generation - generation, 1)
-    begin_lo, bounded = _earliest(before, after, end_hi, rounds)
+    begin_lo, bounded = _earliest(before, after)
     silences = _silences(before, difference, around, end_hi) if before is not None and old is not None else NO_SILENCES
     cause, strong, trigger, evidence = _infer_cause(before, stored, difference, silences, rounds)
     return Inferred(difference, begin_lo, end_hi, bounded, rounds, cause, strong, trigger, evidence, silences.expired)
@@ -164,11 +162,13 @@ def earliest_begin_ms(record: GroupRecord, after: GroupRecord) -> int:
 def stable_ms(before: GroupRecord, after: GroupRecord) -> int:
     """A time at which the group was stable; -1: unknown.
 
-    It is the time of the record `before`; if that record has static members and may be from the end of a join phase, the time of the state in
-    it. It is never later than the end of the join phase of `after`.
+    It is the time of the record `before`; if that has static members and may be from the end of a join phase, or has no members, the time of the
+    state in it. It is never later than the end of the join phase of `after`.
     """
     end_hi = join_phase_end_ms(after)
     stored = before.stored
+    if stored is not None and not stored.members:  # it was empty when its state changed, and perhaps not any more when the record was appended
+        return min(join_phase_end_ms(before), end_hi)
     maybe_at_phase_end = before.at_ms >= end_hi or after.generation > before.generation + 1
     if stored is None or not maybe_at_phase_end or not any(member.group_instance_id is not None for member in stored.members):
         return min(before.at_ms, end_hi)
@@ -181,18 +181,13 @@ def join_phase_end_ms(after: GroupRecord) -> int:
     return min(at, after.at_ms) if at >= 0 else after.at_ms
 
 
-def _earliest(before: GroupRecord | None, after: GroupRecord, end_hi: int, rounds: int) -> tuple[int, bool]:
+def _earliest(before: GroupRecord | None, after: GroupRecord) -> tuple[int, bool]:
     """The earliest begin of the rebalance, and whether the members' timeouts determine it."""
-    assert after.stored is not None
     at = stable_ms(before, after) if before is not None else -1
     old = {member.member_id: member for member in before.stored.members} if before is not None and before.stored is not None else {}
     if before is None or (before.stored is not None and not old):
-        longest = max((timeout_ms(member) for member in after.stored.members), default=-1)
-        if longest < 0 or rounds > 1:
-            return at, False
-        earliest = end_hi - max(longest, INITIAL_DELAY_MS) - LATE_MS
-        return max(at, earliest), earliest >= at
-    assert before is not None
+        # The record does not limit the first join phase: group.initial.rebalance.delay.ms may, or a member with a longer timeout that left again.
+        return at, False
     earliest = earliest_begin_ms(before, after)
     return (max(at, earliest), earliest >= at) if earliest >= 0 else (at, False)
 

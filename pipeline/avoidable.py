@@ -75,7 +75,7 @@ def _verdict(episode: Episode, changes: MemberChanges, restarts: Restarts, secon
     if episode.missing or episode.end in ("unknown", "open"):
         return Verdict(UNKNOWN, None)
     causes = {episode.cause, *episode.contributing}
-    if episode.protocol_change or changes.has_permanent_change:
+    if episode.protocol_change or changes.has_permanent_change or (episode.cause == FORMATION and episode.confidence != EXACT):
         return Verdict(NO, None)
     if not second and (episode.subscription_change or causes - MEMBER_CAUSES - {UNKNOWN}):
         return Verdict(NO, None)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,7 +18,7 @@ from pipeline.bucket import BucketTables, dictionary_coded
 from pipeline.columns import MINUTE_MS, MISSING, ints
 from pipeline.commits import KEPT_MS, CommitState
 from pipeline.coverage import merged
-from pipeline.grace import excused_intervals
+from pipeline.grace import REBALANCE_MS_MAX, excused_intervals
 from pipeline.groups import group_rows
 from pipeline.hygiene import hygiene
 from pipeline.lag import current_time_lag, lag_by_minute
@@ -139,7 +140,8 @@ def earliest_change_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, known
         moments.append(int(ints(events["append_ms"]).min()))
     since = min(moments)
     # A rebalance excuses missing commits from its start on.
-    starts, ends = ints(rebalances["start_lo_ms"]), ints(rebalances["end_ms"])
+    latest = np.maximum(ints(rebalances["start_hi_ms"]), MISSING + REBALANCE_MS_MAX)
+    starts, ends = np.maximum(ints(rebalances["start_lo_ms"]), latest - REBALANCE_MS_MAX), ints(rebalances["end_ms"])
     affected_starts = starts[(starts != MISSING) & ((ends == MISSING) | (ends >= since))]
     return min(since, int(affected_starts.min())) if len(affected_starts) else since
 

@@ -220,7 +220,9 @@ class Restarts:
                 of_pair.setdefault(at, []).append(number)
             for replaced in changes.replaced:
                 of_seat.setdefault(replaced.new_member_id, []).append(number)
-        returns = [self._return_of_pair(pair, of_pair.get(at, [])) for at, pair in enumerate(self.pairs)]
+        # Without notes it is unknown when a group that was empty for long began to form again: perhaps its members were away for too long.
+        sure = [(at, pair) for at, pair in enumerate(self.pairs) if self.gap(pair)[1] <= AWAY_MAX_MS]
+        returns = [self._return_of_pair(pair, of_pair.get(at, [])) for at, pair in sure]
         returns += [_return_to_seat(replacement, of_seat.get(replacement.new_member_id, [])) for replacement in self.replacements if replacement.gap_hi_ms is not None]
         returns.sort(key=lambda returned: (returned.back_ms, returned.new_id))
         process: dict[str, str] = {}
