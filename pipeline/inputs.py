@@ -54,6 +54,7 @@ class Inputs:
     cluster: str = ""  # a name in place of the cluster's id
     on_corrupt: str = QUARANTINE
     until: Mapping[int, int] = field(default_factory=dict)  # by partition of __consumer_offsets: the offset to stop at
+    offsets_retention_ms: int | None = None  # offsets.retention.minutes of the cluster, which its logs do not contain
 
     @classmethod
     def of(
@@ -64,8 +65,9 @@ class Inputs:
         cluster: str | None = None,
         on_corrupt: str = QUARANTINE,
         until: Mapping[int, int] | None = None,
+        offsets_retention_ms: int | None = None,
     ) -> Inputs:
-        return cls(tuple(map(str, offsets)), tuple(map(str, notes)), cluster or "", on_corrupt, dict(until or {}))
+        return cls(tuple(map(str, offsets)), tuple(map(str, notes)), cluster or "", on_corrupt, dict(until or {}), offsets_retention_ms)
 
     @property
     def directories(self) -> list[tuple[str, tuple[str, ...]]]:

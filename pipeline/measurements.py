@@ -20,7 +20,7 @@ from pipeline.commits import KEPT_MS, CommitState
 from pipeline.coverage import merged
 from pipeline.grace import REBALANCE_MS_MAX, excused_intervals
 from pipeline.groups import group_rows
-from pipeline.hygiene import hygiene
+from pipeline.hygiene import Thresholds, hygiene
 from pipeline.lag import current_time_lag, lag_by_minute
 from pipeline.minutes import commit_rate
 from pipeline.rows import Coverage, Episode, Generation, Replaced
@@ -48,6 +48,7 @@ class MeasureTask(NamedTuple):
     tails: File | None  # from the previous build
     files: Mapping[str, tuple[File, ...]]  # by table: of this bucket; end_offsets of all buckets of the cluster
     records: int
+    retention_ms: int | None  # see `retention.py`
 
 
 class PreviousBuild(NamedTuple):
@@ -106,6 +107,7 @@ def measure_bucket(task: MeasureTask) -> list[File]:
         previous,
         since,
         task.now_ms,
+        task.retention_ms,
     )
     return [*previous.files, *_write(warehouse, task, measured_tables)]
 
@@ -155,6 +157,7 @@ def measure(
     before: PreviousBuild,
     since_ms: int,
     now_ms: int,
+    retention_ms: int | None,
 ) -> MeasuredTables:
     """Compute the tables of MEASURED for one bucket."""
     names = sorted({*series.names.groups.to_pylist(), *tables["generations"]["group"].unique().to_pylist()})
@@ -184,7 +187,7 @@ def measure(
         saved[replacement.group] = saved.get(replacement.group, 0) + (replacement.saved_rebalances if replacement.verdict == "saved" else 0)
     groups_with_notes = set(tables["notes"]["group"].unique().to_pylist())
     group_table = group_rows(cluster, rows_of(Generation, tables["generations"]), rows_of(Episode, tables["rebalances"]), saved, groups_with_notes, series_totals, coverage)
-    findings = hygiene(cluster, tables["generations"], tables["members"], tables["replacements"], series, series_totals, now_ms)
+    findings = hygiene(cluster, tables["generations"], tables["members"], tables["replacements"], series, series_totals, now_ms, Thresholds(retention_ms=retention_ms))
     return MeasuredTables(settled, recent, {"hygiene": table_of("hygiene", findings), "groups": table_of("groups", group_table)})
 
 
