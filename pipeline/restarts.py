@@ -315,7 +315,8 @@ def stay_of(spell: MemberSpell, alive_ms: int = 0) -> Stay:
             session = spell.session_timeout_ms or AWAY_MAX_MS
             since = max(ended[0] - session, spell.last_commit_ms or 0, spell.last_heartbeat_ms or 0, alive_ms)
             silent = min(since, ended[1]), ended[1]
-    generations = spell.from_generation, spell.to_generation
+    # A coordinator that is killed may have lost the generation, which then comes again.
+    generations = spell.from_generation, spell.to_generation if spell.end_kind != "unknown" else None
     return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, silent, ended, end_known, *generations)
 
 

@@ -107,3 +107,9 @@ def test_causes_are_as_certain_as_their_confidence() -> None:
     assert {name for name, _ in counts} == {"strong", "weak"}
     assert strong >= 0.99
     assert weak >= 0.85
+
+
+def test_a_generation_that_comes_again_after_a_kill_hides_no_restart() -> None:
+    """The predecessor joined in a generation that was never stored; its successor joined in the next one, which has the same number."""
+    history = history_of(2_020)
+    assert [row for row in history.with_notes.advised.episodes if row.avoidable != YES and row.start_lo_ms in history.avoidable] == []
