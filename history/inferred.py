@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from coordinator.notes import Cause
-from history.commits import NO_COMMITS, Commits, NearbyCommits, polled_too_late, session_expired
+from history.commits import NO_COMMITS, Commits, NearbyCommits, Silence, silence
 from history.compared import Difference, MemberIdentity, compare
 from history.consumer import assigned, is_cooperative, partitions_of
 from history.note_records import GroupRecord
@@ -22,6 +22,7 @@ EMPTIED: Final = "group_emptied"
 RESTART: Final = "restart"
 MIXED: Final = "mixed"
 REJOINED: Final = "leader_or_member_rejoin"
+COORDINATOR_MOVED: Final = "coordinator_moved"
 GONE: Final = "member_gone"  # the records do not tell whether the member left, was removed by instance id, or its session expired
 
 _REMOVALS = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
@@ -36,14 +37,13 @@ POSSIBLE_CAUSES: Final[dict[str, frozenset[Cause]]] = {
     MIXED: _ALL,
     REJOINED: _REJOINS,
     GONE: _REMOVALS,
+    COORDINATOR_MOVED: _REMOVALS | {Cause.GROUP_EMPTIED, Cause.NEW_MEMBER, Cause.COORDINATOR_MOVED},  # in its outage, sessions of all members ended
 }
 NEW_MEMBER: Final = "new_member"
 MEMBER_LEFT: Final = "member_left"
 SESSION_EXPIRED: Final = "session_expired"
 METADATA_CHANGED: Final = "member_metadata_changed"
 
-# Kafka's default of group.initial.rebalance.delay.ms: the minimum duration of the first join phase of an empty group.
-INITIAL_DELAY_MS: Final = 3_000
 LATE_MS: Final = 1_000  # the maximum delay of a timer
 MAX_POLL_INTERVAL: Final = "max.poll.interval.ms"  # in the evidence of a departure after this interval without a poll
 
@@ -66,7 +66,7 @@ class Silences(NamedTuple):
 
     expired: list[MemberIdentity]  # the session seems to have expired
     polled_late: list[MemberIdentity]  # the client seems to have left because the application did not poll for max.poll.interval.ms
-    unsure: bool  # commits are too rare to tell it for other removed members
+    unsure: bool  # commits do not tell it for other removed members
 
 
 NO_SILENCES: Final = Silences([], [], False)
@@ -99,7 +99,7 @@ def infer(before: GroupRecord | None, after: GroupRecord, around: NearbyCommits)
     end_hi = join_phase_end_ms(after)
     generation = before.generation if before is not None and before.stored is not None else 0
     rounds = max(after.generation - generation, 1)
-    begin_lo, bounded = _earliest(before, after, end_hi, rounds)
+    begin_lo, bounded = _earliest(before, after)
     silences = _silences(before, difference, around, end_hi) if before is not None and old is not None else NO_SILENCES
     cause, strong, trigger, evidence = _infer_cause(before, stored, difference, silences, rounds)
     return Inferred(difference, begin_lo, end_hi, bounded, rounds, cause, strong, trigger, evidence, silences.expired)
@@ -162,11 +162,13 @@ def earliest_begin_ms(record: GroupRecord, after: GroupRecord) -> int:
 def stable_ms(before: GroupRecord, after: GroupRecord) -> int:
     """A time at which the group was stable; -1: unknown.
 
-    It is the time of the record `before`; if that record has static members and may be from the end of a join phase, the time of the state in
-    it. It is never later than the end of the join phase of `after`.
+    It is the time of the record `before`; if that has static members and may be from the end of a join phase, or has no members, the time of the
+    state in it. It is never later than the end of the join phase of `after`.
     """
     end_hi = join_phase_end_ms(after)
     stored = before.stored
+    if stored is not None and not stored.members:  # it was empty when its state changed, and perhaps not any more when the record was appended
+        return min(join_phase_end_ms(before), end_hi)
     maybe_at_phase_end = before.at_ms >= end_hi or after.generation > before.generation + 1
     if stored is None or not maybe_at_phase_end or not any(member.group_instance_id is not None for member in stored.members):
         return min(before.at_ms, end_hi)
@@ -179,18 +181,13 @@ def join_phase_end_ms(after: GroupRecord) -> int:
     return min(at, after.at_ms) if at >= 0 else after.at_ms
 
 
-def _earliest(before: GroupRecord | None, after: GroupRecord, end_hi: int, rounds: int) -> tuple[int, bool]:
+def _earliest(before: GroupRecord | None, after: GroupRecord) -> tuple[int, bool]:
     """The earliest begin of the rebalance, and whether the members' timeouts determine it."""
-    assert after.stored is not None
     at = stable_ms(before, after) if before is not None else -1
     old = {member.member_id: member for member in before.stored.members} if before is not None and before.stored is not None else {}
     if before is None or (before.stored is not None and not old):
-        longest = max((timeout_ms(member) for member in after.stored.members), default=-1)
-        if longest < 0 or rounds > 1:
-            return at, False
-        earliest = end_hi - max(longest, INITIAL_DELAY_MS) - LATE_MS
-        return max(at, earliest), earliest >= at
-    assert before is not None
+        # The record does not limit the first join phase: group.initial.rebalance.delay.ms may, or a member with a longer timeout that left again.
+        return at, False
     earliest = earliest_begin_ms(before, after)
     return (max(at, earliest), earliest >= at) if earliest >= 0 else (at, False)
 
@@ -200,9 +197,9 @@ def timeout_ms(member: MemberMetadata) -> int:
 
 
 def _silences(before: GroupRecord, difference: Difference, around: NearbyCommits, end_hi: int) -> Silences:
-    """Which removed members seem to have fallen silent: those without a commit for a session timeout before the others' last commits.
+    """Which removed members seem to have fallen silent: those that had committed regularly, and then nothing for a session before the others' last commits.
 
-    If the others do not commit either, the end of the join phase counts instead.
+    If the others do not commit either, silence tells nothing.
     """
     stored = before.stored
     assert stored is not None
@@ -220,14 +217,15 @@ def _silences(before: GroupRecord, difference: Difference, around: NearbyCommits
     unsure = False
     for member in difference.left:
         timeouts = members[member.member_id]
-        silent = session_expired(around, owned[member.member_id], before.at_ms, until, end_hi, timeouts.session_timeout)
-        if silent and others_commit and member.instance_id is None and polled_too_late(
-            around, owned[member.member_id], before.at_ms, until, end_hi, timeouts.session_timeout, timeouts.rebalance_timeout
-        ):
+        poll_ms = timeouts.rebalance_timeout if member.instance_id is None else None
+        silent = silence(around, owned[member.member_id], before.at_ms, until, end_hi, timeouts.session_timeout, poll_ms)
+        if silent is not Silence.NONE and not others_commit:  # there may have been nothing to commit, and the join phase may be a part of the silence
+            silent = Silence.UNKNOWN
+        if silent is Silence.POLL:
             polled_late.append(member)
-        elif silent or (silent is None and member.instance_id is not None and (alone or member.member_id not in returned)):
+        elif silent is Silence.SESSION or (silent is not Silence.NONE and member.instance_id is not None and (alone or member.member_id not in returned)):
             expired.append(member)
-        elif silent is None:
+        elif silent is not Silence.NONE:
             unsure = True
     return Silences(expired, polled_late, unsure)
 
@@ -273,7 +271,7 @@ def _infer_cause(
             silence = f"{_names(polled_late)} had committed nothing for about {MAX_POLL_INTERVAL}, after which a client that has not polled leaves"
             return MEMBER_LEFT, False, trigger, f"{_names(left)} went away; {silence}{rounds_text}"
         if silences.unsure:
-            return GONE, False, trigger, f"{_names(left)} went away; commits are too rare to tell whether by leaving or at the end of a session{rounds_text}"
+            return GONE, False, trigger, f"{_names(left)} went away; commits do not tell whether by leaving or at the end of a session{rounds_text}"
         text = f"{_names(left)} went away, without a silence as long as a session timeout"
         if all(member.instance_id is not None for member in left):  # few clients send LeaveGroup for a static member
             return GONE, False, trigger, f"{text}: an administrator removed the instance id, or the client left{rounds_text}"

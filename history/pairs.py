@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 # A longer absence is no restart. The limit is Kafka's default of group.max.session.timeout.ms, the longest time for which Kafka keeps
@@ -26,6 +27,7 @@ _RANDOM_SUFFIX = re.compile(
 
 # In a deployment that starts new processes before it stops old ones, joins and removals within this time belong together.
 SURGE_APART_MS = 600_000
+SURGE_LAG_MS = 60_000  # the steps of a deployment differ by less, if they are short
 
 Span = tuple[int, int]  # earliest and latest possible time; equal if the time is known
 
@@ -41,6 +43,8 @@ class Stay(NamedTuple):
     last_heartbeat: Span | None  # None: it can have no successor: it is still a member, or its removal was no restart
     ended: Span | None  # when the coordinator removed it
     successor_after_end: bool  # whether a successor can join only after the end, as after a LeaveGroup; else from the last heartbeat on
+    first: int | None = None  # the numbers of its first and last generation, in the order of the log, which clocks do not change; None: unknown
+    last: int | None = None
 
     @property
     def successor_from_ms(self) -> int:
@@ -51,6 +55,15 @@ class Stay(NamedTuple):
     @property
     def process_key(self) -> Hashable:
         return self.instance_id if self.instance_id is not None else (self.client_id, self.host)
+
+    def may_succeed(self, old: Stay) -> bool:
+        """Whether this is another member, and joined when `old` was gone or silent, by the order of generations: a clock may be set back.
+
+        A member that falls silent while the group waits for others is still in the next generation, perhaps beside its successor.
+        """
+        if self.first is None or old.last is None:
+            return self.member_id != old.member_id
+        return self.member_id != old.member_id and self.first >= old.last + old.successor_after_end
 
 
 class RestartPair(NamedTuple):
@@ -140,7 +153,11 @@ class _Search:
             while candidates and away(self.stays[candidates[0]], stay)[0] > AWAY_MAX_MS:
                 candidates.popleft()
             if candidates:
-                yield new, candidates
+                fitting = deque(old for old in candidates if stay.may_succeed(self.stays[old]))
+                others = [old for old in candidates if not stay.may_succeed(self.stays[old])]
+                if fitting:
+                    yield new, fitting
+                waiting[keys[new]] = deque(sorted([*fitting, *others], key=self._when_replaceable))
             if left_at_once:
                 waiting.setdefault(keys[new], deque()).append(new)
 
@@ -178,7 +195,8 @@ class _Search:
         """Drop pairs of deployments that start each new process before they stop an old one: these restart no member.
 
         In such a deployment a new process joins before the first removal, and an old process is removed after the last join. A weak
-        pair then consists of two processes: one that was removed, and the next one that joined.
+        pair then consists of two processes: one that was removed, and the next one that joined. A join and a removal that are further from the chain
+        than its steps are from each other, or the removal of a new process, are not a part of it: the chain is a rolling restart.
         """
         joined, removed = self._unpaired()
         arrivals = self._by_stem([(self._joined_ms(at), at) for at in joined if self.stays[at].instance_id is None])
@@ -188,8 +206,10 @@ class _Search:
         for chain in self._chains():
             first, last = self.stays[chain[0].old].successor_from_ms, self._joined_ms(chain[-1].new)
             name = stem(self.stays[chain[0].old].client_id)
-            before = any(first - SURGE_APART_MS <= at <= first for at, _ in arrivals.get(name, ()))
-            if before and any(last <= at <= last + SURGE_APART_MS for at, _ in departures.get(name, ())):
+            apart = self._longest_step_ms(chain)
+            before = {at for at_ms, at in arrivals.get(name, ()) if first - apart <= at_ms <= first}
+            after = {at for at_ms, at in departures.get(name, ()) if last <= at_ms <= last + apart and self._joined_before(at, first)}
+            if before and after - before:
                 surges.update(chain)
             else:
                 alone.update(pair for pair in chain if len(chain) == 1 or away(self.stays[pair.old], self.stays[pair.new])[0] > SURGE_APART_MS)
@@ -212,6 +232,15 @@ class _Search:
                     chain = []
                 chain.append(pair)
             yield chain
+
+    def _longest_step_ms(self, chain: Sequence[RestartPair]) -> int:
+        """The longest time from the join of a process to the next removal, if the chain is a deployment that starts each process before it stops another."""
+        steps = [self.stays[later.old].successor_from_ms - self._joined_ms(pair.new) for pair, later in pairwise(chain)]
+        return min(2 * max([*steps, 0]) + SURGE_LAG_MS, SURGE_APART_MS)
+
+    def _joined_before(self, at: int, ms: int) -> bool:
+        joined = self.stays[at].joined
+        return joined is None or joined[1] < ms
 
     def _joined_ms(self, at: int) -> int:
         joined = self.stays[at].joined

@@ -89,12 +89,12 @@ def _stays_of(rebalances: list[Rebalance]) -> Iterable[_DynamicStay]:
             if isinstance(event, MemberJoined):
                 if event.member_id not in members:
                     joined = None if event.was_member else (event.at_ms, event.at_ms)
-                    stay = Stay(event.member_id, None, event.client_id, event.host, joined, None, None, False)
+                    stay = Stay(event.member_id, None, event.client_id, event.host, joined, None, None, False, first=number)
                     members[event.member_id] = _DynamicStay(stay, number, -1)
                 continue
             member = members.pop(event.member_id, None)
             if member is not None:
                 silent = event.at_ms - event.since_heartbeat_ms
-                stay = member.stay._replace(ended=(event.at_ms, event.at_ms), successor_after_end=event.cause is Removal.LEFT)
+                stay = member.stay._replace(ended=(event.at_ms, event.at_ms), successor_after_end=event.cause is Removal.LEFT, last=number - 1)
                 yield member._replace(stay=stay if event.cause in FINAL_REMOVALS else stay._replace(last_heartbeat=(silent, silent)), left_number=number)
     yield from members.values()

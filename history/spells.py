@@ -6,6 +6,7 @@ record joined in between.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.notes import Removal, Replacement, ShardChange
@@ -13,7 +14,7 @@ from coordinator.states import State
 from history.commits import NearbyCommits, last_commit
 from history.compared import MemberIdentity
 from history.consumer import partitions_of
-from history.inferred import InferenceCache, Inferred, is_replacement, join_phase_end_ms, last_stable_record, stored_while_stable
+from history.inferred import LATE_MS, InferenceCache, Inferred, is_replacement, join_phase_end_ms, last_stable_record, stored_while_stable
 from history.note_records import GroupRecord, NoteRecord, known_member
 from protocol.messages.consumer_offsets import MemberMetadata
 from protocol.messages.coordinator_notes import (
@@ -32,6 +33,7 @@ REPLACED = "replaced"
 EXPIRED = "expired"
 LEFT = "left"
 UPGRADED = "upgraded"  # its group changed to a newer protocol
+COORDINATOR_AWAY = "coordinator_away"  # the coordinator was away, and heard of none of the members afterwards: it is unknown whether they were
 LOADED_NOTE_DELAY_MS = 100  # sessions begin before the coordinator writes its LOADED note
 ENDS = {
     Removal.LEFT: LEFT,
@@ -96,9 +98,11 @@ class MemberSpell:
 class Spells:
     """`all` has the spells in the order of their begin."""
 
-    def __init__(self, between: InferenceCache) -> None:
+    def __init__(self, between: InferenceCache, epochs_ms: Mapping[int, int]) -> None:
+        """`epochs_ms`: when the first record of each coordinator epoch was appended to the log, by any group."""
         self.all: list[MemberSpell] = []
         self._inferences = between
+        self._epochs_ms = epochs_ms
         self._open: dict[str, MemberSpell] = {}
         self._ended: dict[str, MemberSpell] = {}
         self._last_record: GroupRecord | None = None
@@ -311,10 +315,27 @@ class Spells:
                 continue
             new = self._begin(MemberIdentity(member.member_id, member.group_instance_id, member.client_id, member.client_host), at, generation)
             new.joined_lo_ms, new.noted = max(began, self._members_known_ms if before is not None else -1), False
+        if before is not None:
+            self._mark_coordinator_away(before, record)
         self._generation = record.generation
         for id, member in members.items():
             if id in self._open:
                 self._update_from_record(self._open[id], record, member)
+
+    def _mark_coordinator_away(self, before: GroupRecord, record: GroupRecord) -> None:
+        """Mark the ends of all members of `before` if none of them was heard of since the coordinator was loaded.
+
+        A loaded coordinator begins a new session for each member. That all of them miss it is more likely an outage of the broker than of each client.
+        """
+        gone = [self._ended[id] for id in before.member_ids if id in self._ended]
+        if not gone or len(gone) < len(before.member_ids):
+            return
+        changed = 0 <= before.epoch < record.epoch
+        loaded_ms = self._epochs_ms.get(record.epoch, record.at_ms)
+        in_time = join_phase_end_ms(record) <= loaded_ms + max(spell.session_ms for spell in gone) + LATE_MS
+        if all(spell.unheard or (spell.guessed and changed and in_time and spell.last_commit_ms < loaded_ms) for spell in gone):
+            for spell in gone:
+                spell.end, spell.replaced_by, spell.outcome = COORDINATOR_AWAY, None, None
 
     def _guess_end(
         self, spell: MemberSpell, new_members: list[MemberMetadata], inferred: Inferred | None, began: int, at_ms: int, generation: int

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from history.inferred import FORMATION, GONE, MIXED, RESTART
+from history.inferred import COORDINATOR_MOVED, FORMATION, GONE, MIXED, RESTART
 from history.pairs import AWAY_MAX_MS
 from history.restarts import MEMBERSHIP_CAUSES
 from pipeline.restarts import EXACT, MemberChanges, Restarts
 from pipeline.rows import Episode
 
 # Causes that involve only members, from notes, or inferred where notes are missing.
-MEMBER_CAUSES: Final = frozenset({cause.name.lower() for cause in MEMBERSHIP_CAUSES} | {FORMATION, RESTART, MIXED, GONE})
+MEMBER_CAUSES: Final = frozenset({cause.name.lower() for cause in MEMBERSHIP_CAUSES} | {FORMATION, RESTART, MIXED, GONE, COORDINATOR_MOVED})
 
 # Causes of the second step of a cooperative rebalance: members have revoked partitions and rejoin.
 COOPERATIVE_CAUSES: Final = frozenset({"member_metadata_changed", "leader_rejoined", "leader_or_member_rejoin"})
@@ -75,7 +75,7 @@ def _verdict(episode: Episode, changes: MemberChanges, restarts: Restarts, secon
     if episode.missing or episode.end in ("unknown", "open"):
         return Verdict(UNKNOWN, None)
     causes = {episode.cause, *episode.contributing}
-    if episode.protocol_change or changes.has_permanent_change:
+    if episode.protocol_change or changes.has_permanent_change or (episode.cause == FORMATION and episode.confidence != EXACT):
         return Verdict(NO, None)
     if not second and (episode.subscription_change or causes - MEMBER_CAUSES - {UNKNOWN}):
         return Verdict(NO, None)

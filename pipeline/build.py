@@ -15,6 +15,7 @@ from pipeline.bucket import BY_GROUP, FoldTask, build_bucket
 from pipeline.digest import REPLACED, STATE, Digested, DigestTask, digest_records
 from pipeline.live_ends import with_live_ends
 from pipeline.measurements import FOLDED_TABLES, MEASURED, MeasureTask, measure_bucket
+from pipeline.retention import retention_by_cluster
 from pipeline.rows import NewerGroup
 from pipeline.runner import Runner
 from pipeline.samples import with_samples
@@ -160,4 +161,5 @@ def _measure_task(
     files = {name: tuple(current.files_of(name, bucket)) for name in names}
     files["end_offsets"] = tuple(file for file in current.files_of("end_offsets") if cluster_of(file.bucket) == cluster)
     known = before.get(cluster, -1) if files["status"] else -1
-    return MeasureTask(str(warehouse.folder), run, bucket, cluster, now[cluster], known, tails, files, sum(file.rows for file in files["commits"]))
+    retention_ms = retention_by_cluster(current).get(cluster)
+    return MeasureTask(str(warehouse.folder), run, bucket, cluster, now[cluster], known, tails, files, sum(file.rows for file in files["commits"]), retention_ms)

@@ -40,6 +40,7 @@ class CommitState:
     around: pa.Table
     log_ms: int = BEGINNING  # the newest time in the log so far
     kept_from_ms: int = BEGINNING  # `tails` has every commit since then
+    epoch: int = -1  # the highest coordinator epoch in the log so far
 
     @classmethod
     def new(cls) -> CommitState:
@@ -47,14 +48,14 @@ class CommitState:
 
     def tables(self) -> dict[str, pa.Table]:
         """The state as tables to store, with its numbers in the schema's metadata."""
-        numbers = {"log_ms": str(self.log_ms), "kept_from_ms": str(self.kept_from_ms)}
+        numbers = {"log_ms": str(self.log_ms), "kept_from_ms": str(self.kept_from_ms), "epoch": str(self.epoch)}
         return {"tails": self.tails.replace_schema_metadata(numbers), "waiting": self.waiting, "around": self.around}
 
     @classmethod
     def of(cls, tables: dict[str, pa.Table]) -> CommitState:
         numbers = tables["tails"].schema.metadata
         tails = tables["tails"].replace_schema_metadata(None)
-        return cls(tails, tables["waiting"], tables["around"], int(numbers[b"log_ms"]), int(numbers[b"kept_from_ms"]))
+        return cls(tails, tables["waiting"], tables["around"], int(numbers[b"log_ms"]), int(numbers[b"kept_from_ms"]), int(numbers[b"epoch"]))
 
     @classmethod
     def of_tails(cls, tails: pa.Table) -> CommitState:
@@ -81,6 +82,7 @@ class DigestedCommits(NamedTuple):
     edges: pa.Table  # final rows of `edges`
     open_edges: pa.Table  # rows of `edges` that may still change
     refold: list[str]  # groups with a new record or a changed edge
+    epochs: pa.Table  # the first record of each new coordinator epoch
     state: CommitState
 
 
@@ -101,8 +103,10 @@ def digest_commits(records: pa.Table, state: CommitState) -> DigestedCommits:
     rows = SortedCommits(all_commits, keys, key_columns[0][order], key_columns[1], is_new)
     edges = edges_of(rows, group_records, ints(records["offset"]), log_ms, state.waiting, state.around)
     newest = int(log_ms[-1]) if len(log_ms) else state.log_ms
-    next_state = replace(state, tails=all_commits, waiting=edges.waiting, around=edges.around, log_ms=newest)
-    return DigestedCommits(all_commits.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, next_state)
+    epochs = np.maximum.accumulate(np.concatenate(([state.epoch], ints(records["leader_epoch"]))))
+    begins = records.filter(pa.array(epochs[1:] > epochs[:-1]))
+    next_state = replace(state, tails=all_commits, waiting=edges.waiting, around=edges.around, log_ms=newest, epoch=int(epochs[-1]))
+    return DigestedCommits(all_commits.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, begins, next_state)
 
 
 def _in_log_order(records: pa.Table) -> pa.Table:

@@ -44,7 +44,10 @@ class Digested(NamedTuple):
 
 
 def digest_records(task: DigestTask) -> Digested:
-    """Write the tables that follow from the new records of one bucket, and return the files and the groups to fold again."""
+    """Write the tables that follow from the new records of one bucket, and return the files and the groups to fold again.
+
+    Events are group records, notes, and the first record of each coordinator epoch.
+    """
     warehouse = Warehouse(Path(task.warehouse))
     state = CommitState.of({name: warehouse.load(task.state[name]) for name in STATE}) if task.state else CommitState.new()
     result = Digested(task.bucket, [], [], False, -1)
@@ -62,6 +65,7 @@ def digest_records(task: DigestTask) -> Digested:
             write.add("commits", stepped.commits)
             write.add("edges", stepped.edges)
             groups.update(stepped.refold)
+            write.add("events", stepped.epochs.filter(pc.invert(pc.is_in(stepped.epochs["kind"], EVENT_KINDS))))
         else:
             ends, events = from_notes(events)
             write.add("end_offsets", ends)

@@ -16,11 +16,10 @@ import numpy as np
 from pipeline.inputs import PlainFiles, open_for_reading
 from pipeline.rows import EndOffset
 from protocol.batch import HEADER_BYTES, CorruptBatch, read_header
-from storage.checkpoints import LOG_STARTS, read_offsets
+from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, read_offsets
 from storage.disk import OsDisk
 from storage.segment import segment_bases, segment_name
 
-HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 SAMPLE_MS: Final = 10_000  # the minimum time between two samples
 ENTRY: Final = np.dtype([("at", ">i8"), ("offset", ">i4")])  # of a time index
 PLACE: Final = np.dtype([("offset", ">i4"), ("position", ">i4")])  # of an offset index

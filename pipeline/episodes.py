@@ -18,6 +18,7 @@ from history.stalls import IDLE_MS
 from history.storms import RebalanceSpan, storms
 from pipeline.events import COMPACTED, Events, Holes, horizon_ms, newer_rows, note_rows
 from pipeline.generations import generation_rows, member_rows
+from pipeline.outages import with_outages
 from pipeline.rebalances import Rebalances
 from pipeline.rows import CommitsAround, Coverage, Episode, GroupTables
 from pipeline.spells import replacement_rows, spell_rows
@@ -44,7 +45,7 @@ def fold_group(
     horizon = horizon_ms(coverage, now_ms)
     records_complete = not events.group_records or not holes.between(-1, events.group_records[0].offset)
     story = Story(group, from_start=True, records_complete=records_complete)
-    spells = Spells(between)
+    spells = Spells(between, events.epochs_ms)
     entries: list[Entry] = []
     before = -1
     for event in _in_order(events):
@@ -67,7 +68,7 @@ def fold_group(
         note_rows(cluster, group, events.notes),
         sorted(spell_rows(cluster, group, spells.all, settled_ms), key=lambda row: (row.member_id, row.joined_hi_ms or 0)),
         sorted(replacement_rows(cluster, group, spells.all), key=lambda row: (row.at_ms, row.new_member_id)),
-        _numbered(rebalances.rows, rebalances.windows_ms, settled_ms),
+        _numbered(with_outages(rebalances.rows, spells.all), rebalances.windows_ms, settled_ms),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from coordinator.notes import NoteKind
@@ -61,15 +61,17 @@ class Events(NamedTuple):
     group_records: Sequence[GroupRecord]
     unreadable: Sequence[int] = ()  # offsets of the group's unreadable records
     newer: Sequence[NewerRecord] = ()
+    epochs_ms: Mapping[int, int] = {}  # when the first record of each coordinator epoch was appended to the log, by any group
 
 
 def events_of(records: Iterable[Raw]) -> dict[str, Events]:
-    """The events of all groups of one bucket. Offset commits are skipped."""
+    """The events of all groups of one bucket. Of an offset commit only the coordinator's epoch counts."""
     notes: dict[str, list[NoteAt]] = {}
     group_records: dict[str, list[GroupRecord]] = {}
     unreadable: dict[str, list[int]] = {}
     newer: dict[str, list[NewerRecord]] = {}
     coordinator: list[NoteAt] = []
+    epochs: dict[int, tuple[int, int]] = {}  # the offset and time of its first record
     for record in records:
         try:
             if record.log == NOTES:
@@ -81,6 +83,8 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
                 if not note_record.group and note_record.header.kind == NoteKind.COORDINATOR:
                     coordinator.append(noted)
                 continue
+            first = record.offset, record.append_ms
+            epochs[record.leader_epoch] = min(first, epochs.get(record.leader_epoch, first))
             if record.key is None:
                 continue
             kind = KIND_OF_KEY.get(version_of(record.key))
@@ -101,13 +105,14 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
         if group_record is not None:
             group_records[decoded_key.group].append(group_record)
     events_by_group: dict[str, Events] = {}
+    epochs_ms = {epoch: at_ms for epoch, (_, at_ms) in epochs.items()}
     for group in sorted({*notes, *group_records, *newer}):
         group_notes = notes.get(group, [])
         if group:
             group_notes = sorted([*group_notes, *coordinator], key=lambda note: (note.partition, note.offset))
         own_records = sorted(group_records.get(group, []), key=lambda group_record: group_record.offset)
         newer_records = sorted(newer.get(group, []), key=lambda newer_record: newer_record.offset)
-        events_by_group[group] = Events(group_notes, _beside_newer(own_records, newer_records), unreadable.get(group, ()), newer_records)
+        events_by_group[group] = Events(group_notes, _beside_newer(own_records, newer_records), unreadable.get(group, ()), newer_records, epochs_ms)
     return events_by_group
 
 

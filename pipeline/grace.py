@@ -73,10 +73,17 @@ def excused_intervals(groups: Sequence[str], rebalances: pa.Table, notes: pa.Tab
     intervals = {name: list(outage_intervals) for name in groups}
     starts, ends = ints(rebalances["start_lo_ms"]), ints(rebalances["end_ms"])
     for name, start_hi, start_lo, until in zip(rebalances["group"].to_pylist(), ints(rebalances["start_hi_ms"]), starts, ends, strict=True):
-        begins = int(start_hi if start_lo == MISSING else start_lo)
-        if name in intervals and begins != MISSING:
+        begins = assumed_begin_ms(*(int(ms) if ms != MISSING else None for ms in (start_lo, start_hi)))
+        if name in intervals and begins is not None:
             intervals[name].append((begins, min(int(until) if until != MISSING else now_ms, begins + REBALANCE_MS_MAX)))
     return intervals
+
+
+def assumed_begin_ms(start_lo_ms: int | None, start_hi_ms: int | None) -> int | None:
+    """When a rebalance began, if it was not longer than usual: the earliest begin may be long before, as of a group that was empty for weeks."""
+    if start_lo_ms is None or start_hi_ms is None:
+        return start_hi_ms if start_lo_ms is None else start_lo_ms
+    return max(start_lo_ms, start_hi_ms - REBALANCE_MS_MAX)
 
 
 def outages(notes: pa.Table, now_ms: int) -> list[Interval]:

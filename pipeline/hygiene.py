@@ -21,6 +21,7 @@ from pipeline.series import Series, mark_lasts
 R = TypeVar("R", Generation, Member, NewerGroup, Replaced)
 
 DAY_MS: Final = 86_400_000
+RETENTION_DEFAULT_MS: Final = 7 * DAY_MS  # Kafka's
 TEXT_MAX: Final = 20  # names in the text of one finding
 
 
@@ -28,7 +29,7 @@ TEXT_MAX: Final = 20  # names in the text of one finding
 class Thresholds:
     dead_ms: int = 7 * DAY_MS  # the time without members and commits
     recent_ms: int = 3_600_000  # commits newer than this are current
-    retention_ms: int = 7 * DAY_MS  # offsets.retention.minutes
+    retention_ms: int | None = None  # offsets.retention.minutes; None: unknown, so RETENTION_DEFAULT_MS is assumed
     expiry_warning_ms: int = DAY_MS
     session_ms_min: int = 10_000
     session_ms_max: int = 600_000
@@ -113,11 +114,13 @@ class Group:
             yield self._row("commits_without_members", "offsets are committed by a client that is not in the group", self._committed_ms)
         elif quiet >= self._rules.dead_ms:
             yield self._row("dead_group", f"no members and no commits for {quiet // DAY_MS} days, {len(self._offsets)} offsets", last)
+        retention_ms = self._rules.retention_ms
+        assumed = "" if retention_ms is not None else ", if offsets.retention.minutes is 10080, the default (the logs do not tell: --offsets-retention)"
         for offset in self._offsets:
-            expires = max(offset.append_ms, self._changed_ms) + self._rules.retention_ms
+            expires = max(offset.append_ms, self._changed_ms) + (RETENTION_DEFAULT_MS if retention_ms is None else retention_ms)
             if expires <= self._now_ms + self._rules.expiry_warning_ms:
                 hours = max(0, expires - self._now_ms) // 3_600_000
-                yield self._row("offsets_about_to_expire", f"in {hours} hours, unless a member joins or an offset is committed", offset.append_ms, offset)
+                yield self._row("offsets_about_to_expire", f"in {hours} hours, unless a member joins or an offset is committed{assumed}", offset.append_ms, offset)
 
     def _sessions(self) -> Iterator[Hygiene]:
         for member in self._members:

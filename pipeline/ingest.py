@@ -24,7 +24,7 @@ from pipeline.reading import ReadResult, SegmentReplaced, read_split
 from pipeline.resuming import Cursor
 from pipeline.rows import Coverage, Segment
 from pipeline.runner import Runner
-from pipeline.schema import in_order, joined, table_of
+from pipeline.schema import in_order, joined, rows_of, table_of
 from pipeline.splits import SPLIT_BYTES, SPLIT_RECORDS, Plan, Split, new_bytes, plan_log
 from pipeline.warehouse import File, PublishedState, Warehouse
 from pipeline.wire_reading import WireRead, WireSplit, plan_wire
@@ -135,7 +135,12 @@ def _ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Prog
     for name, meaning in EXPLANATIONS.items():
         if summary[name]:
             progress.say(f"{summary[name]} {meaning}")
-    if plan.cursors == cursors and not segments:
+    known_coverage = set(rows_of(Coverage, warehouse.read("coverage"))) if plan.lost else set()
+    for lost in plan.lost:
+        progress.say(f"{lost.log}-{lost.partition} has no segment, but a checkpoint file names its records up to offset {lost.to_offset}: they are missing")
+        if lost not in known_coverage:
+            coverage.append(lost)
+    if plan.cursors == cursors and not segments and not coverage:
         return summary
     files += _write_by_bucket(warehouse, run, "segments", segments) + _write_by_bucket(warehouse, run, "coverage", coverage)
     cursors_json = {str(id): cursor.as_json() for id, cursor in sorted(plan.cursors.items())}
@@ -160,7 +165,7 @@ def survey_all(inputs: Inputs, cursors: Mapping[LogId, Cursor], runner: Runner) 
         tasks.append(SurveyTask(id, tuple(folders), cursor, inputs.on_corrupt, size))
     large = sum(task.bytes for task in tasks) > LOCAL_SURVEY_BYTES
     parts = runner.run("surveying", survey_log, tasks, lambda task: task.bytes, "bytes") if large else [survey_log(task) for task in tasks]
-    plan = Plan([], [], [], dict(cursors), {})
+    plan = Plan([], [], [], dict(cursors), {}, [])
     for part in parts:
         if isinstance(part, str):
             raise BadInput(part)

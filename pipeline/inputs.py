@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from protocol.batch_record import INT64_MAX
-from storage.checkpoints import CLEANER_POINTS, read_offsets
+from storage.checkpoints import CLEANER_POINTS, HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from storage.directory import META_FILE
 from storage.disk import OsDisk, OsFile
 from storage.segment import segment_bases, segment_name
@@ -54,6 +54,7 @@ class Inputs:
     cluster: str = ""  # a name in place of the cluster's id
     on_corrupt: str = QUARANTINE
     until: Mapping[int, int] = field(default_factory=dict)  # by partition of __consumer_offsets: the offset to stop at
+    offsets_retention_ms: int | None = None  # offsets.retention.minutes of the cluster, which its logs do not contain
 
     @classmethod
     def of(
@@ -64,8 +65,9 @@ class Inputs:
         cluster: str | None = None,
         on_corrupt: str = QUARANTINE,
         until: Mapping[int, int] | None = None,
+        offsets_retention_ms: int | None = None,
     ) -> Inputs:
-        return cls(tuple(map(str, offsets)), tuple(map(str, notes)), cluster or "", on_corrupt, dict(until or {}))
+        return cls(tuple(map(str, offsets)), tuple(map(str, notes)), cluster or "", on_corrupt, dict(until or {}), offsets_retention_ms)
 
     @property
     def directories(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -114,6 +116,7 @@ class Folder(NamedTuple):
     name: str  # topic-partition
     until: int  # the offset to stop at; -1: none
     cleaned: int  # compaction has removed no record from this offset on; -1: unknown
+    end: int  # the log had records up to this offset, by a checkpoint file; -1: unknown
 
 
 class SegmentFile(NamedTuple):
@@ -172,10 +175,12 @@ def _folder(path: str, directory: str, inputs: Inputs) -> Folder:
     topic_and_partition = _log_of(path, tuple(LOGS))
     assert topic_and_partition is not None
     topic, partition = topic_and_partition
-    cleaned = read_offsets(PlainFiles(), os.path.join(directory, CLEANER_POINTS)).get((topic, partition), -1)
+    cleaned, *ends = (
+        read_offsets(PlainFiles(), os.path.join(directory, name)).get((topic, partition), -1) for name in (CLEANER_POINTS, RECOVERY_POINTS, HIGH_WATERMARKS)
+    )
     id = LogId(inputs.cluster or cluster_of(directory), LOGS[topic], partition)
     until = inputs.until.get(partition, -1) if topic == OFFSETS_TOPIC else -1
-    return Folder(id, path, f"{topic}-{partition}", until, cleaned)
+    return Folder(id, path, f"{topic}-{partition}", until, cleaned, max(ends))
 
 
 def _log_of(path: str, topics: Sequence[str]) -> tuple[str, int] | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,9 +18,9 @@ from pipeline.bucket import BucketTables, dictionary_coded
 from pipeline.columns import MINUTE_MS, MISSING, ints
 from pipeline.commits import KEPT_MS, CommitState
 from pipeline.coverage import merged
-from pipeline.grace import excused_intervals
+from pipeline.grace import REBALANCE_MS_MAX, excused_intervals
 from pipeline.groups import group_rows
-from pipeline.hygiene import hygiene
+from pipeline.hygiene import Thresholds, hygiene
 from pipeline.lag import current_time_lag, lag_by_minute
 from pipeline.minutes import commit_rate
 from pipeline.rows import Coverage, Episode, Generation, NewerGroup, Replaced
@@ -47,6 +48,7 @@ class MeasureTask(NamedTuple):
     tails: File | None  # from the previous build
     files: Mapping[str, tuple[File, ...]]  # by table: of this bucket; end_offsets of all buckets of the cluster
     records: int
+    retention_ms: int | None  # see `retention.py`
 
 
 class PreviousBuild(NamedTuple):
@@ -105,6 +107,7 @@ def measure_bucket(task: MeasureTask) -> list[File]:
         previous,
         since,
         task.now_ms,
+        task.retention_ms,
     )
     return [*previous.files, *_write(warehouse, task, measured_tables)]
 
@@ -139,7 +142,8 @@ def earliest_change_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, known
         moments.append(int(ints(events["append_ms"]).min()))
     since = min(moments)
     # A rebalance excuses missing commits from its start on.
-    starts, ends = ints(rebalances["start_lo_ms"]), ints(rebalances["end_ms"])
+    latest = np.maximum(ints(rebalances["start_hi_ms"]), MISSING + REBALANCE_MS_MAX)
+    starts, ends = np.maximum(ints(rebalances["start_lo_ms"]), latest - REBALANCE_MS_MAX), ints(rebalances["end_ms"])
     affected_starts = starts[(starts != MISSING) & ((ends == MISSING) | (ends >= since))]
     return min(since, int(affected_starts.min())) if len(affected_starts) else since
 
@@ -153,6 +157,7 @@ def measure(
     before: PreviousBuild,
     since_ms: int,
     now_ms: int,
+    retention_ms: int | None,
 ) -> MeasuredTables:
     """Compute the tables of MEASURED for one bucket."""
     names = sorted({*series.names.groups.to_pylist(), *tables["generations"]["group"].unique().to_pylist()})
@@ -183,7 +188,9 @@ def measure(
         saved[replacement.group] = saved.get(replacement.group, 0) + (replacement.saved_rebalances if replacement.verdict == "saved" else 0)
     groups_with_notes = set(tables["notes"]["group"].unique().to_pylist())
     group_table = group_rows(cluster, rows_of(Generation, tables["generations"]), rows_of(Episode, tables["rebalances"]), saved, groups_with_notes, series_totals, coverage, newer)
-    findings = hygiene(cluster, tables["generations"], tables["members"], tables["replacements"], series, series_totals, now_ms, newer=newer)
+    findings = hygiene(
+        cluster, tables["generations"], tables["members"], tables["replacements"], series, series_totals, now_ms, Thresholds(retention_ms=retention_ms), newer=newer
+    )
     return MeasuredTables(settled, recent, {"hygiene": table_of("hygiene", findings), "groups": table_of("groups", group_table)})
 
 

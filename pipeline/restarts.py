@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from history.pairs import AWAY_MAX_MS, RestartPair, Span, Stay, away, pairs_of
+from history.spells import COORDINATOR_AWAY
 from pipeline.rows import Episode, Generation, GroupTables, MemberSpell, Replaced
 
 EXACT: Final = "exact"
@@ -72,16 +73,25 @@ class Restarts:
         self._join_indexes = [at for at, _ in self._joins]
         self.never_stored: set[str] = set()  # members whose join was never stored
         self._merge_unstored_joins()
-        self.pairs = pairs_of(self.stays, [generation.append_ms for generation in tables.generations if generation.tombstone])
+        self._clock_steps = list(_clock_steps(self._episodes))
+        found = pairs_of(self.stays, [generation.append_ms for generation in tables.generations if generation.tombstone])
+        self.pairs = [pair for pair in found if not self._is_at_clock_step(pair)]
         self._by_old = {pair.old: at for at, pair in enumerate(self.pairs)}
         self._by_new = {pair.new: at for at, pair in enumerate(self.pairs)}
         self._holes = [(-FAR_FUTURE, _end(episode)) for episode in self._episodes[:1] if episode.from_generation != 0]
         self._holes += [(_begin(episode), _end(episode)) for episode in self._episodes if episode.missing or episode.end == "unknown"]
+        self._holes += self._clock_steps
+        self._outages = [_return_span(spell) for spell in tables.spells if spell.end_kind == COORDINATOR_AWAY]
         self._left_in_rebalance: dict[int, int] = {}  # the rebalance in which a member left
         self._interrupted = {episode.episode: episode.end == "interrupted" for episode in self._episodes}
         self.changes = {episode.episode: MemberChanges() for episode in self._episodes}
         self._assign_changes()
         self.returns = self._returns()
+
+    def _is_at_clock_step(self, pair: RestartPair) -> bool:
+        """Whether the length of the absence is unknown, because a clock was set back at about that time."""
+        left, joined = self.stays[pair.old].last_heartbeat, self.stays[pair.new].joined
+        return any(begin <= span[1] and span[0] <= end for span in (left, joined) if span is not None for begin, end in self._clock_steps)
 
     def gap(self, pair: RestartPair) -> Span:
         return away(self.stays[pair.old], self.stays[pair.new])
@@ -89,7 +99,7 @@ class Restarts:
     def lost(self) -> Iterator[tuple[MemberSpell, Span, int | None]]:
         """Members that left and did not return within AWAY_MAX_MS: each with the time of its last heartbeat, and the rebalance in which it left."""
         for at, stay in enumerate(self.stays):
-            if stay.last_heartbeat is not None and at not in self._by_old and stay.last_heartbeat[1] + AWAY_MAX_MS <= self.now_ms:
+            if stay.last_heartbeat is not None and at not in self._by_old and not self._may_return(stay):
                 yield self.spells[at], stay.last_heartbeat, self._left_in_rebalance.get(at)
 
     def absent(self) -> int:
@@ -150,7 +160,7 @@ class Restarts:
                 if episode is not None:
                     explained[episode.episode] |= names
                     self._left_in_rebalance[at] = episode.episode
-                    self._add(self.changes[episode.episode], self._by_old.get(at), self._may_return(stay))
+                    self._add(self.changes[episode.episode], self._by_old.get(at), spell.end_kind == COORDINATOR_AWAY or self._may_return(stay))
         for replacement in self.replacements:
             names = {replacement.instance_id, replacement.old_member_id, replacement.new_member_id}
             episode = self._episode(names, (replacement.at_ms, replacement.at_ms), joined=True) if replacement.verdict != "saved" else None
@@ -190,7 +200,9 @@ class Restarts:
         return candidates[0] if candidates else None
 
     def _may_be_return(self, joined: Span) -> bool:
-        """Whether the join may be the return of a member that left during a gap in the logs."""
+        """Whether the join may be the return of a member that left during a gap in the logs, or that the coordinator lost while it was away."""
+        if any(begin <= joined[1] <= end for begin, end in self._outages):
+            return True
         return any(begin <= joined[1] and joined[0] - AWAY_MAX_MS <= end for begin, end in self._holes)
 
     def _may_return(self, stay: Stay) -> bool:
@@ -208,7 +220,9 @@ class Restarts:
                 of_pair.setdefault(at, []).append(number)
             for replaced in changes.replaced:
                 of_seat.setdefault(replaced.new_member_id, []).append(number)
-        returns = [self._return_of_pair(pair, of_pair.get(at, [])) for at, pair in enumerate(self.pairs)]
+        # Without notes it is unknown when a group that was empty for long began to form again: perhaps its members were away for too long.
+        sure = [(at, pair) for at, pair in enumerate(self.pairs) if self.gap(pair)[1] <= AWAY_MAX_MS]
+        returns = [self._return_of_pair(pair, of_pair.get(at, [])) for at, pair in sure]
         returns += [_return_to_seat(replacement, of_seat.get(replacement.new_member_id, [])) for replacement in self.replacements if replacement.gap_hi_ms is not None]
         returns.sort(key=lambda returned: (returned.back_ms, returned.new_id))
         process: dict[str, str] = {}
@@ -237,6 +251,12 @@ class Restarts:
             confidence,
             episodes,
         )
+
+
+def _return_span(spell: MemberSpell) -> Span:
+    """When a member may have returned that a loaded coordinator waited for, for one session."""
+    ended = spell.ended_hi_ms or 0
+    return ended - (spell.session_timeout_ms or 0), ended + AWAY_MAX_MS
 
 
 def _return_to_seat(replaced: Replaced, episodes: list[int]) -> Return:
@@ -278,7 +298,7 @@ def stay_of(spell: MemberSpell, alive_ms: int = 0) -> Stay:
     """
     joined = (spell.joined_lo_ms, spell.joined_hi_ms) if spell.joined_lo_ms is not None and spell.joined_hi_ms is not None else None
     if spell.end_kind == "open" or spell.ended_hi_ms is None:
-        return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, None, None, False)
+        return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, None, None, False, spell.from_generation, spell.to_generation)
     ended = (spell.ended_lo_ms if spell.ended_lo_ms is not None else spell.ended_hi_ms, spell.ended_hi_ms)
     known = spell.confidence == EXACT and ended[0] == ended[1]
     end_known = spell.end_kind == "left" or not known
@@ -295,7 +315,18 @@ def stay_of(spell: MemberSpell, alive_ms: int = 0) -> Stay:
             session = spell.session_timeout_ms or AWAY_MAX_MS
             since = max(ended[0] - session, spell.last_commit_ms or 0, spell.last_heartbeat_ms or 0, alive_ms)
             silent = min(since, ended[1]), ended[1]
-    return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, silent, ended, end_known)
+    # A coordinator that is killed may have lost the generation, which then comes again.
+    generations = spell.from_generation, spell.to_generation if spell.end_kind != "unknown" else None
+    return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, silent, ended, end_known, *generations)
+
+
+def _clock_steps(episodes: Sequence[Episode]) -> Iterator[Span]:
+    """The times that the coordinator's clock showed twice, as it was set back between two rebalances: the order of the log shows it."""
+    newest = -FAR_FUTURE
+    for episode in episodes:
+        if episode.start_hi_ms is not None and episode.start_hi_ms < newest:
+            yield episode.start_hi_ms, newest
+        newest = max(newest, episode.start_hi_ms or newest, episode.end_ms or newest)
 
 
 def _begin(episode: Episode) -> int:

@@ -238,7 +238,7 @@ class MemberSpell(NamedTuple):
     joined_hi_ms: int | None
     ended_lo_ms: int | None
     ended_hi_ms: int | None
-    end_kind: str  # left, expired, evicted, replaced, fenced, removed, upgraded (its group changed to a newer protocol), open, unknown
+    end_kind: str  # left, expired, evicted, replaced, fenced, removed, upgraded (its group changed to a newer protocol), coordinator_away, open, unknown
     from_generation: int | None
     to_generation: int | None
     partitions: int | None

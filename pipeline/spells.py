@@ -7,7 +7,7 @@ from typing import Final
 
 from coordinator.notes import Replacement
 from history.pairs import AWAY_MAX_MS
-from history.spells import EXPIRED, LEFT, OPEN, REPLACED, UNKNOWN, UPGRADED, MemberSpell
+from history.spells import COORDINATOR_AWAY, EXPIRED, LEFT, OPEN, REPLACED, UNKNOWN, UPGRADED, MemberSpell
 from pipeline import rows
 from pipeline.confidence import EXACT, STRONG, WEAK
 
@@ -105,7 +105,7 @@ def _verdict(old: MemberSpell, new: MemberSpell) -> str | None:
         if old.replaced_by != new.member_id:
             return None
         return VERDICTS.get(old.outcome) if old.outcome is not None else None
-    if new.joined_lo_ms - max(old.ended_hi_ms, 0) > AWAY_MAX_MS or old.end in (OPEN, UNKNOWN, UPGRADED, "removed"):
+    if new.joined_lo_ms - max(old.ended_hi_ms, 0) > AWAY_MAX_MS or old.end in (OPEN, UNKNOWN, UPGRADED, COORDINATOR_AWAY, "removed"):
         return None
     if old.end == LEFT:
         return None

@@ -58,6 +58,7 @@ class Plan(NamedTuple):
     coverage: list[Coverage]
     cursors: dict[LogId, Cursor]  # after all splits are read
     ended: dict[LogId, dict[int, bool]]  # of the transactions that were open at the cursors: see `TransactionVerdicts.ended`
+    lost: list[Coverage]  # logs without any segment, although a checkpoint file names records of them
 
     @property
     def records(self) -> int:
@@ -69,11 +70,12 @@ class Plan(NamedTuple):
         self.coverage.extend(part.coverage)
         self.cursors.update(part.cursors)
         self.ended.update(part.ended)
+        self.lost.extend(part.lost)
 
 
 def plan(inputs: Inputs, cursors: Mapping[LogId, Cursor]) -> Plan:
     """The splits of the directories after the cursors. Raises BadInput."""
-    full_plan = Plan([], [], [], dict(cursors), {})
+    full_plan = Plan([], [], [], dict(cursors), {}, [])
     for id, folders in sorted(replicas(folders_of(inputs)).items()):
         full_plan.add(plan_log(id, folders, cursors.get(id), inputs.on_corrupt))
     return full_plan
@@ -103,7 +105,14 @@ def plan_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None, on_cor
                 later_copy = _later_copy(surveyed, after)
                 parts.append(_SurveyedSegment(folder, segment, number == 0, after is None, len(files), surveyed, later_copy))
                 files.append(segment)
-        return _plan_log(id, files, parts, cursor, on_corrupt)
+        return _plan_log(id, files, parts, cursor, on_corrupt) if files else _plan_lost_log(id, folders, cursor)
+
+
+def _plan_lost_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None) -> Plan:
+    """The plan for a log without any segment: a running broker keeps at least one, so its records are lost, as far as a checkpoint names them."""
+    start, end = cursor.next_offset if cursor is not None else 0, max(folder.end for folder in folders)
+    lost = [Coverage(*id, start, end - 1, None, None, False, MISSING_SEGMENT)] if end > start else []
+    return Plan([], [], [], {}, {}, lost)
 
 
 def new_bytes(folder: Folder, cursor: Cursor | None) -> int:
@@ -162,13 +171,13 @@ def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_SurveyedSegment]
     _refuse_damage(parts, on_corrupt)
     segments = _segment_rows(id, parts, batches, transactions, diverged)
     if not len(batches):
-        return Plan([], segments, [], {}, {})
+        return Plan([], segments, [], {}, {}, [])
     holes = _holes(id, start, batches, parts)
     coverage_rows, last = coverage(id, start, batches, holes, last_gap)
     splits = _splits(id, files, batches[~(transactions.aborted | transactions.waiting)])
     splits += [split._replace(waits=True) for split in _splits(id, files, batches[transactions.waiting])]
     end = batches[-1]
-    return Plan(splits, segments, coverage_rows, {id: cursor_after(files[int(end["file"])], end, last, transactions.open)}, {id: transactions.ended})
+    return Plan(splits, segments, coverage_rows, {id: cursor_after(files[int(end["file"])], end, last, transactions.open)}, {id: transactions.ended}, [])
 
 
 def _with_file_numbers(parts: list[_SurveyedSegment]) -> NDArray[Any]:

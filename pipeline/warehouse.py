@@ -31,9 +31,9 @@ LAYERS: Final = ("bronze", "silver", "gold", "state")
 
 
 def layout() -> str:
-    """A hash of the tables' columns, so that files of different versions are not mixed."""
+    """A number for the content of tables and states, and a hash of the tables' columns, so that files of different versions are not mixed."""
     columns = "".join(f"{name} {schema_of(name)}" for name in sorted(TABLES))
-    return f"1 {hashlib.sha256(columns.encode()).hexdigest()[:16]}"
+    return f"2 {hashlib.sha256(columns.encode()).hexdigest()[:16]}"
 
 
 class WarehouseError(Exception):

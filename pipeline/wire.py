@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import closing
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,7 @@ from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import RETRIABLE, ErrorCode, ProtocolError
 from protocol.headers import encode_request, skip_response_header
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -33,6 +35,7 @@ LATEST: Final = -1
 COMMITTED: Final = 1  # isolation level: without open transactions
 UNCOMMITTED: Final = 0  # isolation level: all records
 NO_BROKER: Final = -1
+BROKER_RESOURCE: Final = 4  # the resource type of brokers in DescribeConfigs
 PORT: Final = 9092
 
 UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
@@ -153,6 +156,22 @@ class Client:
                 for topic_reply in self._request_from_leader(ListOffsetsRequest(-1, UNCOMMITTED, requested), next(iter(places)), places[next(iter(places))][0]).topics:
                     offsets.update({(topic_reply.name, partition.partition_index): partition.offset for partition in topic_reply.partitions if not partition.error_code})
         return {place: (offsets_by_time[EARLIEST].get(place), end) for place, end in sorted(offsets_by_time[LATEST].items())}
+
+    def broker_setting(self, name: str) -> str:
+        """The value of a setting of one broker of the cluster."""
+        self._retry(lambda: self._load_metadata(()), "its metadata")
+
+        def attempt() -> str:
+            number, address = min(self._brokers.items())
+            with closing(Connection(*address)) as connection:
+                (result,) = connection.request(DescribeConfigsRequest([DescribeConfigsResource(BROKER_RESOURCE, str(number), [name])])).results
+            _check(result.error_code, f"the setting {name}")
+            (setting,) = result.configs or [None]
+            if setting is None or setting.value is None:
+                raise BadInput(f"{self.source}: the broker does not tell its setting {name}")
+            return str(setting.value)
+
+        return str(self._retry(attempt, f"the setting {name}"))
 
     def _request_from_leader(self, request: Any, topic: str, partition: int) -> Any:
         return self._retry(lambda: self._leader(topic, partition).request(request), f"the end offsets of {topic}")

@@ -7,6 +7,7 @@ from storage.disk import Disk
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"  # records before it are flushed
 LOG_STARTS = "log-start-offset-checkpoint"  # records before it are deleted
 CLEANER_POINTS = "cleaner-offset-checkpoint"  # records before it are compacted
+HIGH_WATERMARKS = "replication-offset-checkpoint"  # records before it are committed
 
 TopicPartition = tuple[str, int]
 

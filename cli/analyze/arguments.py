@@ -180,6 +180,9 @@ def _add_input_options(command: argparse.ArgumentParser) -> None:
     group.add_argument("--cluster", metavar="NAME", help="the name of the cluster; default: its id in meta.properties")
     group.add_argument("--on-corrupt", choices=("quarantine", "fail"), default="quarantine", help="what to do with damaged batches; default: quarantine, and count them")
     group.add_argument("--until-offset", metavar="P=N", action="append", default=[], help="read partition P of __consumer_offsets only below offset N; may be repeated")
+    group.add_argument(
+        "--offsets-retention", metavar="TIME", type=duration, help="offsets.retention.minutes of the cluster; default: a live cluster is asked, for a directory 7d"
+    )
 
 
 def _add_following_options(command: argparse.ArgumentParser) -> None:

@@ -132,19 +132,26 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
     from pipeline.inputs import Inputs
 
     return Inputs.of(
-        options.offsets, options.notes or [], cluster=options.cluster, on_corrupt=options.on_corrupt, until=partition_limits(options.until_offset)
+        options.offsets,
+        options.notes or [],
+        cluster=options.cluster,
+        on_corrupt=options.on_corrupt,
+        until=partition_limits(options.until_offset),
+        offsets_retention_ms=None if options.offsets_retention is None else round(options.offsets_retention * 1_000),
     )
 
 
 def ingest(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
     from pipeline.ingest import ingest
     from pipeline.live_ends import store_live_ends
+    from pipeline.retention import store_retention
     from pipeline.samples import record_directories
 
     inputs = inputs_of(options)
     summary = ingest(warehouse, runner, inputs, progress)
     record_directories(warehouse, inputs)
     store_live_ends(warehouse, inputs, progress)
+    store_retention(warehouse, inputs, progress)
     return summary
 
 

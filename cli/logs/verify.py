@@ -26,7 +26,7 @@ from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG
 from cli.logs.run import DAMAGED, DISK, Output
 from cli.logs.text import shown
 from cli.shown import counted
-from storage.checkpoints import RECOVERY_POINTS, TopicPartition
+from storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, TopicPartition
 from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT_FILE, META_FILE, OWNERS_FILE
 from storage.disk import OsDisk
 from storage.errors import DamagedTurns
@@ -34,7 +34,6 @@ from storage.flush import METADATA, belongs_to_other_topic, read_topic_id
 from storage.turn_format import LostTurns, NewerTurns
 from storage.turn_log import TurnLogContents, is_turn_log, number_of
 
-HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED = "cleaner-offset-checkpoint"
 # The cleanup policies of internal topics, for those that the registry of topics does not contain.

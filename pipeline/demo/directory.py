@@ -13,13 +13,12 @@ from protocol.messages.coordinator_notes import NoteKey
 from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
 from protocol.records import NOTE_KEY_VERSION, with_version, write_note
 from storage import DataDirectory, Handles, Log, OsDisk
-from storage.checkpoints import write_offsets
+from storage.checkpoints import HIGH_WATERMARKS, write_offsets
 from storage.directory import FORMAT_FILE
 
 OFFSETS_LOG: Final = "__consumer_offsets"
 NOTES_LOG: Final = "__coordinator_notes"
 REGISTRY_LOG: Final = "__tenure_topics"
-HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 NODE_ID: Final = 1
 NOTES_SEGMENT_BYTES: Final = 1 << 20
 SEGMENT_BYTES: Final = 8 << 20  # the default, 100 MiB, would give a single segment

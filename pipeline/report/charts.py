@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
 
+from pipeline.grace import assumed_begin_ms
 from pipeline.report.group_key import GroupKey, group_key
 from pipeline.report.words import counted, plain, short_time, span_text
 
@@ -160,7 +161,8 @@ def _lane_name(detail: dict[str, Any], with_cluster: bool) -> str:
 
 
 def _episode(axis: Axis, y: float, lane: float, episode: dict[str, Any]) -> Markup:
-    begin = episode["start_lo_ms"] if episode["start_lo_ms"] is not None else episode["end_ms"]
+    begin = assumed_begin_ms(episode["start_lo_ms"], episode["start_hi_ms"])
+    begin = begin if begin is not None else episode["end_ms"]
     if begin is None:
         return Markup("")
     end = episode["end_ms"] if episode["end_ms"] is not None else axis.to_ms

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from history.inferred import FORMATION
+from pipeline.grace import assumed_begin_ms
 from pipeline.rows import Deploy, Episode
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ def _series(episodes: list[Episode]) -> list[list[Episode]]:
 
 
 def _begin(episode: Episode) -> int:
-    known = episode.start_lo_ms if episode.start_lo_ms is not None else episode.end_ms
-    return known or 0
+    known = assumed_begin_ms(episode.start_lo_ms, episode.start_hi_ms)
+    return known if known is not None else episode.end_ms or 0
 
 
 def _typical_rebalance(chain: list[Episode], culprit: str | None) -> Episode:

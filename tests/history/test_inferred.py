@@ -41,10 +41,12 @@ def commits(last: Mapping[int, int], first: Mapping[int, int] = {}) -> NearbyCom
     [
         (GAP_MS, "member_left", False),
         (SESSION_MS + GAP_MS, "session_expired", False),
-        (POLL_MS // 2, "session_expired", False),  # it had nothing to commit before it crashed
+        (SESSION_MS + GAP_MS + SESSION_MS // 3, "session_expired", False),
+        (2 * SESSION_MS, "member_gone", False),  # it had nothing to commit before it crashed, or left
+        (POLL_MS // 2, "member_gone", False),
         (POLL_MS, "member_left", True),
         (POLL_MS + GAP_MS, "member_left", True),
-        (2 * POLL_MS, "session_expired", False),
+        (2 * POLL_MS, "member_gone", False),
     ],
 )
 def test_a_member_without_commits_for_the_poll_interval_left(silent_ms: int, cause: str, polled_late: bool) -> None:
@@ -62,7 +64,45 @@ def test_without_commits_of_other_members_the_length_of_a_silence_tells_no_poll_
     """The join phase may be a part of the silence."""
     end_ms = BEGIN_MS + 3 * POLL_MS
     before, after = record(1, BEGIN_MS, member("a"), member("b", 1)), record(2, end_ms, member("a", 1))
-    assert infer(before, after, commits({1: end_ms - POLL_MS})).cause == "session_expired"
+    for silent_ms in (SESSION_MS + GAP_MS, POLL_MS, 2 * POLL_MS):
+        assert infer(before, after, commits({1: end_ms - silent_ms})).cause == "member_gone"
+    assert infer(before, after, commits({1: end_ms - GAP_MS})).cause == "member_left"
+
+
+@pytest.mark.parametrize("poll_ms", [SESSION_MS, SESSION_MS + 10_000, SESSION_MS + SESSION_MS // 3])
+def test_a_poll_interval_about_as_long_as_the_session_cannot_be_told_from_it(poll_ms: int) -> None:
+    end_ms = BEGIN_MS + 3 * POLL_MS
+    before, after = record(1, BEGIN_MS, member("a", 0), member("b", 1)), record(2, end_ms, member("a", 0, 1))
+    assert before.stored is not None
+    for stored in before.stored.members:
+        stored.rebalance_timeout = poll_ms
+    around = commits({0: end_ms - 1_000, 1: end_ms - max(poll_ms, SESSION_MS) - GAP_MS})
+    assert infer(before, after, around).cause == "member_gone"
+
+
+@pytest.mark.parametrize("quiet_ms", [SESSION_MS, SESSION_MS + GAP_MS, 2 * SESSION_MS, POLL_MS, 20 * POLL_MS])
+@pytest.mark.parametrize("others_ms", [0, SESSION_MS - GAP_MS, SESSION_MS, SESSION_MS + GAP_MS])
+def test_a_close_in_a_group_that_commits_nothing_any_more_is_not_told_from_an_expiry(quiet_ms: int, others_ms: int) -> None:
+    """All members committed every five seconds, long ago; perhaps the others a little longer."""
+    begin_ms, end_ms = BEGIN_MS, BEGIN_MS + 30 * POLL_MS
+    before, after = record(1, begin_ms, member("a", 0), member("b", 1)), record(2, end_ms, member("a", 0, 1))
+    last_ms = end_ms - quiet_ms - others_ms - SESSION_MS
+    assert infer(before, after, commits({0: last_ms + others_ms, 1: last_ms})).cause == "member_gone"
+
+
+def test_only_partitions_with_regular_commits_until_the_last_one_tell_the_usual_gap() -> None:
+    """Partition 1 had a burst of commits an hour ago; since then its owner commits partition 2 every 90 seconds."""
+    end_ms = BEGIN_MS + 30 * POLL_MS
+    before, after = record(1, BEGIN_MS, member("a", 0), member("b", 1, 2)), record(2, end_ms, member("a", 0, 1, 2))
+    around = commits({0: end_ms - 1_000, 1: end_ms - 12 * POLL_MS, 2: end_ms - SESSION_MS - GAP_MS})
+    assert infer(before, after, around._replace(usual_gap={**around.usual_gap, "t0-2": 90_000})).cause == "member_gone"
+
+
+@pytest.mark.parametrize(("before_ms", "cause"), [(GAP_MS, "session_expired"), (POLL_MS, "member_gone")])
+def test_a_member_without_a_commit_since_its_assignment_expired_only_if_its_partitions_were_committed_until_then(before_ms: int, cause: str) -> None:
+    end_ms = BEGIN_MS + SESSION_MS + GAP_MS
+    before, after = record(1, BEGIN_MS, member("a", 0), member("b", 1)), record(2, end_ms, member("a", 0, 1))
+    assert infer(before, after, commits({0: end_ms - 1_000, 1: BEGIN_MS - before_ms})).cause == cause
 
 
 @pytest.mark.parametrize(("static", "cause"), [(True, "member_gone"), (False, "member_left")])

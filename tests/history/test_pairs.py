@@ -30,6 +30,23 @@ def test_no_member_returns_before_it_departed() -> None:
     assert pairs_found(stay("a", 0, 100), stay("a2", 99)) == []
 
 
+def test_no_member_is_its_own_successor_when_the_clock_was_set_back() -> None:
+    assert pairs_found(stay("a", 100, 10), stay("b", 50)) == [("a", "b", True, True)]
+    assert pairs_found(stay("a", 100, 10), stay("b", 50, client="other")) == []
+
+
+@pytest.mark.parametrize(("first", "silent", "count"), [(3, None, 1), (2, None, 0), (1, None, 0), (3, 90, 1), (2, 90, 1), (1, 90, 0)])
+def test_a_successor_is_in_later_generations_only(first: int, silent: int | None, count: int) -> None:
+    """Whatever the clocks say: the order of generations is that of the log. A silent member may still be in its successor's first generation."""
+    old = stay("a", 0, 100, silent=silent)._replace(first=1, last=2)
+    assert len(pairs_found(old, stay("a2", 110)._replace(first=first, last=3))) == count
+
+
+def test_a_member_that_cannot_be_the_predecessor_waits_for_its_own_successor() -> None:
+    stays = [stay("a", 0, 100)._replace(first=1, last=5), stay("b", 0, 105)._replace(first=1, last=2), stay("x", 110)._replace(first=3), stay("y", 120)._replace(first=6)]
+    assert [pair[:2] for pair in pairs_found(*stays)] == [("b", "x"), ("a", "y")]
+
+
 def test_a_silent_member_may_return_before_its_session_ends() -> None:
     (pair,) = pairs_of(stays := [stay("a", 0, 145, silent=100), stay("a2", 110)])
     assert (pair.old, pair.new) == (0, 1)
@@ -85,6 +102,16 @@ def test_pods_with_new_names_and_addresses_are_paired_if_the_number_of_hosts_is_
     pods = [stay(name, 0, 100 + number, client=POD.format(name), host=name) for number, name in enumerate(["x2c4z", "b5d6f"])]
     restarted = [stay(name, 110 + number, client=POD.format(name), host=name) for number, name in enumerate(["g7h8j", "k9l2m"])]
     assert pairs_found(*pods, stay("z", 0, client=POD.format("zzz22"), host="z"), *restarted) == [("x2c4z", "g7h8j", False, False), ("b5d6f", "k9l2m", False, True)]
+
+
+def test_a_departure_of_an_old_member_far_from_the_chain_does_not_make_it_a_surge() -> None:
+    """Steps of the chain are 30 s; the other member leaves seven minutes after it."""
+    second = 1_000
+    extra, untouched = stay("e", 900 * second, host="e"), stay("u", 0, 1_580 * second, host="u")
+    chain = [stay("a", 0, 1_000 * second), stay("b", 0, 1_080 * second, host="h2"), stay("a2", 1_050 * second, host="h8"), stay("b2", 1_130 * second, host="h9")]
+    assert [pair[:2] for pair in pairs_found(extra, untouched, *chain)] == [("a", "a2"), ("b", "b2")]
+    near = untouched._replace(last_heartbeat=(1_160 * second,) * 2, ended=(1_160 * second,) * 2)
+    assert pairs_found(extra, near, *chain) == []
 
 
 def test_scaling_down_by_one_pod_is_no_restart() -> None:

@@ -17,7 +17,8 @@ from tests.pipeline.truths import actual, actual_members, counted, stated
 pytestmark = pytest.mark.once
 
 SEEDS = range(1_000, 1_020)
-EXACT_AT_LEAST = 0.99  # with notes: the least precision and recall of avoidable rebalances
+EXACT_AT_LEAST = 0.99  # with notes: the least precision of avoidable rebalances
+RECALL_AT_LEAST = 0.98  # and the least recall: restarts of all members while the coordinator is away look like an outage
 FOUND_AT_LEAST = 0.95  # without notes: the least share of avoidable rebalances that are not reported as unavoidable
 PRECISION_AT_LEAST = 0.95  # without notes: the least precision; members removed by an administrator look like expired members
 
@@ -63,7 +64,8 @@ def test_avoidable_rebalances_are_found_with_notes() -> None:
     precision = counts[YES, True] / (counts[YES, True] + counts[YES, False])
     recall = counts[YES, True] / (counts[YES, True] + counts[NO, True] + counts[UNKNOWN, True])
     print(f"with notes: precision {precision:.2%}, recall {recall:.2%} of {counts[YES, True] + counts[NO, True] + counts[UNKNOWN, True]} avoidable rebalances")
-    assert min(precision, recall) >= EXACT_AT_LEAST
+    assert precision >= EXACT_AT_LEAST
+    assert recall >= RECALL_AT_LEAST
 
 
 def test_avoidable_rebalances_are_found_without_notes() -> None:
@@ -105,3 +107,9 @@ def test_causes_are_as_certain_as_their_confidence() -> None:
     assert {name for name, _ in counts} == {"strong", "weak"}
     assert strong >= 0.99
     assert weak >= 0.85
+
+
+def test_a_generation_that_comes_again_after_a_kill_hides_no_restart() -> None:
+    """The predecessor joined in a generation that was never stored; its successor joined in the next one, which has the same number."""
+    history = history_of(2_020)
+    assert [row for row in history.with_notes.advised.episodes if row.avoidable != YES and row.start_lo_ms in history.avoidable] == []

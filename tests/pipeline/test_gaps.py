@@ -6,9 +6,9 @@ import pytest
 
 from pipeline.gaps import DEATH, HEARTBEAT_GAP
 from pipeline.restarts import DYNAMIC_PAIR, EXPIRED_RETURNED, STATIC_REPLACEMENT
-from pipeline.virtual import World
+from pipeline.virtual import Client, World
 from tests.pipeline.advising import MINUTE_MS, advised, played, random_restarts
-from tests.pipeline.scenarios import play, pods
+from tests.pipeline.scenarios import play, pod, pods
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -138,3 +138,55 @@ def test_restarts_far_from_each_other_are_of_two_deploys() -> None:
     tables = advised(played(script))
     assert [(deploy_row.deploy, deploy_row.rebalances) for deploy_row in tables.deploys] == [(0, 4), (1, 4)]
     assert [episode.deploy for episode in tables.episodes] == [None, *[0] * 4, *[1] * 4]
+
+
+POD_NAMES = ("x2c4z", "b5d6f", "g7h8j", "k9l2m", "n3p4q", "r5s6t", "v7w8x", "z9b2c", "d3f4g")
+
+
+def pod_of_deployment(world: World, number: int) -> Client:
+    return pod(world, number, client_id=f"app-7d9f8b6c5d-{POD_NAMES[number]}", host=f"/10.1.0.{number}")
+
+
+@pytest.mark.parametrize("notes", [True, False])
+@pytest.mark.parametrize("apart_ms", [20_000, 5 * MINUTE_MS, 9 * MINUTE_MS])
+@pytest.mark.parametrize("stopped", ["the one that joined", "a restarted one"])
+def test_an_unrelated_arrival_and_departure_do_not_hide_a_deploy_of_pods(stopped: str, apart_ms: int, notes: bool) -> None:
+    """Pods get new names and addresses. One more pod joins shortly before the rolling restart, and one leaves shortly after it."""
+
+    def script(world: World) -> None:
+        running = [pod_of_deployment(world, number) for number in range(4)]
+        world.run(30 * MINUTE_MS)
+        extra = pod_of_deployment(world, 8)
+        world.run(apart_ms)
+        for number, client in enumerate(running):
+            client.stop()
+            world.run(20_000)
+            running[number] = pod_of_deployment(world, 4 + number)
+            world.run(MINUTE_MS)
+        world.run(apart_ms)
+        (extra if stopped == "the one that joined" else running[1]).stop()
+
+    tables = advised(played(script), notes=notes)
+    assert [episode.avoidable for episode in tables.episodes] == ["no", "no", *["yes"] * 8, "no"]
+    assert [(row.restarted, row.mode, row.rebalances, row.with_static) for row in tables.deploys] == [(4, "dynamic", 8, 0)]
+    assert tables.deploys[0].confidence == "weak"
+
+
+@pytest.mark.parametrize("notes", [True, False])
+@pytest.mark.parametrize("handover_ms", [1_000, 15_000, 2 * MINUTE_MS])
+@pytest.mark.parametrize("startup_ms", [1_000, 2 * MINUTE_MS])
+def test_a_surge_of_pods_is_no_deploy_of_restarts(handover_ms: int, startup_ms: int, notes: bool) -> None:
+    """Each new pod joins `handover_ms` before an old one leaves, and the next one joins `startup_ms` later."""
+
+    def script(world: World) -> None:
+        running = [pod_of_deployment(world, number) for number in range(4)]
+        world.run(30 * MINUTE_MS)
+        for number, client in enumerate(running):
+            pod_of_deployment(world, 4 + number)
+            world.run(handover_ms)
+            client.stop()
+            world.run(startup_ms)
+
+    tables = advised(played(script), notes=notes)
+    assert not [episode for episode in tables.episodes if episode.avoidable == "yes"]
+    assert tables.deploys == []

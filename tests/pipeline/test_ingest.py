@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from pipeline.rows import Record as Row
 from pipeline.runner import SequentialRunner
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
+from storage import OsDisk
+from storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, write_offsets
 from tests.pipeline.segments import batch_of, commit, mutated, note, random_batches, reference, write_segment
 
 pytestmark = pytest.mark.once
@@ -150,3 +153,28 @@ def test_bad_input_publishes_nothing(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file"):
         run(tmp_path / "out", tmp_path / "nowhere")
     assert Warehouse.open(tmp_path / "out").current().run == 0
+
+
+@pytest.mark.parametrize("checkpoint", [RECOVERY_POINTS, HIGH_WATERMARKS])
+@pytest.mark.parametrize("log", ["__consumer_offsets-3", "__coordinator_notes-3"])
+def test_a_log_whose_only_segment_is_gone_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str], log: str, checkpoint: str) -> None:
+    """Also in a later run, which does not write the same again, and after its first records were read."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    write_segment(data / "__consumer_offsets-1", batch_of(0, commit("g", "t", 0, 1, 2)))
+    (data / log).mkdir()
+    (data / "__consumer_offsets-5").mkdir()
+    write_offsets(OsDisk(), str(data / checkpoint), {(log[:-2], 3): 40, ("__consumer_offsets", 5): 0, ("__consumer_offsets", 1): 1})
+    kind = "offsets" if "offsets" in log else "notes"
+    for number in (1, 1):
+        warehouse = Warehouse.open(out, create=True)
+        with warehouse.locked():
+            ingest(warehouse, SequentialRunner(QUIET), Inputs.of([str(data)]), Progress(sys.stdout))
+        assert f"{kind}-3 has no segment, but a checkpoint file names its records up to offset 39" in capsys.readouterr().out
+        assert warehouse.current().run == number
+        missing = [row for row in table(out, "coverage", Coverage) if not row.complete]
+        assert missing == [Coverage("unknown", kind, 3, 0, 39, None, None, False, "missing-segment")]
+    path = write_segment(data / log, batch_of(0, commit("g", "t", 0, 1, 2) if kind == "offsets" else note("g")))
+    run(out, data)
+    path.unlink()
+    run(out, data)
+    assert [(row.from_offset, row.to_offset) for row in table(out, "coverage", Coverage) if row[1:3] == (kind, 3) and row.from_offset == 1] == [(1, 39)]

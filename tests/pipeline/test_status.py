@@ -118,11 +118,12 @@ def test_without_a_known_assignment_a_partition_is_not_unowned() -> None:
 def test_a_rebalance_is_excused_for_five_minutes_and_no_longer() -> None:
     empty_row = {field.name: None for field in schema_of("rebalances")}
     starts = [(T0, T0 + 7, T0 + 30 * S), (None, T0 + 40 * S, None), (T0 + 900 * S, None, T0 + 9_000 * S), (None, None, T0)]
+    starts += [(T0 + 10_000 * S, T0 + 99_000 * S, T0 + 99_010 * S)]  # the group had been empty for a day
     rows = [empty_row | {"group": "g", "start_lo_ms": lo, "start_hi_ms": hi, "end_ms": end} for lo, hi, end in starts]
     rebalances = pa.table({name: [row[name] for row in rows] for name in ("group", "start_lo_ms", "start_hi_ms", "end_ms")})
     rebalances = rebalances.cast(pa.schema([("group", pa.string()), *((name, pa.int64()) for name in rebalances.column_names[1:])]))
     intervals = excused_intervals(["g"], rebalances, no_rows("notes"), T0 + 100 * S)
-    assert intervals == {"g": [(T0, T0 + 30 * S), (T0 + 40 * S, T0 + 100 * S), (T0 + 900 * S, T0 + 1_200 * S)]}
+    assert intervals == {"g": [(T0, T0 + 30 * S), (T0 + 40 * S, T0 + 100 * S), (T0 + 900 * S, T0 + 1_200 * S), (T0 + 98_700 * S, T0 + 99_000 * S)]}
 
 
 def test_new_rows_of_a_time_slot_replace_all_of_it() -> None:
