@@ -31,6 +31,7 @@ def page(document: dict[str, Any], *, links: dict[GroupKey, str] | None = None, 
         "counted": words.counted,
         "cause": lambda cause: cause.replace("_", " "),
         "family": charts.family,
+        "to": words.range_text,
     }
     environment.globals |= {"charts": charts, "interval": words.interval, "membership": membership, "ROWS_SHOWN": ROWS_SHOWN, "SINGULAR": SINGULAR}
     # Jinja cannot load templates from a zipped package.
@@ -48,6 +49,7 @@ def page(document: dict[str, Any], *, links: dict[GroupKey, str] | None = None, 
         links=links,
         several_clusters=len(document["clusters"]) > 1,
         first=_by_group(document["first"]),
+        savings={group_key(row): row for row in document["savings"]},
         fights={group_key(row) for row in document["hygiene"] if row["kind"] == "duplicate_instance"},
         tidy=_hygiene_rows(document["hygiene"]),
         style=style,
