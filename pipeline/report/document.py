@@ -12,7 +12,7 @@ from pipeline.coverage import COMPACTED
 from pipeline.report.first import recommendations
 from pipeline.report.moments import worst_moments
 from pipeline.report.savings import Saving, lost_s, savings_rows, static_savings, total, weakest
-from pipeline.report.stretches import GOOD_STATUSES, highest
+from pipeline.report.stretches import GOOD_STATUSES, STALLED_STATUSES, highest
 from pipeline.report.tables import Tables
 from pipeline.report.words import counted, range_text
 from pipeline.rows import Episode, Group, Status
@@ -73,7 +73,7 @@ def _summary(tables: Tables, avoidable: Saving, first: list[dict[str, Any]]) -> 
     replacements = [replaced for key, rows in tables.replacements.items() if key not in duplicated for replaced in rows if replaced.verdict == "saved"]
     saved = sum(replaced.saved_rebalances for replaced in replacements)
     saved_min = sum(replaced.saved_at_least for replaced in replacements)
-    stalled = [group for group in groups if group.worst_status in ("STOP", "STALL", "REWIND", "LOST")]
+    stalled = [group for group in groups if group.worst_status in STALLED_STATUSES]
     complete = len(known) == len(episodes) and all(row.complete for row in tables.coverage)
     return {
         "numbers": [

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.report.savings import SCALING_MIN, Saving, arrivals_in_succession, cooperative_saving, lost_s, polled_late, scaling_of
+from pipeline.report.stretches import STALLED_STATUSES
 from pipeline.report.words import brief, counted, short_time
 from pipeline.rows import Advice, Episode, Group, Hygiene
 
@@ -117,7 +118,7 @@ def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, An
 
 def _of_stalled_partitions(group: Group, tables: Tables) -> list[dict[str, Any]]:
     # The last interval of a removed offset is final: it ended with the removal.
-    stalled = [status for status in tables.status.get((group.cluster, group.group), []) if not status.final and status.status in ("STOP", "STALL", "LOST", "REWIND")]
+    stalled = [status for status in tables.status.get((group.cluster, group.group), []) if not status.final and status.status in STALLED_STATUSES]
     if not stalled:
         return []
     worst = max(stalled, key=lambda status: (status.status == "LOST", status.lag or 0))
