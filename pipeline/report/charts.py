@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil, log, sqrt
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from markupsafe import Markup
 
@@ -104,10 +105,13 @@ def _tick(ms: int, step: int) -> str:
     return at.strftime("%H:%M:%S" if step < MINUTE else "%H:%M")
 
 
-def svg(height: float, label: str, *parts: Markup, width: int = WIDTH) -> Markup:
-    return Markup('<svg class="chart" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">{inside}</svg>').format(
-        w=width, h=round(height), label=plain(label), inside=Markup("").join(parts)
-    )
+def svg(height: float, label: str, *parts: Markup) -> Markup:
+    """A chart. Its names, to the left of the plot, are also a picture of their own: on a narrow screen they stay while the chart is scrolled."""
+    inside = Markup("").join(parts)
+    return Markup(
+        '<div class="chart"><svg class="plot" viewBox="0 0 {width} {height}" role="img" aria-label="{label}"><g id="{id}">{inside}</g></svg>'
+        '<svg class="names" viewBox="0 0 {left} {height}" aria-hidden="true"><use href="#{id}"/></svg></div>'
+    ).format(width=WIDTH, left=LEFT - 4, height=round(height), label=plain(label), id=f"chart-{crc32(inside.encode(errors='replace')):08x}", inside=inside)
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> Markup:

@@ -42,6 +42,10 @@ addEventListener("hashchange", openTarget);
 openTarget();
 // Paper has no closed groups.
 addEventListener("beforeprint", () => { document.querySelectorAll("details.group").forEach((group) => { group.open = true; }); });
+// On a narrow screen a chart over time shows its end; a closed one has no width until it is opened.
+const showNewest = (part) => { part.querySelectorAll(".newest").forEach((card) => { card.scrollLeft = card.scrollWidth; }); };
+showNewest(document);
+document.addEventListener("toggle", (event) => { showNewest(event.target); }, true);
 // A filter for the list of groups.
 const filter = document.querySelector("#filter");
 if (filter) {

@@ -129,11 +129,33 @@ def test_the_contents_name_every_group_and_mark_those_that_need_a_change(report:
     assert 'href="#all"' in contents
 
 
-@pytest.mark.spark  # with the other programs that are not ours
-def test_a_link_to_a_closed_group_opens_it(report: dict[str, Any], tmp_path: Path) -> None:
-    program = browser.find()
-    if program is None:
+@pytest.fixture
+def program() -> str:
+    path = browser.find()
+    if path is None:
         pytest.skip("no Chromium on PATH (Debian: apt install chromium)")
+    return path
+
+
+@pytest.mark.spark  # with the other programs that are not ours
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_chart_shows_its_names_and_its_newest_part_at_any_width(report: dict[str, Any], tmp_path: Path, program: str, width: int) -> None:
+    (tmp_path / "report.html").write_text(page(report))
+    with browser.browser(program) as shown:
+        shown.open(tmp_path / "report.html", width=width)
+        card, plot, names = (f"document.querySelector('#timeline {part}').getBoundingClientRect()" for part in (".newest", "svg.plot", "svg.names"))
+        assert shown.value(f"{plot}.right") <= shown.value(f"{card}.right")
+        if width < 640:
+            assert shown.value(f"{plot}.left") < 0
+            assert shown.value(f"{names}.left") >= shown.value(f"{card}.left")
+            assert shown.value(f"{names}.width") > 100
+        else:
+            assert shown.value(f"{plot}.left") > shown.value(f"{card}.left")
+            assert shown.value(f"{names}.width") == 0
+
+
+@pytest.mark.spark
+def test_a_link_to_a_closed_group_opens_it(report: dict[str, Any], tmp_path: Path, program: str) -> None:
     (tmp_path / "report.html").write_text(page(report))
     with browser.browser(program) as shown:
         shown.open(tmp_path / "report.html")
