@@ -43,8 +43,9 @@ def rows_of(row: type[R], table: pa.Table) -> list[R]:
 
 
 def in_order(name: str, table: pa.Table) -> pa.Table:
-    """The table sorted by its key, nulls last, with the columns and types of its schema."""
-    table = table.select(schema_of(name).names).cast(schema_of(name)).combine_chunks()
+    """The table sorted by its key, nulls last, with the types of its schema, and its columns as far as it has them: at least the key."""
+    schema = pa.schema([field for field in schema_of(name) if field.name in table.column_names])
+    table = table.select(schema.names).cast(schema).combine_chunks()
     key = TABLES[name].key
     return table if _is_sorted(table, key) else table.sort_by([(column, "ascending") for column in key]).combine_chunks()
 

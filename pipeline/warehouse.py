@@ -15,19 +15,27 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from pipeline.rows import TABLES
-from pipeline.schema import in_order, joined, schema_of, schema_with_dictionaries
+from pipeline.schema import in_order, schema_of, schema_with_dictionaries
 
 LAYERS: Final = ("bronze", "silver", "gold", "state")
+ROWS_TOGETHER: Final = 1 << 17  # the rows of a file that are decoded together, before those that are not wanted are dropped
+
+
+Only: TypeAlias = Mapping[str, str | bool | Iterable[str]]  # by column: the value, or the possible values, of the wanted rows
 
 
 def layout() -> str:
@@ -168,31 +176,41 @@ class Warehouse:
         _write(self.folder / "CURRENT.json", text)
 
     def read(
-        self, name: str, *, bucket: str | None = None, columns: Sequence[str] | None = None, only: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        bucket: str | None = None,
+        columns: Sequence[str] | None = None,
+        only: Only | None = None,
+        condense: Callable[[pa.Table], pa.Table] = lambda table: table,
     ) -> pa.Table:
-        """A table, or one bucket of it, in key order. `only`: rows with these values."""
+        """A table, or one bucket of it, in key order.
+
+        `columns`: only these; `only`: rows with these values; other rows and columns take no memory. `condense` is applied to each file, so that only
+        its results are in memory together, and then to all of them.
+        """
         current = self.current()
+        read_columns = None if columns is None else list({*columns, *TABLES[name].key})
         while True:
             try:
-                tables = [self.load(file, only=only) for file in current.files_of(name, bucket)]
+                tables = [condense(self.load(file, columns=read_columns, only=only)) for file in current.files_of(name, bucket)]
                 break
             except WarehouseError:
                 current, before = self.current(), current
                 if current == before:
                     raise  # not replaced by another run meanwhile
-        table = in_order(name, joined(name, tables))
+        empty = schema_of(name).empty_table()
+        table = condense(in_order(name, pa.concat_tables([empty if read_columns is None else empty.select(read_columns), *tables])))
         return table.select(list(columns)) if columns is not None else table
 
-    def load(self, file: File, dictionary_columns: Sequence[str] = (), columns: Sequence[str] | None = None, only: Mapping[str, str] | None = None) -> pa.Table:
+    def load(self, file: File, dictionary_columns: Sequence[str] = (), columns: Sequence[str] | None = None, only: Only | None = None) -> pa.Table:
         """The rows of a file. `dictionary_columns`: texts to read as dictionaries; `columns`: only these; `only`: rows with these values."""
         try:
-            return pq.read_table(
-                self.folder / file.path,
-                columns=None if columns is None else list(columns),
-                partitioning=None,
-                read_dictionary=list(dictionary_columns) or None,
-                filters=[(name, "==", value) for name, value in only.items()] if only else None,
-            )
+            options = ds.ParquetReadOptions(dictionary_columns=list(dictionary_columns))
+            content = ds.dataset(str(self.folder / file.path), format=ds.ParquetFileFormat(read_options=options))
+            wanted = reduce(and_, (_is_one_of(name, values) for name, values in only.items())) if only else None
+            names = None if columns is None else list(columns)
+            return content.to_table(names, wanted, batch_size=ROWS_TOGETHER, batch_readahead=1)
         except (OSError, pa.ArrowException) as error:
             raise WarehouseError(f"{self.folder}/{file.path}: cannot be read ({str(error).splitlines()[0]}); `--full` rebuilds it") from None
 
@@ -210,7 +228,7 @@ class Warehouse:
         if table in TABLES:
             content = content.cast(schema_with_dictionaries(table, content))
         try:
-            pq.write_table(content, path, compression="zstd", compression_level=1, **_encoding(content.schema))
+            pq.write_table(content, path, compression="zstd", compression_level=1, row_group_size=ROWS_TOGETHER, **_encoding(content.schema))
             _sync(path)
         except OSError as error:  # of a full disk or a removed folder: it has no file name
             path.unlink(missing_ok=True)
@@ -230,6 +248,11 @@ class Warehouse:
                     continue
                 for path in set(inside) - set(published_files):
                     path.unlink(missing_ok=True)
+
+
+def _is_one_of(column: str, values: str | bool | Iterable[str]) -> pc.Expression:
+    field = pc.field(column)
+    return field == values if isinstance(values, str | bool) else field.isin(pa.array(values, pa.string()))
 
 
 def _encoding(schema: pa.Schema) -> dict[str, Any]:

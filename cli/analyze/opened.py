@@ -44,12 +44,11 @@ def open_warehouse(options: argparse.Namespace, *, create: bool = False) -> Iter
         raise Failure(Exit.UNSUPPORTED, str(error), kind="no-spark") from None
 
 
-def rows(warehouse: Warehouse, name: str, row: type[R], group: str | None = None, cluster: str | None = None) -> list[R]:
-    """The rows of a table, or only those of one group or cluster."""
+def rows(warehouse: Warehouse, name: str, row: type[R], **only: str | bool | None) -> list[R]:
+    """The rows of a table with these values; None is any value."""
     from pipeline.schema import rows_of
 
-    only = {column: value for column, value in (("group", group), ("cluster", cluster)) if value is not None}
-    return rows_of(row, warehouse.read(name, only=only or None))
+    return rows_of(row, warehouse.read(name, only={column: value for column, value in only.items() if value is not None}))
 
 
 def known_names(warehouse: Warehouse, cluster: str | None) -> tuple[set[str], set[str]]:

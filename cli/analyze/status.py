@@ -19,9 +19,8 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with open_warehouse(options) as warehouse:
         several_clusters = len(check_names(warehouse, options)) > 1
-        statuses = rows(warehouse, "status", Status, options.group, options.cluster)
-    # The last interval of a removed offset is final: it ended with the removal.
-    open_intervals = (row for row in statuses if row.ruleset == options.ruleset and not row.final)
+        # The last interval of a removed offset is final: it ended with the removal.
+        open_intervals = rows(warehouse, "status", Status, group=options.group, cluster=options.cluster, ruleset=options.ruleset, final=False)
     current = sorted(open_intervals, key=lambda row: (row.status in ("OK", "UNKNOWN"), row.cluster, row.group, row.topic, row.topic_partition))
     failing = [row for row in current if row.status in FAILS[options.fail_on]]
     if screen.json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,9 +12,10 @@ from pipeline.build import not_understood
 from pipeline.coverage import COMPACTED
 from pipeline.report.first import recommendations
 from pipeline.report.moments import worst_moments
-from pipeline.report.stretches import GOOD_STATUSES, highest
+from pipeline.report.savings import Saving, lost_s, savings_rows, static_savings, total, weakest
+from pipeline.report.stretches import GOOD_STATUSES, STALLED_STATUSES, highest
 from pipeline.report.tables import Tables
-from pipeline.report.words import counted
+from pipeline.report.words import counted, range_text
 from pipeline.rows import Episode, Group, Status
 
 FORMAT: Final = 1
@@ -29,7 +29,8 @@ HEAT_PARTITIONS_MAX: Final = 24
 def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[str, Any]:
     ranked = sorted(tables.groups, key=_weight, reverse=True)
     detailed = ranked if per_group else ranked[:DETAILED_GROUPS]
-    first = recommendations(tables)
+    savings = static_savings(tables)
+    first = recommendations(tables, savings)
     current = tables.warehouse.current()
     now_ms = {cluster: at for cluster, at in current.now_ms.items() if tables.cluster in (None, cluster)}
     return {
@@ -39,7 +40,8 @@ def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[s
         "from_ms": min((group.first_ms for group in tables.groups), default=None),
         "to_ms": max(now_ms.values(), default=None),
         "run": current.run,
-        "summary": _summary(tables, first),
+        "summary": _summary(tables, total(savings.values()), first),
+        "savings": savings_rows(savings),
         "first": first,
         "moments": worst_moments(tables),
         "coverage": [row._asdict() for row in tables.coverage],
@@ -63,34 +65,37 @@ def _weight(group: Group) -> tuple[float, int, int, str]:
     return (group.partition_seconds_lost or 0.0, group.rebalances or 0, group.lag or 0, group.group)
 
 
-def _summary(tables: Tables, first: list[dict[str, Any]]) -> dict[str, Any]:
+def _summary(tables: Tables, avoidable: Saving, first: list[dict[str, Any]]) -> dict[str, Any]:
     groups = tables.groups
     episodes = [episode for rows in tables.episodes.values() for episode in rows]
     known = [episode for episode in episodes if not episode.missing]
-    avoidable = [episode for episode in known if episode.avoidable == "yes"]
-    lost = sum(episode.partition_seconds_lost or 0.0 for episode in known)
+    lost_min, lost = lost_s(known)
     # Two processes with one instance id replace each other all the time, which saves no rebalances.
     duplicated = {key for key, findings in tables.hygiene.items() if any(finding.kind == "duplicate_instance" for finding in findings)}
     replacements = [replaced for key, rows in tables.replacements.items() if key not in duplicated for replaced in rows if replaced.verdict == "saved"]
     saved = sum(replaced.saved_rebalances for replaced in replacements)
-    stalled = [group for group in groups if group.worst_status in ("STOP", "STALL", "REWIND", "LOST")]
-    weakest = _weakest(episode.confidence for episode in known)
+    saved_min = sum(replaced.saved_at_least for replaced in replacements)
+    stalled = [group for group in groups if group.worst_status in STALLED_STATUSES]
     complete = len(known) == len(episodes) and all(row.complete for row in tables.coverage) and not tables.newer
     return {
         "numbers": [
-            {"label": "rebalances", "value": len(known), "unit": "", "confidence": "exact" if complete else "strong"},
-            {"label": "avoidable with static membership", "value": len(avoidable), "unit": "", "confidence": _weakest(episode.confidence for episode in avoidable)},
-            {"label": "avoided by static members", "value": saved, "unit": "", "confidence": _weakest(replaced.confidence for replaced in replacements)},
-            {"label": "partition time lost", "value": round(lost, 1), "unit": "s", "confidence": weakest},
-            {"label": "groups with stalled partitions", "value": len(stalled), "unit": "", "confidence": "exact" if groups else "none"},
+            _number("rebalances", len(known), "exact" if complete else "strong"),
+            _number("avoidable with static membership", avoidable.rebalances, avoidable.confidence, low=avoidable.rebalances_min),
+            _number("avoided by static members", saved, weakest(replaced.confidence for replaced in replacements), low=saved_min),
+            _number("partition time lost", lost, weakest(episode.confidence for episode in known), low=lost_min, unit="s"),
+            _number("groups with stalled partitions", len(stalled), "exact" if groups else "none"),
         ],
         "causes": dict(Counter(episode.cause for episode in known).most_common()),
         "sentences": _sentences(tables, known, avoidable, saved, stalled, first),
     }
 
 
+def _number(label: str, value: float, confidence: str, *, low: float | None = None, unit: str = "") -> dict[str, Any]:
+    return {"label": label, "low": value if low is None else low, "value": value, "unit": unit, "confidence": confidence}
+
+
 def _sentences(
-    tables: Tables, known: list[Episode], avoidable: list[Episode], saved: int, stalled: list[Group], first: list[dict[str, Any]]
+    tables: Tables, known: list[Episode], avoidable: Saving, saved: int, stalled: list[Group], first: list[dict[str, Any]]
 ) -> list[str]:
     groups = tables.groups
     if not groups:
@@ -100,13 +105,14 @@ def _sentences(
         return [f"The records about the members of {counted(len(groups), 'group')} are not understood: only commits and lag are known."]
     unknown = sum(episode.stalled_hi_ms is None for episode in known)
     without = f", and {unknown} of them for an unknown time" if unknown else ""
-    sentences = [f"{counted(len(known), 'rebalance')} of {counted(len(understood), 'group')} stopped partitions for {_lost(known)} in total{without}."]
+    sentences = [f"{counted(len(known), 'rebalance')} of {counted(len(understood), 'group')} stopped partitions for {range_text(*map(_time, lost_s(known)))} in total{without}."]
     if known:
         cause, times = Counter(episode.cause for episode in known).most_common(1)[0]
         sentences.append(f"The most frequent cause was: {cause.replace('_', ' ')} ({times} of {len(known)}).")
-    if avoidable:
+    if avoidable.rebalances:
+        cost = range_text(_time(avoidable.partition_s_min), _time(avoidable.partition_s))
         sentences.append(
-            f"{len(avoidable)} of them were restarts that static membership with a suitable session timeout would have bridged ({_lost(avoidable)})."
+            f"{range_text(avoidable.rebalances_min, avoidable.rebalances)} of them were restarts that static membership with the advised session timeouts would have bridged ({cost})."
         )
     if saved:
         sentences.append(f"Static members avoided {counted(saved, 'rebalance')} when they were restarted.")
@@ -118,12 +124,6 @@ def _sentences(
         limited = "as far as these compacted logs show" if compacted else f"not counting {counted(len(groups) - len(understood), 'group')} of newer protocols"
         sentences.append(f"No change is needed, {limited}." if compacted or len(understood) < len(groups) else "No change is needed.")
     return sentences[:5]
-
-
-def _lost(episodes: list[Episode]) -> str:
-    """The partition time that the rebalances cost, without those whose time is unknown."""
-    text = _time(sum(episode.partition_seconds_lost or 0.0 for episode in episodes))
-    return text if all(episode.stalled_lo_ms == episode.stalled_hi_ms for episode in episodes if episode.stalled_hi_ms is not None) else f"at most {text}"
 
 
 def _details(tables: Tables, group: Group) -> dict[str, Any]:
@@ -200,11 +200,6 @@ def _lag(table: pa.Table, group: Group) -> dict[str, Any]:
         ],
         "left_out": len(rows) - len(worst),
     }
-
-
-def _weakest(confidences: Iterable[str]) -> str:
-    order = ("none", "weak", "strong", "exact")
-    return min(confidences, key=lambda confidence: order.index(confidence) if confidence in order else 0, default="none")
 
 
 def _time(seconds: float) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from history.inferred import MAX_POLL_INTERVAL
-from pipeline.report.words import brief, counted
+from pipeline.report.savings import SCALING_MIN, Saving, arrivals_in_succession, cooperative_saving, lost_s, polled_late, scaling_of
+from pipeline.report.stretches import STALLED_STATUSES
+from pipeline.report.words import brief, counted, short_time
 from pipeline.rows import Advice, Episode, Group, Hygiene
 
 if TYPE_CHECKING:
@@ -16,17 +18,19 @@ SHOWN_MAX: Final = 12
 # Urgency: data loss, stalled partitions, lost time, cleanup.
 LOSS, STALLED, COST, CLEANUP = 3, 2, 1, 0
 
-POLLED_LATE: Final = "poll timeout"  # in the LeaveGroup reason of a client that exceeded its poll interval
+SUCCESSION_MIN: Final = 2  # rebalances that `expansion.timeout.ms` saves; for fewer it is not worth a setting
 SLOW: Final = {"rebalance_timeout", "join_timeout", "sync_timeout"}
 REASONS: Final = {"offsets_about_to_expire": "They expire {}; then the group starts according to auto.offset.reset, and rereads or skips records."}
 SHELL_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-def recommendations(tables: Tables) -> list[dict[str, Any]]:
+def recommendations(tables: Tables, savings: Mapping[tuple[str, str], Saving]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for group in tables.groups:
         key = (group.cluster, group.group)
-        rows += _of_timeouts(group, tables.episodes.get(key, []), tables.advice.get(key))
+        if key in savings:
+            rows.append(_of_timeouts(group, tables.advice[key], savings[key]))
+        rows += _of_scaling(group, tables.episodes.get(key, []))
         rows += _of_slow_members(group, tables.episodes.get(key, []))
         rows += _of_stalled_partitions(group, tables)
         rows += _of_hygiene(group, tables.hygiene.get(key, []))
@@ -34,7 +38,7 @@ def recommendations(tables: Tables) -> list[dict[str, Any]]:
     return rows[:SHOWN_MAX]
 
 
-def _recommendation(group: Group, urgency: int, title: str, why: str, how: str, confidence: str, **saves: Any) -> dict[str, Any]:
+def _recommendation(group: Group, urgency: int, title: str, why: str, how: str, confidence: str, saving: Saving | None = None) -> dict[str, Any]:
     return {
         "cluster": group.cluster,
         "group": group.group,
@@ -43,32 +47,47 @@ def _recommendation(group: Group, urgency: int, title: str, why: str, how: str, 
         "why": why,
         "how": how,
         "confidence": confidence,
-        "saves_rebalances": saves.get("rebalances"),
-        "saves_partition_s": saves.get("seconds"),
-        "at_most": saves.get("at_most", False),  # the saving is an upper bound: not replayed, or notes are missing
+        "saves_rebalances_min": saving and saving.rebalances_min,
+        "saves_rebalances": saving and saving.rebalances,
+        "saves_partition_s_min": saving and saving.partition_s_min,
+        "saves_partition_s": saving and saving.partition_s,
     }
 
 
-def _of_timeouts(group: Group, episodes: list[Episode], advice: Advice | None) -> list[dict[str, Any]]:
-    if advice is None or advice.recommended_ms is None or not advice.avoided:
-        return []
-    bridged = [episode for episode in episodes if episode.avoidable == "yes" and (episode.avoidable_by_ms or 0) <= advice.recommended_ms]
-    if 3 * sum(map(_polled_late, bridged)) > len(bridged):
-        return []  # slow members, which get their own advice
-    seconds = round(sum(episode.partition_seconds_lost or 0.0 for episode in bridged), 1)
-    return [
-        _recommendation(
-            group,
-            COST,
-            f"{brief(group.group)}: {advice_title(advice)}, session.timeout.ms={advice.recommended_ms}",
-            capitalized(advice.text.removeprefix(f"{group.group}: ")),
-            advice.setting,
-            advice.confidence,
-            at_most=any(episode.confidence != "exact" for episode in bridged),
-            rebalances=advice.avoided,
-            seconds=seconds,
+def _of_timeouts(group: Group, advice: Advice, saving: Saving) -> dict[str, Any]:
+    title = f"{brief(group.group)}: {advice_title(advice)}, session.timeout.ms={advice.recommended_ms}"
+    why = capitalized(advice.text.removeprefix(f"{group.group}: "))
+    return _recommendation(group, COST, title, why, advice.setting, advice.confidence, saving)
+
+
+def _of_scaling(group: Group, episodes: list[Episode]) -> list[dict[str, Any]]:
+    """Advice for a group whose members come and go: each rebalance is needed, but it need not stop every partition, nor be one for each newcomer."""
+    scaling = scaling_of(episodes)
+    arrivals = arrivals_in_succession(scaling)
+    serves_policies = group.notes != "none"  # notes are Tenure's
+    rows = []
+    saving = cooperative_saving(group, scaling)
+    if saving is not None:
+        newer = "" if serves_policies else " On Apache Kafka 4.0 or newer group.protocol=consumer (KIP-848) does the same without a rebalance of all members."
+        why = (
+            f"members came or left for good in {len(scaling)} rebalances, and each stopped all {counted(group.partitions, 'partition')}. With cooperative-sticky only "
+            f"partitions that change their member stop, and the others are read meanwhile. Change it in two deploys: first add it to the list, then remove the others.{newer}"
         )
-    ]
+        how = "partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor  # cooperative-sticky in librdkafka"
+        rows.append(_recommendation(group, COST, f"{brief(group.group)}: use cooperative-sticky, since it scales up and down", capitalized(why), how, saving.confidence, saving))
+    elif not serves_policies and len(scaling) >= SCALING_MIN:
+        why = f"Members came or left for good in {len(scaling)} rebalances. With KIP-848 the broker moves partitions one by one, and no member waits for the others; it needs Apache Kafka 4.0 or newer."
+        seconds = lost_s(scaling)[1]
+        rows += [_recommendation(group, COST, f"{brief(group.group)}: use the consumer protocol", why, "group.protocol=consumer", "strong", Saving(0, 0, 0.0, seconds, "strong"))] if seconds else []
+    if serves_policies and arrivals.saved >= SUCCESSION_MIN:
+        timeout_ms = -(-arrivals.apart_ms * 6 // 5 // 1_000) * 1_000 + 1_000
+        why = (
+            f"{arrivals.saved} rebalances began with members that arrived at most {short_time(arrivals.apart_ms)} after others. The policy lets newcomers wait for each other, "
+            f"and admits them in one rebalance; until then they have no partitions. Keep it below the client's timeout for JoinGroup."
+        )
+        how = f"tenure group policy set {_quoted(group.group)} expansion.timeout.ms={timeout_ms}"
+        rows.append(_recommendation(group, COST, f"{brief(group.group)}: admit new members together", why, how, "strong", Saving(0, arrivals.saved, 0.0, 0.0, "strong")))
+    return rows
 
 
 def advice_title(advice: Advice) -> str:
@@ -80,7 +99,7 @@ def advice_title(advice: Advice) -> str:
 
 
 def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, Any]]:
-    slow = [episode for episode in episodes if episode.cause in SLOW or SLOW & set(episode.contributing) or _polled_late(episode)]
+    slow = [episode for episode in episodes if episode.cause in SLOW or SLOW & set(episode.contributing) or polled_late(episode)]
     if len(slow) < 2:
         return []
     who = Counter(episode.trigger_client or episode.trigger_member or next(iter(episode.laggards), "unknown") for episode in slow).most_common(1)[0][0]
@@ -89,23 +108,17 @@ def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, An
             group,
             COST,
             f"{brief(group.group)}: members take longer than max.poll.interval.ms between two polls",
-            f"a slow poll started or delayed {len(slow)} rebalances, most often of {brief(who)}.",
+            f"A slow poll started or delayed {len(slow)} rebalances, most often of {brief(who)}.",
             "max.poll.records=100  # or a longer max.poll.interval.ms",
             "strong",
-            at_most=True,
-            rebalances=len(slow),
-            seconds=round(sum(episode.partition_seconds_lost or 0.0 for episode in slow), 1),
+            Saving(0, len(slow), 0.0, lost_s(slow)[1], "strong"),
         )
     ]
 
 
-def _polled_late(episode: Episode) -> bool:
-    return POLLED_LATE in (episode.cause_detail or "") or (episode.confidence != "exact" and MAX_POLL_INTERVAL in episode.evidence)
-
-
 def _of_stalled_partitions(group: Group, tables: Tables) -> list[dict[str, Any]]:
     # The last interval of a removed offset is final: it ended with the removal.
-    stalled = [status for status in tables.status.get((group.cluster, group.group), []) if not status.final and status.status in ("STOP", "STALL", "LOST", "REWIND")]
+    stalled = [status for status in tables.status.get((group.cluster, group.group), []) if not status.final and status.status in STALLED_STATUSES]
     if not stalled:
         return []
     worst = max(stalled, key=lambda status: (status.status == "LOST", status.lag or 0))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pipeline.report.document import FORMAT
+from pipeline.report.savings import Saving
 from pipeline.rows import Advice, Coverage, CurvePoint, Deploy, Episode, Gap, Group, Hygiene, MemberSpell, Replaced, Status
 
 FILE = Path(__file__).with_name("report.schema.json")
@@ -30,11 +31,12 @@ def schema() -> dict[str, Any]:
                 "run": INTEGER,
                 "summary": _object(
                     {
-                        "numbers": _list(_object({"label": TEXT, "value": NUMBER, "unit": TEXT, "confidence": CONFIDENCE})),
+                        "numbers": _list(_object({"label": TEXT, "low": NUMBER, "value": NUMBER, "unit": TEXT, "confidence": CONFIDENCE})),
                         "causes": {"type": "object", "additionalProperties": INTEGER},
                         "sentences": _list(TEXT),
                     }
                 ),
+                "savings": _list(_object({"cluster": TEXT, "group": TEXT, **_row(Saving)["properties"]})),
                 "first": _list(
                     _object(
                         {
@@ -45,9 +47,10 @@ def schema() -> dict[str, Any]:
                             "why": TEXT,
                             "how": TEXT,
                             "confidence": CONFIDENCE,
+                            "saves_rebalances_min": maybe_number,
                             "saves_rebalances": maybe_number,
+                            "saves_partition_s_min": maybe_number,
                             "saves_partition_s": maybe_number,
-                            "at_most": {"type": "boolean"},
                         }
                     )
                 ),

@@ -36,6 +36,16 @@ for (const button of document.querySelectorAll("button.copy")) {
     if (navigator.clipboard) { navigator.clipboard.writeText(code.textContent).then(done, select); } else { select(); }
   });
 }
+// A link to a closed group opens it.
+const openTarget = () => { const target = document.getElementById(location.hash.slice(1)); if (target && target.tagName === "DETAILS") { target.open = true; target.scrollIntoView(); } };
+addEventListener("hashchange", openTarget);
+openTarget();
+// Paper has no closed groups.
+addEventListener("beforeprint", () => { document.querySelectorAll("details.group").forEach((group) => { group.open = true; }); });
+// On a narrow screen a chart over time shows its end; a closed one has no width until it is opened.
+const showNewest = (part) => { part.querySelectorAll(".newest").forEach((card) => { card.scrollLeft = card.scrollWidth; }); };
+showNewest(document);
+document.addEventListener("toggle", (event) => { showNewest(event.target); }, true);
 // A filter for the list of groups.
 const filter = document.querySelector("#filter");
 if (filter) {

@@ -9,9 +9,12 @@ import jinja2
 from markupsafe import Markup
 
 from pipeline.report import charts, words
+from pipeline.report.first import CLEANUP
 from pipeline.report.group_key import GroupKey, group_key
+from pipeline.report.stretches import GOOD_STATUSES, STALLED_STATUSES
 
 ROWS_SHOWN: Final = 100
+CONTENTS_MAX: Final = 30  # groups in the list of contents
 SINGULAR: Final = {"rebalances": "rebalance", "groups with stalled partitions": "group with stalled partitions"}  # labels of numbers
 HYGIENE_COLUMNS: Final = ("cluster", "group", "topic", "kind", "detail")
 
@@ -31,8 +34,10 @@ def page(document: dict[str, Any], *, links: dict[GroupKey, str] | None = None, 
         "counted": words.counted,
         "cause": lambda cause: cause.replace("_", " "),
         "family": charts.family,
+        "to": words.range_text,
     }
-    environment.globals |= {"charts": charts, "interval": words.interval, "membership": membership, "ROWS_SHOWN": ROWS_SHOWN, "SINGULAR": SINGULAR}
+    environment.globals |= {"charts": charts, "interval": words.interval, "membership": membership, "SINGULAR": SINGULAR}
+    environment.globals |= {"ROWS_SHOWN": ROWS_SHOWN, "CONTENTS_MAX": CONTENTS_MAX, "GOOD_STATUSES": GOOD_STATUSES}
     # Jinja cannot load templates from a zipped package.
     environment.loader = jinja2.DictLoader({name: _read(name) for name in ("page.html", "group.html")})
     style, script = (Markup(_read(name)) for name in ("style.css", "page.js"))
@@ -41,14 +46,17 @@ def page(document: dict[str, Any], *, links: dict[GroupKey, str] | None = None, 
     links = dict(links or {})
     if only is None:
         links = {group_key(detail): f"#group-{number}" for number, detail in enumerate(details)} | links
+    first = _by_group(document["first"])
     return template.render(
         doc=document,
         details=details,
         only=only,
         links=links,
         several_clusters=len(document["clusters"]) > 1,
-        first=_by_group(document["first"]),
+        first=first,
+        savings={group_key(row): row for row in document["savings"]},
         fights={group_key(row) for row in document["hygiene"] if row["kind"] == "duplicate_instance"},
+        needs_attention=lambda one: _needs_attention(one, first.get(group_key(one), [])),
         tidy=_hygiene_rows(document["hygiene"]),
         style=style,
         script=script,
@@ -65,6 +73,11 @@ def membership(detail: dict[str, Any]) -> str:
     else:
         return "unknown"
     return "static" if static_share == 1 else "mixed" if static_share else "dynamic"
+
+
+def _needs_attention(detail: dict[str, Any], first: list[dict[str, Any]]) -> bool:
+    """Whether the group should change something that costs or loses something, or has stalled partitions."""
+    return any(row["urgency"] > CLEANUP for row in first) or detail["about"]["worst_status"] in STALLED_STATUSES
 
 
 def _by_group(rows: list[dict[str, Any]]) -> dict[GroupKey, list[dict[str, Any]]]:

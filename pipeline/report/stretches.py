@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline.columns import ints
 
 GOOD_STATUSES: Final = ("OK", "UNKNOWN")
+STALLED_STATUSES: Final = ("STOP", "STALL", "REWIND", "LOST")
 SERIES: Final = ("cluster", "group", "topic", "topic_partition", "ruleset")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +27,7 @@ from pipeline.rows import (
     Status,
 )
 from pipeline.schema import rows_of
-from pipeline.warehouse import Warehouse
+from pipeline.warehouse import Only, Warehouse
 
 R = TypeVar("R", bound=tuple[object, ...])
 
@@ -48,25 +48,23 @@ class Tables:
         self.gaps = self._by_group("gap_samples", Gap)
         self.curve = self._by_group("timeout_curve", CurvePoint)
         self.advice = {(advice.cluster, advice.group): advice for advice in self._of("timeout_advice", Advice)}
-        status = warehouse.read("status")
-        self.status = self._grouped(rows_of(Status, merged_intervals(self._filtered(status.filter(pc.equal(status["ruleset"], "tenure"))))))
+        self.status = self._grouped(rows_of(Status, self._read("status", {"ruleset": "tenure"}, condense=merged_intervals)))
         self.hygiene = self._by_group("hygiene", Hygiene)
-        self.coverage = merged(rows_of(Coverage, self._of_cluster(warehouse.read("coverage"))))
-        lag = warehouse.read("lag_1m", columns=["cluster", "group", "topic", "topic_partition", "minute_ms", "lag_max"])
+        self.coverage = merged(rows_of(Coverage, self._read_of_cluster("coverage")))
+        lag = self._read("lag_1m", columns=["cluster", "group", "topic", "topic_partition", "minute_ms", "lag_max"])
         self.lag = lag.filter(pc.is_valid(lag["lag_max"]))
-        self.segments = rows_of(Segment, self._of_cluster(warehouse.read("segments")))
+        self.segments = rows_of(Segment, self._read_of_cluster("segments"))
 
     def _of(self, name: str, row: type[R]) -> list[R]:
-        return rows_of(row, self._filtered(self.warehouse.read(name)))
+        return rows_of(row, self._read(name))
 
-    def _filtered(self, table: pa.Table) -> pa.Table:
-        table = self._of_cluster(table)
-        if self._wanted_groups is None:
-            return table
-        return table.filter(pc.is_in(table["group"], pa.array(sorted(self._wanted_groups), pa.string())))
+    def _read(self, name: str, only: Only | None = None, **how: Any) -> pa.Table:
+        wanted = {} if self._wanted_groups is None else {"group": sorted(self._wanted_groups)}
+        return self._read_of_cluster(name, {**(only or {}), **wanted}, **how)
 
-    def _of_cluster(self, table: pa.Table) -> pa.Table:
-        return table if self.cluster is None else table.filter(pc.equal(table["cluster"], self.cluster))
+    def _read_of_cluster(self, name: str, only: Only | None = None, **how: Any) -> pa.Table:
+        wanted = {} if self.cluster is None else {"cluster": self.cluster}
+        return self.warehouse.read(name, only={**(only or {}), **wanted}, **how)
 
     def _by_group(self, name: str, row: type[R]) -> dict[tuple[str, str], list[R]]:
         return self._grouped(self._of(name, row))

@@ -85,6 +85,11 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
+def range_text(low: object, high: object) -> str:
+    """Both ends of a range, or one if they are equal."""
+    return str(high) if low == high else f"{low} to {high}"
+
+
 def interval(low: int | None, high: int | None) -> str:
     """An interval of durations, with both ends if they differ."""
     if low is None and high is None:
