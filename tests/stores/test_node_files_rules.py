@@ -199,9 +199,12 @@ def test_a_failed_search_goes_on_with_the_other_nodes(pair: Pair, threads: list[
 
     monkeypatch.setattr(pair.first, "_changes_of", fail_for_others)
     found: list[Any] = []
+
+    def find() -> None:
+        found.extend(pair.first.find_changes())
+
     with pytest.raises(OSError, match="Too many open files"):
-        for change in pair.first.find_changes():
-            found.append(change)
+        find()
     assert found == [(2, INFO)]
     assert len(threads) == 1
     assert pair.first.changed()
