@@ -232,6 +232,20 @@ async def test_lines_that_are_no_text_are_printed_too(children: Children, lines:
 
 
 @pytest.mark.asyncio
+async def test_a_closed_output_does_not_keep_a_node_from_serving(children: Children, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that read it has ended."""
+
+    def closed(*arguments: object, **options: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("builtins.print", closed)
+    supervisor = supervisor_of()
+    for line in ("tenure: no room\n", "another line\n", "listening A 127.0.0.1:9092\n"):
+        supervisor._read(supervisor.nodes[0], line)
+    assert supervisor.nodes[0].is_serving
+
+
+@pytest.mark.asyncio
 async def test_a_node_does_not_serve_between_two_processes(children: Children, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """A new process has other addresses (port 0), and a probe of an ended one means nothing."""
     supervisor = supervisor_of()

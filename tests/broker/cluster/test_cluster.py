@@ -705,3 +705,32 @@ async def test_a_stop_ends_the_wait_for_the_controller(world: World) -> None:
     with pytest.raises(StoppedEarly):
         await task
     assert world.peers.closed
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_gets_no_topics_from_the_controller_warns_every_five_seconds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.cluster.follow = lambda done: None
+    world.store.owners[REGISTRY_LOG_ID] = OTHER
+    task, stop = opening(world)
+    now = [100.0]
+    create_future = asyncio.get_running_loop().create_future
+    cast(Any, world.cluster)._loop = SimpleNamespace(time=lambda: now[0], create_future=create_future)
+    waits: list[float] = []
+
+    async def wait(futures: list[asyncio.Future[Any]], timeout: float, return_when: str) -> None:
+        assert (futures[1:], return_when) == ([stop], asyncio.FIRST_COMPLETED)
+        waits.append(timeout)
+        now[0] += timeout
+        if len(waits) == 12:
+            stop.set_result({})
+
+    monkeypatch.setattr("broker.cluster.cluster.asyncio.wait", wait)
+    while not stop.done():
+        await passes()
+        if world.store.acquiring:
+            world.store.acquiring.pop()(HeldBy("node 2"))
+    with pytest.raises(StoppedEarly):
+        await task
+    assert waits == [1.0] * 12
+    expected = [("the controller has not sent its topics yet", {"controller": OTHER, "seconds": seconds}) for seconds in (5, 10)]
+    assert world.lines == expected
