@@ -233,6 +233,13 @@ def test_nodes_are_looked_for_at_once_and_twice_a_second_when_something_changed(
     assert node.live.searches == 2
 
 
+def test_a_node_that_is_found_before_anyone_watches_is_in_the_view(nodes: NodesOverSimDisk) -> None:
+    node = opened(nodes)
+    node.live.changes = [(2, NodeInfo(2, ()))]
+    node.store.find_new_nodes()
+    assert list(node.store.view().live) == [2]
+
+
 def test_the_end_of_a_node_that_a_thread_has_noticed_is_looked_up_at_once(nodes: NodesOverSimDisk) -> None:
     node, changes = watched(nodes)
     node.live.has_changed = False
@@ -332,6 +339,13 @@ def test_a_lock_names_the_epoch_each_time_it_is_asked_for(nodes: NodesOverSimDis
     node = nodes.start(1)
     assert [node.store.lock_log(TOPIC, TOPIC_ID, 0) for _ in range(2)] == [0, 0]
     assert node.store.lock_log(TOPIC, NEW_ID, 0) == HeldBy("node 1")
+
+
+def test_a_topics_log_is_not_locked_by_who_names_no_deletion_if_there_was_one(nodes: NodesOverSimDisk) -> None:
+    node = nodes.start(1)
+    node.store.set_last_deletion(1)
+    assert isinstance(node.store.lock(TOPIC, TOPIC_ID), HeldBy)
+    assert isinstance(node.store.lock(LOG, NO_TOPIC), LockedLog)
 
 
 @pytest.mark.parametrize(("known", "locked"), [(4, False), (5, True), (6, True)])
