@@ -655,8 +655,9 @@ def test_a_deleted_log_is_gone_and_its_lock_free(nodes: NodesOverSimDisk) -> Non
     assert second.acquired_topic(TOPIC, NEW_ID).records.next_offset == 0
 
 
+@pytest.mark.parametrize("had_folder", [True, False])
 @pytest.mark.parametrize("topic_id", [TOPIC_ID, NEW_ID])
-def test_the_controller_sets_a_free_log_of_the_deleted_topic_aside(nodes: NodesOverSimDisk, topic_id: bytes) -> None:
+def test_the_controller_sets_a_free_log_of_the_deleted_topic_aside(nodes: NodesOverSimDisk, topic_id: bytes, had_folder: bool) -> None:
     """The slot of a new topic's log is left as it is."""
     first, second = nodes.start(1), nodes.start(2)
     append_to_topic(first, first.acquired_topic(TOPIC), b"a")
@@ -667,7 +668,7 @@ def test_the_controller_sets_a_free_log_of_the_deleted_topic_aside(nodes: NodesO
     def set_aside() -> bool:
         assert isinstance(first.store.lock(TOPIC, TOPIC_ID), HeldBy)  # under the log's lock
         calls.append(True)
-        return False
+        return had_folder
 
     second.store.set_deleted_aside(TOPIC, topic_id, set_aside)
     assert calls == [True]

@@ -238,6 +238,21 @@ def test_a_log_that_has_failed_is_not_rolled_any_more(monkeypatch: pytest.Monkey
     log.usable = True
 
 
+def test_a_log_that_is_forgotten_is_not_rolled_and_any_other_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.flushing = False
+    world.open(ORDERS, 2_000)
+    world.open(PAYMENTS, 100)
+    monkeypatch.setattr(Log, "roll", lambda log, unflushed_bytes_max: False)
+    world.pass_seconds(CHECK_SECONDS)
+    world.cleaner.forget(PAYMENTS)
+    assert world.cleaner._rolling is not None
+    world.cleaner.forget(ORDERS)
+    assert world.cleaner._rolling is None
+    world.pass_seconds(5)
+    assert world.flushes == 1
+
+
 # Topics.
 
 
@@ -438,6 +453,15 @@ def test_the_oldest_segments_of_the_largest_notes_log_are_dropped_down_to_the_li
     assert starts == [{("__coordinator_notes", 1): number} for number in range(1, dropped + 1)]
     assert [fields["start_offset"] for event, fields in lines if event == "old segments dropped"] == list(range(1, dropped + 1))
     assert all(fields["segments"] == 1 for event, fields in lines if event == "old segments dropped")
+
+
+@pytest.mark.parametrize(("bound", "dropped"), [(300, 0), (299, 1)])
+def test_notes_in_one_segment_are_rolled_to_be_dropped(bound: int, dropped: int) -> None:
+    world = World(notes_bytes_max=bound)
+    log = world.open(NOTES, 300, watch=False)
+    world.cleaner.watch_retention(NOTES, log, -1, world.failures.append)
+    world.pass_seconds(CHECK_SECONDS)
+    assert (log.start_offset, log.size) == (dropped, 300 * (1 - dropped))
 
 
 def test_a_stopped_cleaner_checks_nothing_more() -> None:
