@@ -418,7 +418,7 @@ def test_a_topics_log_is_locked_before_it_is_opened(world: World) -> None:
 
 @pytest.mark.parametrize("why", ["unknown topic", "a folder of a deleted topic"])
 def test_a_log_that_cannot_be_opened_yet_is_not_locked(world: World, why: str) -> None:
-    world.partitions.values["awaits_deletion"] = True
+    world.partitions.values["awaits_deletion"] = why != "unknown topic"
     id = LogId("unknown", 0) if why == "unknown topic" else ORDERS
     world.cluster.acquire(id)
     assert (world.store.calls, world.partitions.calls[-1]) == ([], ("acquire", id))

@@ -158,6 +158,11 @@ def test_a_link_ends_once(world: World) -> None:
     for _ in range(2):
         link.end()
     assert ends == [link]
+    unmade = Link(cast(Any, world.loop), 1 << 20, ends.append)
+    unmade.connected()
+    unmade.end()
+    unmade.connected()
+    assert ends == [link, unmade]
 
 
 def test_a_link_that_ends_while_it_is_made_is_aborted_then(world: World) -> None:

@@ -310,6 +310,19 @@ def test_topics_are_scanned_in_steps_and_again_after_the_backoff() -> None:
     assert topics.scans == [1, 17, 33]  # a scan ends after its second began, so the next check that is late enough is the 16th
 
 
+def test_a_scan_ends_with_the_cleaner() -> None:
+    world, topics = World(), Topics()
+    topics.steps = 3
+    world.cleaner.clean_topics(cast(Any, topics))
+    world.loop.pass_ms(1_000 * CHECK_SECONDS)
+    world.settle()
+    assert world.cleaner._topics_scan is not None
+    world.loop.create_task(world.cleaner.stop())
+    world.settle()
+    world.pass_seconds(5)
+    assert topics.scans == [1]
+
+
 def test_due_topics_are_compacted_one_after_the_other(lines: list[Any]) -> None:
     world, topics = World(), Topics()
     first, second = due(world, topics, "a"), due(world, topics, "b")
