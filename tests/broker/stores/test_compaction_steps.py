@@ -479,9 +479,11 @@ def test_notes_in_one_segment_are_rolled_to_be_dropped(bound: int, dropped: int)
 
 def test_a_stopped_cleaner_checks_nothing_more() -> None:
     world = World()
+    world.pass_seconds(CHECK_SECONDS)
     world.open(ORDERS, 2_000)
     task = world.loop.create_task(world.cleaner.stop())
     world.settle()
     assert task.done()
+    assert task.exception() is None
     world.pass_seconds(10)
     assert (world.runs, world.loop.delays()) == ([], [])
