@@ -35,6 +35,9 @@ JUDGED = (
     "broker/groups/journal.py",
     "broker/groups/group_journal.py",
     "broker/groups/shards.py",
+    "broker/cluster",
+    "broker/stores",
+    "broker/supervisor.py",
 )
 # Left out of folders: the tests of these start servers of NATS.
 NOT_JUDGED = "broker/stores/jetstream/"
@@ -48,7 +51,7 @@ FAST_PATHS = (
     "broker/groups/held_replies.py",
 )
 KILLED_PERCENT_MIN = 95
-TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
+TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker", "tests/stores")
 # A test file with one of these imports is left out: it starts processes, whose lines are not traced.
 STARTS_PROCESSES = ("from tests.running import", "from tests.support.restartable import", "from tests.soak", "from tests.kafka_process import")
 # The time budget for the tests of one mutation, the most promising first.

@@ -16,9 +16,6 @@ from pathlib import Path
 import pytest
 
 from broker.runtime.start import SUPERVISOR, ExitCode
-from broker.settings.config import Config, load_config
-from broker.settings.listeners import Listener
-from broker.supervisor import check_addresses, node_ids, node_listeners, node_settings
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.nodes.cluster import Nodes, consecutive_ports
@@ -213,38 +210,6 @@ def test_a_node_that_cannot_start_ends_all_nodes(tmp_path: Path) -> None:
 )
 def test_settings_that_contradict_each_other_are_refused(arguments: tuple[str, ...], line: str) -> None:
     assert refused(*arguments) == (ExitCode.CONFIG, [f"tenure: {line}"])
-
-
-def configured(*settings: str) -> Config:
-    return load_config(settings=["cluster.nodes=3", *settings])
-
-
-def ports(listeners: list[Listener]) -> list[tuple[int, int]]:
-    return [(listener.port, listener.advertised_port) for listener in listeners]
-
-
-def test_each_node_has_the_next_port_of_each_listener() -> None:
-    config = configured("listeners=A://127.0.0.1:9000,B://127.0.0.1:0", "advertised.listeners=A://kafka:7000")
-    assert [ports(node_listeners(config, node)) for node in node_ids(config)] == [
-        [(9000, 7000), (0, 0)],
-        [(9001, 7001), (0, 0)],
-        [(9002, 7002), (0, 0)],
-    ]
-
-
-def test_two_nodes_on_one_port_are_refused() -> None:
-    config = configured("listeners=A://127.0.0.1:9000,B://127.0.0.1:9002")
-    with pytest.raises(Exception, match=r"nodes 1 and 3 would both listen on 127.0.0.1:9002: leave 3 ports to each listener"):
-        check_addresses(config, [node_listeners(config, node) for node in node_ids(config)])
-
-
-def test_a_nodes_command_line_gives_the_same_settings_with_its_own_addresses() -> None:
-    config = configured("listeners=A://127.0.0.1:9000", "log.dirs=/srv/tenure")
-    words = node_settings(config, 2, node_listeners(config, 2))
-    assert set(words[::2]) == {"--set"}
-    node = load_config(settings=words[1::2])
-    assert (node.node_id, node.cluster_nodes, node.data_directory, node.exit_with_parent) == (2, 3, "/srv/tenure", True)
-    assert node.listeners[0].endpoint == "127.0.0.1:9001"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has this scheduling policy")

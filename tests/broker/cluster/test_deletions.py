@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from broker.cluster.deletions import DeletionReports
+from broker.cluster.deletions import DeletionReports, SharedDeletions
 from broker.internal_topics import CONSUMER_OFFSETS
+from broker.topics.deletions import Deletion
 
 ONE, TWO = b"1" * 16, b"2" * 16
 PARTITIONS = 3
@@ -97,3 +98,65 @@ def test_the_controller_counts_its_own_reports(world: World) -> None:
         world.reports.report([ONE], partition)
     world.run()
     assert (world.gone, world.sent) == ([ONE], [])
+
+
+class Node:
+    """The deletions of one of several nodes."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.journal = SimpleNamespace(owns_log=False, partition=0)
+        shards = SimpleNamespace(journals=[])
+        loop = SimpleNamespace(call_soon=lambda *arguments: self.calls.append(("later",)))
+        self.deletions = SharedDeletions(cast(Any, None), cast(Any, self.journal), cast(Any, shards), cast(Any, None), cast(Any, loop))
+        self.deletions.report = lambda ids, partition: self.calls.append(("report", ids, partition))
+        self.deletions.publish = lambda number: self.calls.append(("publish", number))
+        cast(Any, self.deletions).enqueue = lambda deletions: self.calls.append(("enqueue", list(deletions)))
+
+    def deletion(self, *topics: bytes) -> Deletion:
+        deleted = [cast(Any, SimpleNamespace(id=id, number=number)) for number, id in enumerate(topics, 5)]
+        return Deletion(self.deletions, deleted, lambda error: self.calls.append(("done", error)))
+
+
+@pytest.mark.parametrize("controller", [False, True])
+def test_the_controller_publishes_the_newest_deletion_before_offsets_are_removed(controller: bool) -> None:
+    node = Node()
+    node.journal.owns_log = controller
+    deletion = node.deletion(ONE, TWO)
+    deletion.release()
+    assert node.calls == [*([("publish", 6)] if controller else []), ("enqueue", [deletion])]
+
+
+def test_each_partition_reports_the_topics_of_an_open_deletion() -> None:
+    node = Node()
+    deletion = node.deletion(ONE, TWO)
+    node.deletions.removed(deletion, cast(Any, SimpleNamespace(partition=3)))
+    assert node.calls == []
+    node.deletions.begin(deletion)
+    node.calls.clear()
+    node.deletions.removed(deletion, cast(Any, SimpleNamespace(partition=3)))
+    assert node.calls == [("report", [ONE, TWO], 3)]
+
+
+def test_a_deletion_is_open_until_all_its_topics_are_complete() -> None:
+    node = Node()
+    both, one = node.deletion(ONE, TWO), node.deletion(ONE)
+    node.deletions.begin(both)
+    node.deletions.begin(one)
+    node.deletions.forget_completed([ONE])
+    node.calls.clear()
+    node.deletions.delete_offsets_again()
+    assert node.calls == [("enqueue", [both])]
+    node.deletions.forget_completed([TWO, ONE, b"3" * 16])
+    node.calls.clear()
+    node.deletions.delete_offsets_again()
+    assert node.calls == [("enqueue", [])]
+
+
+@pytest.mark.parametrize("controller", [False, True])
+def test_a_deletion_that_was_not_stored_is_checked_again_by_the_controller_alone(controller: bool) -> None:
+    """Another controller knows whether the topics are deleted."""
+    node = Node()
+    node.journal.owns_log = controller
+    node.deletion(ONE).fail(56)
+    assert sorted(node.calls, key=str) == [("done", 56), *([("later",)] if controller else [])]

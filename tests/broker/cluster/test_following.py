@@ -10,6 +10,7 @@ import pytest
 
 from broker.cluster import following
 from broker.cluster.following import FAILED_SECONDS, RegistryFollower
+from broker.cluster.messages import NodeRequestKind
 from broker.topics.leaders import NO_NODE
 from protocol.errors import ProtocolError
 from protocol.messages.node_requests import NodeRequest, NodeResponse
@@ -112,3 +113,141 @@ def test_the_log_line_about_a_newer_record_says_what_to_do(monkeypatch: pytest.M
     peers.asked.pop()(NodeResponse())
     (line,) = lines
     assert "run the same version on all nodes (TopicValue has no version 9)" in line["reason"]
+
+
+class World:
+    """A follower whose controller, registry and peers are the test's."""
+
+    def __init__(self) -> None:
+        self.loop, self.peers, self.registry = SteppedLoop(), Peers(), Registry()
+        self.controller = CONTROLLER
+        self.sent: list[tuple[int, NodeRequest]] = []
+        self.more: list[bool] = []  # whether more records follow, for the next replies
+        self.done: list[str] = []
+        send = self.peers.send
+
+        def record(node: int, request: NodeRequest, done: Callable[[NodeResponse | None], None]) -> None:
+            self.sent.append((node, request))
+            send(node, request, done)
+
+        cast(Any, self.peers).send = record
+        apply_records = self.registry.apply_records
+        cast(Any, self.registry).apply_records = lambda request, reply: apply_records(request, reply) or bool(self.more and self.more.pop(0))
+        self.follower = RegistryFollower(ME, cast(Any, self.loop), cast(Any, self.peers), cast(Any, self.registry), lambda: self.controller)
+
+    def follow(self, name: str) -> None:
+        self.follower.follow(lambda: self.done.append(name))
+
+    def answer(self, reply: NodeResponse | None) -> None:
+        self.peers.asked.pop()(reply)
+
+
+def test_the_controller_is_asked_until_it_has_no_more_records() -> None:
+    world = World()
+    world.more = [True, True, False]
+    world.follow("first")
+    assert (world.sent[0][0], world.sent[0][1].kind, world.sent[0][1].node) == (CONTROLLER, NodeRequestKind.FOLLOW, ME)
+    for asked in (2, 3):
+        world.answer(NodeResponse())
+        assert (len(world.sent), world.done) == (asked, [])
+    world.answer(NodeResponse())
+    assert (len(world.sent), world.done) == (3, ["first"])
+    world.loop.jump(10)
+    assert len(world.sent) == 3
+
+
+def test_records_that_are_announced_while_a_reply_is_awaited_are_asked_for_after_it() -> None:
+    """The reply may have been written before the announced records."""
+    world = World()
+    world.follow("first")
+    world.follow("second")
+    assert len(world.sent) == 1
+    world.answer(NodeResponse())
+    assert (len(world.sent), world.done) == (2, [])
+    world.answer(NodeResponse())
+    assert (len(world.sent), world.done) == (2, ["first", "second"])
+    world.follow("third")
+    world.answer(NodeResponse())
+    assert (len(world.sent), world.done) == (3, ["first", "second", "third"])
+
+
+@pytest.mark.parametrize("why", ["no controller", "its own id", "no reply", "an error"])
+def test_a_controller_that_does_not_answer_is_asked_again_soon(why: str) -> None:
+    """With its own id: the node owns the registry, and has not read it yet."""
+    world = World()
+    if why in ("no controller", "its own id"):
+        world.controller = NO_NODE if why == "no controller" else ME
+    world.follow("first")
+    if world.peers.asked:
+        world.answer(None if why == "no reply" else NodeResponse(41))
+    sent = len(world.sent)
+    assert world.loop.delays() == [following.RETRY_SECONDS]
+    world.controller = CONTROLLER
+    world.loop.pass_ms(following.RETRY_SECONDS * 1_000)
+    assert len(world.sent) == sent + 1
+    world.answer(NodeResponse())
+    assert world.done == ["first"]
+    assert world.registry.applied == 1
+
+
+def test_the_controller_itself_has_all_records() -> None:
+    world = World()
+    world.registry.is_controller = True
+    world.follow("first")
+    assert (world.done, world.sent, world.loop.delays()) == (["first"], [], [])
+
+
+@pytest.mark.parametrize("when", ["before a request", "before a reply"])
+def test_a_node_that_becomes_the_controller_has_all_records(when: str) -> None:
+    world = World()
+    if when == "before a request":
+        world.controller = NO_NODE
+    world.follow("first")
+    world.registry.is_controller = True
+    if when == "before a request":
+        world.loop.jump(following.RETRY_SECONDS)
+    else:
+        world.answer(NodeResponse())
+    assert (world.done, world.registry.applied, world.loop.delays()) == (["first"], 0, [])
+    world.registry.is_controller = False
+    world.controller = CONTROLLER
+    world.follow("second")
+    world.answer(NodeResponse())
+    assert world.done == ["first", "second"]
+
+
+def test_a_stopped_follower_asks_nothing_more() -> None:
+    world = World()
+    world.follow("first")
+    world.answer(None)
+    world.follower.stop()
+    world.loop.jump(10)
+    assert (len(world.sent), world.done, world.loop.delays()) == (1, [], [])
+
+
+def test_a_failing_waiter_does_not_keep_the_others_waiting(planted_defect: None) -> None:
+    world = World()
+
+    def fail() -> None:
+        raise RuntimeError("a defect")
+
+    world.follower.follow(fail)
+    world.follow("second")
+    for _ in range(2):
+        world.answer(NodeResponse())
+    assert world.done == ["second"]
+    world.registry.is_controller = True
+    world.follower.follow(fail)
+
+
+def test_the_log_line_about_unusable_records_names_the_controller_and_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[dict[str, Any]] = []
+    monkeypatch.setattr(following, "log", SimpleNamespace(error=lambda event, **fields: lines.append({"event": event} | fields)))
+    world = World()
+    world.registry.failures = [KeyError("offset")]
+    world.follow("first")
+    world.answer(NodeResponse())
+    assert lines == [
+        {"event": "this node cannot follow the controller", "controller": CONTROLLER, "reason": "KeyError: 'offset'", "again_seconds": FAILED_SECONDS}
+    ]
+    assert world.loop.delays() == [FAILED_SECONDS]

@@ -15,7 +15,7 @@ class World:
         self.store = SimpleNamespace(last_deletion=0)
         self.topics = SimpleNamespace(last_deletion=0)
         self.aborted: list[str] = []
-        self.connections: list[Any] = [SimpleNamespace(abort=lambda reason: self.aborted.append("a")), SimpleNamespace(abort=lambda reason: self.aborted.append("b"))]
+        self.connections: list[Any] = [SimpleNamespace(abort=lambda reason: self.aborted.append(f"a{reason}")), SimpleNamespace(abort=lambda reason: self.aborted.append(f"b{reason}"))]
         self.following: list[Callable[[], None]] = []
         self.late = LateNode(cast(Any, self.store), cast(Any, self.topics), lambda: self.connections, self.following.append)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.cluster.propagation import LATE_SECONDS, Propagation
+from broker.cluster.propagation import LATE_SECONDS, Propagation, _PropagatedReply
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 from tests.support.stepped_loop import SteppedLoop
 
@@ -229,3 +229,70 @@ def test_a_node_that_has_just_got_its_lease_again_must_confirm_too(play: Propaga
     assert not play.done
     play.answer(THIRD)
     assert play.done == ["deleted"]
+
+
+def test_a_late_node_delays_a_change_for_a_second_and_the_next_one_has_its_own_second(play: PropagationHarness) -> None:
+    play.change("one")
+    play.answer(SECOND)
+    play.loop.pass_ms(500)
+    play.answer(THIRD)
+    play.change("two")
+    play.answer(SECOND)
+    assert play.done == ["one"]
+    play.loop.pass_ms(500)  # the second of the first change has passed
+    assert play.done == ["one"]
+    assert play.loop.delays() == [0.5]
+    play.loop.pass_ms(499)
+    assert play.done == ["one"]
+    play.loop.pass_ms(1)
+    assert play.done == ["one", "two"]
+    assert play.loop.delays() == []
+
+
+class Held:
+    """A reply that the registry holds."""
+
+    def __init__(self, fails: bool) -> None:
+        self.connection = self
+        self.defects = 0
+        self.calls: list[object] = []
+        self.fails = fails
+
+    def release(self) -> None:
+        self.fail("released")
+
+    def fail(self, error: object) -> None:
+        self.calls.append(error)
+        if self.fails:
+            raise ValueError("a defect")
+
+    def handle_defect(self) -> None:
+        self.defects += 1
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_held_reply_that_raises_closes_its_connection(play: PropagationHarness, stored: bool, planted_defect: None) -> None:
+    play.nodes = [ME]
+    held = Held(fails=True)
+    reply = _PropagatedReply(held, play.propagation)
+    if stored:
+        reply.release()
+        play.loop.run()
+    else:
+        reply.fail(56)
+    assert (held.calls, held.defects) == (["released" if stored else 56], 1)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_held_reply_is_sent_when_all_nodes_have_its_change_or_at_once_if_it_failed(play: PropagationHarness, stored: bool) -> None:
+    held = Held(fails=False)
+    reply = _PropagatedReply(held, play.propagation)
+    if stored:
+        reply.release()
+        play.loop.run()
+        assert held.calls == []
+        play.answer(SECOND)
+        play.answer(THIRD)
+    else:
+        reply.fail(56)
+    assert (held.calls, held.defects) == (["released" if stored else 56], 0)

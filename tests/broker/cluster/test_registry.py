@@ -14,7 +14,7 @@ from broker.groups.journal import Journal
 from broker.topics import registry
 from broker.topics.registry import TopicRegistry
 from protocol.batch import build_facts, facts_of
-from protocol.errors import ProtocolError
+from protocol.errors import ErrorCode, ProtocolError
 from storage import AppendFailed
 
 READ_BYTES = 200
@@ -281,3 +281,133 @@ def test_records_that_cannot_be_read_leave_the_topics_as_they_are(controller: No
     with pytest.raises(ProtocolError, match="TopicValue has no version"):
         follower.follow(controller)
     assert (dict(follower.topics.by_name), follower.changes) == (known, [])
+
+
+def test_a_registry_that_cannot_be_read_is_not_led(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr("broker.cluster.registry.log.error", lambda event, reason: lines.append(reason))
+    node = Node(log)
+
+    def fail() -> Iterator[list[Any]]:
+        raise OSError(5, "Input/output error")
+
+    log.replay = fail  # type: ignore[method-assign]
+    assert node.registry.lead(log, log) is False  # type: ignore[arg-type]
+    assert (node.registry.is_controller, node.registry.is_current, node.registry.end, node.changes) == (False, False, 0, [])
+    assert lines == ["[Errno 5] Input/output error"]
+    assert node.registry.answer(node.registry.request(1, NodeRequestKind.FOLLOW)).error_code == ErrorCode.NOT_CONTROLLER
+
+
+def test_the_controller_reports_the_topics_of_its_log_as_read_anew(controller: Node, follower: Node) -> None:
+    assert controller.changes == [Changes([], [], [], [], True)]
+    assert (controller.registry.is_controller, controller.registry.is_current, controller.registry.end) == (True, True, 0)
+    controller.create("one")
+    assert controller.registry.end == 1
+    follower.lead()
+    (change,) = follower.changes
+    assert ([topic.name for topic in change.changed], change.reread) == (["one"], True)
+
+
+def test_a_node_that_does_not_lead_any_more_writes_and_answers_nothing(controller: Node) -> None:
+    controller.create("one")
+    controller.registry.follow()
+    assert (controller.registry.is_controller, controller.registry.is_current, controller.registry.end) == (False, False, 0)
+    assert not controller.registry.journal.writable
+    followed: list[bool] = []
+    controller.registry.journal.follow = lambda: followed.append(True)  # type: ignore[method-assign]
+    controller.registry.follow()
+    assert followed == []
+
+
+def test_a_request_names_the_records_that_the_follower_has(controller: Node, follower: Node) -> None:
+    request = follower.registry.request(7, NodeRequestKind.FOLLOW)
+    assert (request.kind, request.node, request.offset, request.epoch) == (NodeRequestKind.FOLLOW, 7, 0, -1)
+    controller.create("one")
+    follower.follow(controller)
+    request = follower.registry.request(7, NodeRequestKind.FOLLOW)
+    assert (request.offset, request.epoch) == (1, controller.registry.snapshot_id)
+
+
+def test_a_reply_says_where_it_ends_and_where_the_log_ends(controller: Node, follower: Node) -> None:
+    for name in ("one", "two", "three", "four", "five"):
+        controller.create(name)
+    request = follower.registry.request(1, NodeRequestKind.FOLLOW)
+    reply = controller.registry.answer(request)
+    assert (reply.error_code, reply.end, reply.epoch) == (ErrorCode.NONE, 5, controller.registry.snapshot_id)
+    assert 0 < reply.offset < 5
+    assert follower.registry.apply_records(request, reply) is True
+    assert (follower.registry.is_current, follower.changes) == (False, [])
+    follower.follow(controller)
+    assert follower.registry.is_current
+    reply = controller.registry.answer(follower.registry.request(1, NodeRequestKind.FOLLOW))
+    assert (reply.offset, reply.end, reply.body) == (5, 5, b"")
+    assert follower.ask(controller) is False
+
+
+def test_a_registry_with_an_unreadable_log_is_answered_with_an_error(controller: Node, follower: Node, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr("broker.cluster.registry.log.error", lambda event, reason: lines.append(reason))
+    controller.create("one")
+
+    def fail(offset: int, bytes_max: int, end: int = -1) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    log.read = fail  # type: ignore[method-assign]
+    assert controller.registry.answer(follower.registry.request(1, NodeRequestKind.FOLLOW)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert lines == ["[Errno 5] Input/output error"]
+
+
+def test_a_follower_of_another_snapshot_reads_from_the_first_record(controller: Node, follower: Node, log: Log) -> None:
+    for name in ("one", "two", "three"):
+        controller.create(name)
+    log.batches = log.batches[1:]
+    log.start_offset = 1
+    reads: list[tuple[int, int, int]] = []
+    read = log.read
+    log.read = lambda offset, bytes_max, end=-1: [reads.append((offset, bytes_max, end)), read(offset, bytes_max, end)][1]  # type: ignore
+    request = follower.registry.request(1, NodeRequestKind.FOLLOW)
+    for offset, epoch, begin in ((2, 77, 1), (0, controller.registry.snapshot_id, 1), (2, controller.registry.snapshot_id, 2)):
+        request.offset, request.epoch = offset, epoch
+        controller.registry.answer(request)
+        assert reads.pop() == (begin, 1 << 20, 3)
+
+
+def test_changes_are_reported_by_what_was_done_to_the_topics(controller: Node, follower: Node) -> None:
+    for name in ("kept", "changed", "deleted"):
+        controller.create(name)
+    follower.follow(controller)
+    assert follower.changes.pop().reread
+    controller.topics.add_partitions("changed", 3)
+    controller.registry.journal.end_turn()
+    deleted = controller.topics.by_name["deleted"]
+    controller.delete("deleted")
+    follower.follow(controller)
+    removed, changed = ([topic.name for change in follower.changes for topic in getattr(change, field)] for field in ("removed", "changed"))
+    assert (removed, changed) == (["deleted"], ["changed"])
+    assert [topic.id for change in follower.changes for topic in change.deleted] == [deleted.id]
+    assert not any(change.completed or change.reread for change in follower.changes)
+    follower.changes.clear()
+    controller.topics.folders_gone(deleted.id)
+    controller.topics.offsets_gone(deleted.id)
+    controller.registry.journal.end_turn()
+    follower.follow(controller)
+    assert [id for change in follower.changes for id in change.completed] == [deleted.id]
+    assert not any(change.removed or change.changed or change.deleted or change.reread for change in follower.changes)
+
+
+def test_the_controller_applies_no_records_of_another_one(controller: Node, follower: Node) -> None:
+    controller.create("one")
+    request = follower.registry.request(1, NodeRequestKind.FOLLOW)
+    reply = controller.registry.answer(request)
+    follower.registry.is_controller = True
+    assert follower.registry.apply_records(request, reply) is False
+    assert follower.changes == []
+
+
+def test_a_reply_to_an_earlier_request_is_not_applied(controller: Node, follower: Node) -> None:
+    controller.create("one")
+    earlier = follower.registry.request(1, NodeRequestKind.FOLLOW)
+    reply = controller.registry.answer(earlier)
+    follower.registry.follow()
+    assert follower.registry.apply_records(earlier, reply) is True
+    assert (follower.changes, follower.registry.is_current) == ([], False)
