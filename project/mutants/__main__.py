@@ -50,7 +50,7 @@ FAST_PATHS = (
     "broker/fastpath/produce.py",
     "broker/groups/held_replies.py",
 )
-KILLED_PERCENT_MIN = 95
+KILLED_PERCENT_MIN = 90
 TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker", "tests/stores")
 # A test file with one of these imports is left out: it starts processes, whose lines are not traced.
 STARTS_PROCESSES = ("from tests.running import", "from tests.support.restartable import", "from tests.soak", "from tests.kafka_process import")
