@@ -72,7 +72,7 @@ class CoordinatorLogs(DataSource):
 
     @property
     def _table(self) -> str:
-        table = self.options.get("table", RECORDS)
+        table: str = self.options.get("table", RECORDS)
         if table not in TABLES_READ:
             raise BadInput(f"{NAME}: there is no table {table}: set `table` to {', '.join(TABLES_READ)}")
         return table
