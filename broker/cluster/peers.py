@@ -137,7 +137,7 @@ class Peers:
         link = Link(self._loop, self._frame_bytes_max, ended)
         task = self._loop.create_task(contained_task(self._connect, link, node))
         self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        task.add_done_callback(Contained(self._connecting.discard))
         return link
 
     async def _connect(self, link: Link, node: int) -> None:

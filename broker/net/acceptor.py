@@ -80,7 +80,7 @@ class AcceptedSockets:
         protocol: Any = StandardLoopProtocol(connection) if self._buffered_protocol else connection
         task = self._loop.create_task(contained_task(self._connect, protocol, connection, accepted))
         self._tasks.add(task)
-        task.add_done_callback(partial(self._done, accepted))
+        task.add_done_callback(Contained(partial(self._done, accepted)))
 
     def _done(self, accepted: socket.socket, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)

@@ -35,7 +35,6 @@ UNWRAPPED_CALLBACKS = {
     ("broker/runtime/turn.py", "self._end"),
     ("broker/runtime/turn.py", "self._fire"),
     ("broker/runtime/turn.py", "self._advance_past_input"),
-    ("broker/net/acceptor.py", "self._tasks.discard"),
     ("broker/stores/jetstream/claim.py", "self._ending_on_defect(step)"),  # returns a `Contained` callback
     ("broker/topics/partitions.py", "self._continue_deletion(topic_partitions, remaining)"),  # also returns a `Contained` callback
 }
