@@ -197,9 +197,17 @@ class ClientConnection:
         frozen_until = node.answers_from() if isinstance(request.message, FORWARDED) else node.frozen_until
         quiet_since = max(stream.busy_until, frozen_until, request.sent)
         waits_for_members = isinstance(request.message, MAY_WAIT_FOR_MEMBERS)
+        if waits_for_members and self._phase_is_extended(node):
+            return
         if self.world.now - quiet_since > (request.timeout - MS if waits_for_members else ANSWER_NS):
             api = type(request.message).__name__.removesuffix("Request")
             raise Broken("answers", f"{self.client_id}: {api} of {format_time(request.sent)} has no reply", self.client_id.partition("/")[0])
+
+    def _phase_is_extended(self, node: Node) -> bool:
+        """Whether an append in progress at its deadline has extended the group's phase, which may then last longer than the client's timeout."""
+        broker: Any = node.broker
+        groups = (journal.shard.groups.get(self.client_id.partition("/")[0]) for journal in broker.shards.journals)
+        return any(group is not None and group.extended_since_ms == group.phase_start_ms for group in groups)
 
     def close(self) -> None:
         """The client closes the connection; the broker may still handle requests that it sent before."""
