@@ -77,11 +77,15 @@ class CoordinatorLogs(DataSource):
             raise BadInput(f"{NAME}: there is no table {table}: set `table` to {', '.join(TABLES_READ)}")
         return table
 
+    @property
+    def pushes_filters(self) -> bool:
+        return self._table == RECORDS and self.options.get("pushdown", "false").lower() == "true"
+
     def reader(self, schema: StructType) -> DataSourceReader:
         inputs = inputs_of(self.options)
         if self._table != RECORDS:
             return PlanReader(inputs, self._table, schema.names)
-        reader = FilteringReader if is_pushing(self.options) else Reader
+        reader = FilteringReader if self.pushes_filters else Reader
         return reader(inputs, schema.names, packing_of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
@@ -120,10 +124,6 @@ def number_in(options: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal():
         raise BadInput(f"{NAME}: {name} must be a number, and is {text!r}")
     return int(text)
-
-
-def is_pushing(options: Mapping[str, str]) -> bool:
-    return options.get("pushdown", "false").lower() == "true"
 
 
 class Packing(NamedTuple):

@@ -34,9 +34,8 @@ class DefaultSource(DataSource):
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = dict(self.options)
-        pushing = options.get("pushdown", "false").lower() == "true" and options.get("table", "records") == "records"
-        return FilteringReader(options, schema) if pushing else Reader(options, schema)
+        reader = FilteringReader if _source(self.options).pushes_filters else Reader
+        return reader(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         return StreamReader(dict(self.options), schema)

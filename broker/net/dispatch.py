@@ -243,19 +243,21 @@ class Dispatch:
                 at += 1
             else:
                 at = _skip_header_tags(data, at)
+        call = Call(connection, route, version, correlation_id, None, data, start)
         try:
             if end - start > ELEMENTS_AT_ONCE_MAX:
-                request = self._decode_large(connection, route, version, correlation_id, data, start, at)
+                request = self._decode_large(call, data, at)
                 if request is None:
                     return None
             else:
                 request, _ = route.decode(data, at, version)
         except ProtocolError as error:
-            raise _unreadable(route, version, error) from error
-        return self._handle(Call(connection, route, version, correlation_id, request, data, start))
+            raise _unreadable(call, error) from error
+        return self._handle(call, request)
 
-    def _handle(self, call: Call) -> bytes | None:
-        connection, route, request = call.connection, call.route, call.request
+    def _handle(self, call: Call, request: Any) -> bytes | None:
+        call.request = request
+        connection, route = call.connection, call.route
         trace = connection.context.trace
         if trace is not None:
             trace("<", call, request)
@@ -277,10 +279,9 @@ class Dispatch:
         except ReplyTooLarge as refused:
             return call.encode_frame(call.refusal(refused))
 
-    def _decode_large(
-        self, connection: Connection, route: Route, version: int, correlation_id: int, data: bytes, start: int, at: int
-    ) -> Any:
+    def _decode_large(self, call: Call, data: bytes, at: int) -> Any:
         """The request, or None: the thread decodes it, and it is handled later."""
+        route, version = call.route, call.version
         if self._workers is None or self._elements_max <= ELEMENTS_AT_ONCE_MAX:
             return _decode_bounded(route, data, at, version, self._elements_max)
         try:
@@ -288,22 +289,23 @@ class Dispatch:
         except TooManyElements:
             self.before_long_request()
             decode = partial(_decode_bounded, route, data, at, version, self._elements_max, _let_others_run)
-            self._workers.submit(decode, partial(self._decoded, connection, route, version, correlation_id, data, start))
+            self._workers.submit(decode, partial(self._decoded, call))
             return None
 
-    def _decoded(self, connection: Connection, route: Route, version: int, correlation_id: int, data: bytes, start: int, request: Any) -> None:
+    def _decoded(self, call: Call, request: Any) -> None:
         """Handle a request that the thread has decoded; `request` may be the exception that it got."""
+        connection = call.connection
         if connection.closed:
             return
         try:
             if isinstance(request, ProtocolError):
-                raise _unreadable(route, version, request) from request
+                raise _unreadable(call, request) from request
             if isinstance(request, Exception):
                 raise request
             if connection.stopping:
                 connection.close("")  # what serves requests may have stopped
                 return
-            reply = self._handle(Call(connection, route, version, correlation_id, request, data, start))
+            reply = self._handle(call, request)
             if reply is not None:
                 connection.send(reply)
         except ProtocolError as error:
@@ -325,8 +327,8 @@ def _decode_bounded(route: Route, data: bytes, at: int, version: int, elements_m
         ELEMENTS.unbound()
 
 
-def _unreadable(route: Route, version: int, error: ProtocolError) -> ProtocolError:
-    return ProtocolError(f"{route.api.name} version {version}: {error}")
+def _unreadable(call: Call, error: ProtocolError) -> ProtocolError:
+    return ProtocolError(f"{call.route.api.name} version {call.version}: {error}")
 
 
 def _refuse_newer_version(route: Route, correlation_id: int) -> bytes:

@@ -26,7 +26,7 @@ from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG
 from cli.logs.run import DAMAGED, DISK, Output
 from cli.logs.text import shown
 from cli.shown import counted
-from storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, TopicPartition
+from storage.checkpoints import CLEANER_POINTS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, TopicPartition
 from storage.directory import CLEAN_SHUTDOWN_FILE, FORMAT_FILE, META_FILE, OWNERS_FILE
 from storage.disk import OsDisk
 from storage.errors import DamagedTurns
@@ -34,8 +34,6 @@ from storage.flush import METADATA, belongs_to_other_topic, read_topic_id
 from storage.turn_format import LostTurns, NewerTurns
 from storage.turn_log import TurnLogContents, is_turn_log, number_of
 
-LOG_STARTS = "log-start-offset-checkpoint"
-CLEANED = "cleaner-offset-checkpoint"
 # The cleanup policies of internal topics, for those that the registry of topics does not contain.
 POLICIES = {
     OFFSETS_LOG: COMPACTED,
@@ -163,7 +161,7 @@ class Verify:
         return True
 
     def _read_checkpoints(self, problems: Problems, folder: str) -> None:
-        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED):
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_POINTS):
             path = os.path.join(folder, name)
             if not os.path.lexists(path):
                 continue
@@ -174,7 +172,7 @@ class Verify:
             known = self._checkpoint_offsets.setdefault(name, {})
             for topic, partition, text in lines:
                 id, offset = (topic, int(partition)), int(text)
-                if name == CLEANED:  # any node may have compacted the log: the highest offset counts
+                if name == CLEANER_POINTS:  # any node may have compacted the log: the highest offset counts
                     known[id] = max(offset, known.get(id, -1))
                 elif self._is_writer(folder, id):
                     known[id] = offset
@@ -197,7 +195,7 @@ class Verify:
             policy=POLICIES.get(log.name) or topics.get(log.name, (0, UNKNOWN, ""))[1],
             recovery_point=self._checkpoint_offsets.get(RECOVERY_POINTS, {}).get(id, 0),
             log_start=self._checkpoint_offsets.get(LOG_STARTS, {}).get(id, 0) if clean else -1,
-            cleaned_to=self._checkpoint_offsets.get(CLEANED, {}).get(id, -1),
+            cleaned_to=self._checkpoint_offsets.get(CLEANER_POINTS, {}).get(id, -1),
         )
 
     def _group_partitions(self, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> int:

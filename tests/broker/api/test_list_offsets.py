@@ -101,12 +101,18 @@ def test_a_thread_decompresses_a_large_batch_and_other_connections_are_answered_
     assert [offsets_found(reply) for reply in harness.client.replies()] == [[(0, 5, 10_003), (0, 0, -1)], [(0, 7, 20_001)]]
 
 
-def test_a_lookup_whose_connection_ended_is_not_continued_after_the_thread() -> None:
+def lookup_in_thread() -> tuple[FetchHarness, HeldWorkers]:
+    """A lookup that waits for the thread to decompress its batch."""
     workers = HeldWorkers()
     harness = FetchHarness(workers=workers)
     harness.create_topic("t")
     harness.append("t", 0, large_batch(Compression.ZSTD))
     harness.client.send(listing("t", (0, 10_003)), 10)
+    return harness, workers
+
+
+def test_a_lookup_whose_connection_ended_is_not_continued_after_the_thread() -> None:
+    harness, workers = lookup_in_thread()
     harness.end_turn()
     harness.client.lose_connection()
     workers.run()
@@ -116,11 +122,7 @@ def test_a_lookup_whose_connection_ended_is_not_continued_after_the_thread() -> 
 
 
 def test_a_defect_in_the_thread_fails_the_request_alone(planted_defect: None) -> None:
-    workers = HeldWorkers()
-    harness = FetchHarness(workers=workers)
-    harness.create_topic("t")
-    harness.append("t", 0, large_batch(Compression.ZSTD))
-    harness.client.send(listing("t", (0, 10_003)), 10)
+    harness, workers = lookup_in_thread()
     harness.end_turn()
     workers.jobs.pop()[1](MemoryError())
     harness.end_turn()
@@ -129,11 +131,7 @@ def test_a_defect_in_the_thread_fails_the_request_alone(planted_defect: None) ->
 
 
 def test_the_thread_may_end_before_the_next_turn() -> None:
-    workers = HeldWorkers()
-    harness = FetchHarness(workers=workers)
-    harness.create_topic("t")
-    harness.append("t", 0, large_batch(Compression.ZSTD))
-    harness.client.send(listing("t", (0, 10_003)), 10)
+    harness, workers = lookup_in_thread()
     workers.run()
     harness.end_turn()
     harness.end_turn()

@@ -127,7 +127,7 @@ async def test_nothing_is_handled_for_a_connection_that_has_ended(
     await until(lambda: held.jobs)
     await client.close()
     await until(lambda: len(served.server.broker.connections.live) == 1)
-    monkeypatch.setattr(served.server.broker.dispatch, "_handle", lambda call: pytest.fail("a dead client's request was handled"))
+    monkeypatch.setattr(served.server.broker.dispatch, "_handle", lambda call, request: pytest.fail("a dead client's request was handled"))
     held.run()
     monkeypatch.undo()
     assert len((await other.ask(metadata(3), 9)).topics) == 3
@@ -140,7 +140,7 @@ async def test_a_broker_that_stops_handles_no_decoded_request(
     client = await served.connect()
     client.send((metadata(MANY), 9))
     await until(lambda: held.jobs)
-    monkeypatch.setattr(served.server.broker.dispatch, "_handle", lambda call: pytest.fail("handled after the stop"))
+    monkeypatch.setattr(served.server.broker.dispatch, "_handle", lambda call, request: pytest.fail("handled after the stop"))
     stopping = asyncio.create_task(served.stop())
     (connection,) = served.server.broker.connections.live
     await until(lambda: connection.stopping)
