@@ -1,13 +1,14 @@
-"""Commits of a bucket, each with its predecessor, and the commits around each group metadata record.
+"""Commits of many groups, each with its predecessor, and the commits around each group metadata record.
 
-One step processes new records of one partition of __consumer_offsets. The rows do not depend on how the records are divided into steps: a
-step knows earlier records from its `CommitState`, three small Arrow tables stored for each bucket (`CommitState.tables`, `CommitState.of`):
+One step processes new records of some groups. The rows do not depend on how the records are divided into steps, nor on the other groups: a step knows
+earlier records from its `CommitState`, four small Arrow tables that are stored (`state.py`):
 
 - `tails`: for each group and partition the last ten commits, all of about the last hour, and a sample of the hour before
   (`CommitState.trimmed`), as rows of `commits`. Lag and status are recomputed from these rows, too.
 - `waiting`: group metadata records whose next commit may still arrive; `around`: their partitions.
+- `homes`: the partition of each group, and the newest time in its records.
 
-An edge is a group metadata record with the commits around it. It waits a day of the log's time for the first commit after it. `DigestedCommits.edges`
+An edge is a group metadata record with the commits around it. It waits a day of the group's own time for the first commit after it. `DigestedCommits.edges`
 are final rows; `DigestedCommits.open_edges` still wait, and replace the open edges of the previous step.
 """
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.columns import MISSING, Flags, Ints, flags, ints, mark_firsts, optional, pair, ranks, running_max
-from pipeline.edges import AROUND, WAITING, SortedCommits, edges_of
+from pipeline.edges import AROUND, HOMES, WAITING, GroupClock, SortedCommits, edges_of
 from pipeline.schema import schema_of
 
 TAIL: Final = 10  # commits: Burrow's window
@@ -38,29 +39,17 @@ class CommitState:
     tails: pa.Table  # rows of `commits`
     waiting: pa.Table
     around: pa.Table
-    log_ms: int = BEGINNING  # the newest time in the log so far
+    homes: pa.Table
     kept_from_ms: int = BEGINNING  # `tails` has every commit since then
-    epoch: int = -1  # the highest coordinator epoch in the log so far
 
     @classmethod
     def new(cls) -> CommitState:
-        return cls(schema_of("commits").empty_table(), WAITING.empty_table(), AROUND.empty_table())
+        return cls(schema_of("commits").empty_table(), WAITING.empty_table(), AROUND.empty_table(), HOMES.empty_table())
 
-    def tables(self) -> dict[str, pa.Table]:
-        """The state as tables to store, with its numbers in the schema's metadata."""
-        numbers = {"log_ms": str(self.log_ms), "kept_from_ms": str(self.kept_from_ms), "epoch": str(self.epoch)}
-        return {"tails": self.tails.replace_schema_metadata(numbers), "waiting": self.waiting, "around": self.around}
-
-    @classmethod
-    def of(cls, tables: dict[str, pa.Table]) -> CommitState:
-        numbers = tables["tails"].schema.metadata
-        tails = tables["tails"].replace_schema_metadata(None)
-        return cls(tails, tables["waiting"], tables["around"], int(numbers[b"log_ms"]), int(numbers[b"kept_from_ms"]), int(numbers[b"epoch"]))
-
-    @classmethod
-    def of_tails(cls, tails: pa.Table) -> CommitState:
-        """A state with only commits."""
-        return cls.of({**cls.new().tables(), "tails": tails})
+    @property
+    def newest_ms(self) -> int:
+        newest = pc.max(self.homes["newest_ms"]).as_py()
+        return BEGINNING if newest is None else int(newest)
 
     def trimmed(self, settled_ms: int) -> CommitState:
         """The state without commits that rows after `settled_ms` do not need."""
@@ -82,15 +71,12 @@ class DigestedCommits(NamedTuple):
     edges: pa.Table  # final rows of `edges`
     open_edges: pa.Table  # rows of `edges` that may still change
     refold: list[str]  # groups with a new record or a changed edge
-    epochs: pa.Table  # the first record of each new coordinator epoch
     state: CommitState
 
 
-def digest_commits(records: pa.Table, state: CommitState) -> DigestedCommits:
-    """`records`: the new rows of bronze `records` of one bucket and the log `offsets`, of every kind."""
-    records = _in_log_order(records)
-    log_ms = np.maximum.accumulate(np.concatenate(([state.log_ms], ints(records["append_ms"]))))[1:]
-    new = _as_commits(records.filter(pc.equal(records["kind"], "offset")))
+def digest_commits(cluster: str, commits: pa.Table, events: pa.Table, state: CommitState) -> DigestedCommits:
+    """`commits`, `events`: the new offset commits, and all other records, in log order; the columns of bronze that are used."""
+    new = _as_commits(cluster, commits)
     all_commits = pa.concat_tables([state.tails, new])
     keys, key_columns = _keys(all_commits)
     order = np.argsort(keys, kind="stable")  # stable: tails precede new commits, both in log order
@@ -99,28 +85,35 @@ def digest_commits(records: pa.Table, state: CommitState) -> DigestedCommits:
     keys = keys[order]
     all_commits = _with_predecessors(all_commits, keys, is_new)
 
-    group_records = records.filter(pc.equal(records["kind"], "group"))
+    events = events.filter(pc.and_(pc.is_valid(events["group"]), pc.equal(events["log"], "offsets")))
+    homes = _homes(state.homes, commits, events)
+    group_records = events.filter(pc.equal(events["kind"], "group"))
     rows = SortedCommits(all_commits, keys, key_columns[0][order], key_columns[1], is_new)
-    edges = edges_of(rows, group_records, ints(records["offset"]), log_ms, state.waiting, state.around)
-    newest = int(log_ms[-1]) if len(log_ms) else state.log_ms
-    epochs = np.maximum.accumulate(np.concatenate(([state.epoch], ints(records["leader_epoch"]))))
-    begins = records.filter(pa.array(epochs[1:] > epochs[:-1]))
-    next_state = replace(state, tails=all_commits, waiting=edges.waiting, around=edges.around, log_ms=newest, epoch=int(epochs[-1]))
-    return DigestedCommits(all_commits.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, begins, next_state)
+    clock = GroupClock(homes, state.homes, commits, events)
+    edges = edges_of(cluster, rows, group_records, clock, state.waiting, state.around)
+    next_state = replace(state, tails=all_commits, waiting=edges.waiting, around=edges.around, homes=homes)
+    return DigestedCommits(all_commits.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, next_state)
 
 
-def _in_log_order(records: pa.Table) -> pa.Table:
-    offsets = ints(records["offset"])
-    if (offsets[1:] < offsets[:-1]).any():
-        return records.take(pa.array(np.argsort(offsets, kind="stable")))
-    return records
+def _homes(known: pa.Table, commits: pa.Table, events: pa.Table) -> pa.Table:
+    parts = [(known["group"], ints(known["partition"]), ints(known["newest_ms"]))]
+    parts += [(records["group"], ints(records["partition"]), ints(records["append_ms"])) for records in (commits, events)]
+    of_parts, names = ranks(*(part[0] for part in parts))
+    groups, partitions, at = np.concatenate(of_parts), np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
+    newest = np.full(len(names), BEGINNING)
+    np.maximum.at(newest, groups, at)
+    partition = np.full(len(names), -1)
+    partition[groups] = partitions  # the last one stays
+    seen = np.zeros(len(names), np.bool_)
+    seen[groups] = True
+    return pa.table([pa.array(names).cast(pa.string()), pa.array(partition), pa.array(newest)], schema=HOMES).filter(pa.array(seen))
 
 
-def _as_commits(records: pa.Table) -> pa.Table:
+def _as_commits(cluster: str, records: pa.Table) -> pa.Table:
     """Rows of `commits` without their predecessors."""
     count = len(records)
     nulls = pa.nulls(count, pa.int64())
-    columns = {name: records[name] for name in ("cluster", "group", "topic", "topic_partition", "offset", "append_ms", "committed")}
+    columns = {"cluster": pa.repeat(cluster, count)} | {name: records[name] for name in ("group", "topic", "topic_partition", "offset", "append_ms", "committed")}
     columns["commit_ms"] = pc.fill_null(pc.coalesce(records["commit_ms"], records["append_ms"]), 0)
     columns |= {"prev_committed": nulls, "delta": nulls, "gap_ms": nulls, "rewind": pa.repeat(False, count)}
     columns |= {name: records[name] for name in ("tombstone", "metadata", "txn")}

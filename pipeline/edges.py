@@ -11,16 +11,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.columns import MISSING, Flags, Ints, expanded, flags, ints, last_true, locate, mark_firsts, next_true, pair, ranks
+from pipeline.columns import (
+    MISSING,
+    Flags,
+    Ints,
+    expanded,
+    flags,
+    ints,
+    last_true,
+    locate,
+    mark_firsts,
+    next_true,
+    pair,
+    ranks,
+    running_max,
+)
 from pipeline.schema import in_order, schema_of
 
-WAIT_MS: Final = 24 * 3_600_000  # how long an edge waits for its next commits, in the log's time
+WAIT_MS: Final = 24 * 3_600_000  # how long an edge waits for its next commits, in the time of the group's records
 GAPS: Final = 10
 NONE: Final = -1  # in lists of edges
 NEVER: Final = 1 << 62
 
 WAITING: Final = pa.schema(
-    [("cluster", pa.string()), ("group", pa.string()), ("offset", pa.int64()), ("until_ms", pa.int64()), ("next_offset", pa.int64())]
+    [("group", pa.string()), ("offset", pa.int64()), ("until_ms", pa.int64()), ("next_offset", pa.int64())]
 )
 AROUND: Final = pa.schema(
     [
@@ -33,6 +47,7 @@ AROUND: Final = pa.schema(
         ("usual_gap_ms", pa.int64()),
     ]
 )
+HOMES: Final = pa.schema([("group", pa.string()), ("partition", pa.int64()), ("newest_ms", pa.int64())])
 
 
 class SortedCommits(NamedTuple):
@@ -53,20 +68,45 @@ class Edges(NamedTuple):
     around: pa.Table
 
 
-def edges_of(rows: SortedCommits, group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table, around: pa.Table) -> Edges:
-    """`group_records`: new group metadata records. `offsets`, `log_ms`: of each new record of the log; `log_ms` never decreases."""
-    edge_records, is_new = _edge_records(group_records, offsets, log_ms, waiting)
+class GroupClock:
+    """The newest time in the records of a group: clocks are set back, but this time is not."""
+
+    def __init__(self, homes: pa.Table, before: pa.Table, *records: pa.Table) -> None:
+        """`homes`: of all records; `before`: without these records."""
+        self._homes, self._before, self._records = homes, before, records
+
+    def newest(self, groups: pa.ChunkedArray) -> Ints:
+        place = pc.index_in(groups, self._homes["group"])
+        return np.asarray(ints(self._homes["newest_ms"].take(place.fill_null(0)))) if len(self._homes) else np.full(len(groups), -NEVER)
+
+    def at(self, groups: pa.Array, offsets: Ints) -> Ints:
+        """The time of each group up to its record at that offset, which is one of the new records."""
+        wanted = pc.unique(groups)
+        parts = [self._before.filter(pc.is_in(self._before["group"], wanted)), *(each.filter(pc.is_in(each["group"], wanted)) for each in self._records)]
+        of_parts, _ = ranks(*(part["group"] for part in parts), pa.chunked_array([groups]))
+        times = [ints(parts[0]["newest_ms"]), *(ints(part["append_ms"]) for part in parts[1:])]
+        places = [np.full(len(parts[0]), NONE), *(ints(part["offset"]) for part in parts[1:])]
+        group, at, place = np.concatenate(of_parts[:-1]), np.concatenate(times), np.concatenate(places)
+        order = np.lexsort((place, group))
+        group, place = group[order], place[order]
+        newest = running_max(group, at[order])
+        return newest[locate(group, place, of_parts[-1], offsets, "right") - 1]
+
+
+def edges_of(cluster: str, rows: SortedCommits, group_records: pa.Table, clock: GroupClock, waiting: pa.Table, around: pa.Table) -> Edges:
+    """`group_records`: new group metadata records."""
+    edge_records, is_new = _edge_records(group_records, waiting)
     if not len(edge_records):
         empty = schema_of("edges").empty_table()
         return Edges(empty, empty, [], edge_records, around)
-    edge_rows = _commits_around(rows, edge_records, is_new, _limits(edge_records, offsets, log_ms), around)
+    edge_rows = _commits_around(rows, edge_records, is_new, clock, around)
     edge_rows = _merged(edge_rows, around)
     edge_of_row, group_of_edge = _edges_of_rows(edge_records, edge_rows)
     waits = np.zeros(len(edge_records), np.bool_)
     np.logical_or.at(waits, edge_of_row, ints(edge_rows["first_after_ms"]) == NONE)
-    newest = int(log_ms[-1]) if len(log_ms) else -NEVER
+    newest = clock.newest(edge_records["group"])
     is_open = (waits | (ints(edge_records["next_offset"]) == MISSING)) & (ints(edge_records["until_ms"]) >= newest)
-    edges = _as_edges(edge_records, edge_rows, edge_of_row)
+    edges = _as_edges(cluster, edge_records, edge_rows, edge_of_row)
     refold = np.unique(np.concatenate((group_of_edge[is_new], group_of_edge[edge_of_row[ints(edge_rows["changed"]) == 1]])))
     names = pc.unique(edge_records["group"]).sort()
     return Edges(
@@ -78,12 +118,10 @@ def edges_of(rows: SortedCommits, group_records: pa.Table, offsets: Ints, log_ms
     )
 
 
-def _edge_records(group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table) -> tuple[pa.Table, Flags]:
+def _edge_records(group_records: pa.Table, waiting: pa.Table) -> tuple[pa.Table, Flags]:
     """Known and new edges by group and offset, with the offset of the group's next record if known."""
-    at = log_ms[np.searchsorted(offsets, ints(group_records["offset"]))] if len(group_records) else np.empty(0, np.int64)
-    new = pa.table(
-        [group_records["cluster"], group_records["group"], group_records["offset"], pa.array(at + WAIT_MS), pa.nulls(len(group_records), pa.int64())], schema=WAITING
-    )
+    until = pa.array(ints(group_records["append_ms"]) + WAIT_MS)
+    new = pa.table([group_records["group"], group_records["offset"], until, pa.nulls(len(group_records), pa.int64())], schema=WAITING)
     edge_records = pa.concat_tables([waiting, new])
     (groups,), _ = ranks(edge_records["group"])
     order = np.lexsort((ints(edge_records["offset"]), groups))
@@ -92,16 +130,22 @@ def _edge_records(group_records: pa.Table, offsets: Ints, log_ms: Ints, waiting:
     following = np.where(np.append(mark_firsts(groups)[1:], True), MISSING, np.roll(own, -1))
     known = ints(edge_records["next_offset"])
     following = np.where(known != MISSING, known, following)
-    return edge_records.set_column(4, "next_offset", pa.array(following, mask=following == MISSING)), order >= len(waiting)
+    place = edge_records.schema.get_field_index("next_offset")
+    return edge_records.set_column(place, "next_offset", pa.array(following, mask=following == MISSING)), order >= len(waiting)
 
 
-def _limits(edge_records: pa.Table, offsets: Ints, log_ms: Ints) -> Ints:
-    """For each edge the offset from which on commits are too late."""
-    index = np.searchsorted(log_ms, ints(edge_records["until_ms"]), "right")
-    return np.append(offsets, NEVER)[index]
+def _in_time(edge_records: pa.Table, edge: Ints, offsets: Ints, clock: GroupClock) -> Flags:
+    """For each commit at these offsets, and its edge, whether the edge still waited for it."""
+    until = ints(edge_records["until_ms"])
+    in_time = np.ones(len(edge), np.bool_)
+    late = np.flatnonzero((clock.newest(edge_records["group"]) > until)[edge])  # perhaps: the group has records after that time
+    if len(late):
+        groups = edge_records["group"].take(pa.array(edge[late])).combine_chunks()
+        in_time[late] = clock.at(groups, offsets[late]) <= until[edge[late]]
+    return in_time
 
 
-def _commits_around(rows: SortedCommits, edge_records: pa.Table, is_new: Flags, cut: Ints, around: pa.Table) -> pa.Table:
+def _commits_around(rows: SortedCommits, edge_records: pa.Table, is_new: Flags, clock: GroupClock, around: pa.Table) -> pa.Table:
     """The commits around each edge: of a new edge among all commits, of a known edge only among new commits."""
     commits, keys = rows.commits, rows.keys
     first_rows = np.flatnonzero(mark_firsts(keys))
@@ -126,7 +170,8 @@ def _commits_around(rows: SortedCommits, edge_records: pa.Table, is_new: Flags, 
     live_from = np.append(next_true(live), len(dense))
     after = live_from[following_row]
     after_index = np.minimum(after, max(len(dense) - 1, 0))
-    has_after = (after < len(dense)) & (dense[after_index] == key) & (offsets[after_index] < cut[edge]) if len(dense) else np.zeros(len(key), np.bool_)
+    has_after = (after < len(dense)) & (dense[after_index] == key) if len(dense) else np.zeros(len(key), np.bool_)
+    has_after[has_after] = _in_time(edge_records, edge[has_after], offsets[after_index[has_after]], clock)
     immediately_after = has_after & ((following == MISSING) | (offsets[after_index] < following))
     retained = np.where(is_new[edge], has_before | immediately_after, has_after)
 
@@ -200,14 +245,14 @@ def _edges_of_rows(edge_records: pa.Table, around_rows: pa.Table) -> tuple[Ints,
     return locate(group_of_edge, ints(edge_records["offset"]), group_of_row, ints(around_rows["offset"]), "left"), group_of_edge
 
 
-def _as_edges(edge_records: pa.Table, around_rows: pa.Table, edge_of_row: Ints) -> pa.Table:
+def _as_edges(cluster: str, edge_records: pa.Table, around_rows: pa.Table, edge_of_row: Ints) -> pa.Table:
     ends = np.searchsorted(edge_of_row, np.arange(len(edge_records) + 1))  # rows are in the order of the edges
     offsets = pa.array(ends.astype(np.int32))
     names = pc.binary_join_element_wise(around_rows["topic"], around_rows["topic_partition"].cast(pa.string()), "-").combine_chunks()
     lists = {"partitions": names} | {
         name: around_rows[name].combine_chunks() for name in ("last_before_ms", "first_after_ms", "usual_gap_ms")
     }
-    columns = {name: edge_records[name] for name in ("cluster", "group", "offset")}
+    columns = {"cluster": pa.repeat(cluster, len(edge_records)), "group": edge_records["group"], "offset": edge_records["offset"]}
     columns |= {name: pa.ListArray.from_arrays(offsets, values) for name, values in lists.items()}
     schema = schema_of("edges")
     return in_order("edges", pa.table([columns[name] for name in schema.names], names=schema.names))

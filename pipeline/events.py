@@ -1,11 +1,11 @@
-"""The input of the fold: group records and notes of one bucket, decoded and sorted by group."""
+"""The input of the fold: group records and notes, decoded and sorted by group."""
 
 from __future__ import annotations
 
 import json
 from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from coordinator.notes import NoteKind
 from history import GroupRecord, NoteRecord, read_group_record, read_note_record
@@ -62,16 +62,21 @@ class Events(NamedTuple):
     unreadable: Sequence[int] = ()  # offsets of the group's unreadable records
     newer: Sequence[NewerRecord] = ()
     epochs_ms: Mapping[int, int] = {}  # when the first record of each coordinator epoch was appended to the log, by any group
+    partition: int = 0  # of its records
 
 
-def events_of(records: Iterable[Raw]) -> dict[str, Events]:
-    """The events of all groups of one bucket. Of an offset commit only the coordinator's epoch counts."""
+Epochs: TypeAlias = Mapping[int, Mapping[int, int]]  # by partition of __consumer_offsets and coordinator epoch: when its first record was appended
+
+
+def events_of(records: Iterable[Raw], epochs: Epochs | None = None) -> dict[str, Events]:
+    """The events of all groups in these records, with the notes about coordinators of their partitions. `epochs`: as far as other groups' records tell."""
     notes: dict[str, list[NoteAt]] = {}
     group_records: dict[str, list[GroupRecord]] = {}
     unreadable: dict[str, list[int]] = {}
     newer: dict[str, list[NewerRecord]] = {}
-    coordinator: list[NoteAt] = []
-    epochs: dict[int, tuple[int, int]] = {}  # the offset and time of its first record
+    coordinator: dict[int, list[NoteAt]] = {}
+    own_epochs: dict[int, dict[int, tuple[int, int]]] = {}  # the offset and time of the first record
+    homes: dict[str, int] = {}
     for record in records:
         try:
             if record.log == NOTES:
@@ -80,16 +85,20 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
                     continue
                 noted = NoteAt(record.partition, record.offset, note_record)
                 notes.setdefault(note_record.group, []).append(noted)
+                homes[note_record.group] = record.partition
                 if not note_record.group and note_record.header.kind == NoteKind.COORDINATOR:
-                    coordinator.append(noted)
+                    coordinator.setdefault(record.partition, []).append(noted)
                 continue
             first = record.offset, record.append_ms
-            epochs[record.leader_epoch] = min(first, epochs.get(record.leader_epoch, first))
+            of_partition = own_epochs.setdefault(record.partition, {})
+            of_partition[record.leader_epoch] = min(first, of_partition.get(record.leader_epoch, first))
             if record.key is None:
                 continue
             kind = KIND_OF_KEY.get(version_of(record.key))
             if kind is not None:
-                newer.setdefault(newer_group(record.key), []).append(NewerRecord(kind, record.offset, record.append_ms))
+                group = newer_group(record.key)
+                newer.setdefault(group, []).append(NewerRecord(kind, record.offset, record.append_ms))
+                homes[group] = record.partition
                 continue
             decoded_key = read_offsets_key(record.key)
         except ProtocolError:
@@ -97,6 +106,7 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
         if not isinstance(decoded_key, GroupMetadataKey):
             continue
         group_records.setdefault(decoded_key.group, [])
+        homes[decoded_key.group] = record.partition
         try:
             group_record = read_group_record(decoded_key.group, record.offset, record.append_ms, record.leader_epoch, record.key, record.value)
         except ProtocolError:
@@ -104,15 +114,19 @@ def events_of(records: Iterable[Raw]) -> dict[str, Events]:
             continue
         if group_record is not None:
             group_records[decoded_key.group].append(group_record)
+    epochs_ms = {partition: {epoch: at_ms for epoch, (_, at_ms) in of_partition.items()} for partition, of_partition in own_epochs.items()}
+    for partition, of_partition_ms in (epochs or {}).items():
+        epochs_ms[partition] = {**epochs_ms.get(partition, {}), **of_partition_ms}
     events_by_group: dict[str, Events] = {}
-    epochs_ms = {epoch: at_ms for epoch, (_, at_ms) in epochs.items()}
     for group in sorted({*notes, *group_records, *newer}):
-        group_notes = notes.get(group, [])
+        group_notes, home = notes.get(group, []), homes[group]
         if group:
-            group_notes = sorted([*group_notes, *coordinator], key=lambda note: (note.partition, note.offset))
+            group_notes = sorted([*group_notes, *coordinator.get(home, ())], key=lambda note: (note.partition, note.offset))
         own_records = sorted(group_records.get(group, []), key=lambda group_record: group_record.offset)
         newer_records = sorted(newer.get(group, []), key=lambda newer_record: newer_record.offset)
-        events_by_group[group] = Events(group_notes, _beside_newer(own_records, newer_records), unreadable.get(group, ()), newer_records, epochs_ms)
+        events_by_group[group] = Events(
+            group_notes, _beside_newer(own_records, newer_records), unreadable.get(group, ()), newer_records, epochs_ms.get(home, {}), home
+        )
     return events_by_group
 
 

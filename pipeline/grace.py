@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.columns import MISSING, Ints, ints, locate
 from pipeline.series import value_at
@@ -67,10 +68,10 @@ def _disjoint(intervals: Sequence[Interval]) -> list[tuple[int, int, int]]:
     return disjoint
 
 
-def excused_intervals(groups: Sequence[str], rebalances: pa.Table, notes: pa.Table, now_ms: int) -> dict[str, list[Interval]]:
-    """Excused intervals of these groups, from gold `rebalances` and silver `notes` of their bucket."""
-    outage_intervals = outages(notes, now_ms)
-    intervals = {name: list(outage_intervals) for name in groups}
+def excused_intervals(homes: Mapping[str, int], rebalances: pa.Table, notes: pa.Table, now_ms: int) -> dict[str, list[Interval]]:
+    """Excused intervals of groups, from their `rebalances` and the notes about coordinators. `homes`: the partition of each group."""
+    of_partitions = {partition: outages(notes.filter(pc.equal(notes["partition"], partition)), now_ms) for partition in sorted(set(homes.values()))}
+    intervals = {name: list(of_partitions[partition]) for name, partition in homes.items()}
     starts, ends = ints(rebalances["start_lo_ms"]), ints(rebalances["end_ms"])
     for name, start_hi, start_lo, until in zip(rebalances["group"].to_pylist(), ints(rebalances["start_hi_ms"]), starts, ends, strict=True):
         begins = assumed_begin_ms(*(int(ms) if ms != MISSING else None for ms in (start_lo, start_hi)))
@@ -87,7 +88,7 @@ def assumed_begin_ms(start_lo_ms: int | None, start_hi_ms: int | None) -> int | 
 
 
 def outages(notes: pa.Table, now_ms: int) -> list[Interval]:
-    """Times at which the bucket's coordinator was suspended or not loaded, from its notes (kind 9)."""
+    """Times at which a partition's coordinator was suspended or not loaded, from its notes (kind 9)."""
     kinds = ints(notes["kind"]) == 9
     intervals: list[Interval] = []
     since: int | None = None

@@ -27,17 +27,16 @@ def group_rows(
     saved: Mapping[str, int],
     noted: set[str],
     series_totals: pa.Table,
-    coverage: Sequence[Coverage],
+    coverage: Mapping[str, float],
     newer: Sequence[NewerGroup] = (),
 ) -> list[Group]:
-    """`saved`: rebalances that static members avoided, by group; `noted`: groups with notes; `series_totals`: see `series_totals.py`."""
+    """`coverage`: the complete share of each group's log; `saved`: rebalances that static members avoided, by group; `noted`: groups with notes; `series_totals`: see `series_totals.py`."""
     by_generation, by_episode, by_newer = _by_group(generations), _by_group(episodes), _by_group(newer)
     # Kafka keeps the offsets of a group that changes its protocol, and removes those of a deleted group.
     totals = _totals(series_totals, {name: rows for name, rows in by_generation.items() if name not in by_newer})
-    share = _complete_share(coverage)
     rows = []
     for name in sorted({*by_generation, *by_episode, *by_newer, *totals}):
-        row = _row(cluster, name, by_generation[name], by_episode[name], saved.get(name, 0), name in noted, totals.get(name), share)
+        row = _row(cluster, name, by_generation[name], by_episode[name], saved.get(name, 0), name in noted, totals.get(name), coverage.get(name, 0.0))
         rows.append(_without_unknown(row, by_generation[name], by_newer[name]) if name in by_newer else row)
     return rows
 
@@ -117,6 +116,14 @@ def in_newer_protocol(generations: Sequence[Generation], newer: Sequence[NewerGr
     return max((row.last_offset for row in newer), default=-1) > max((row.offset for row in generations), default=-1)
 
 
+def not_understood(newer: Sequence[NewerGroup]) -> dict[str, dict[str, int]]:
+    """The number of groups, and of their records, in each newer protocol."""
+    of_kind: dict[str, list[NewerGroup]] = defaultdict(list)
+    for row in newer:
+        of_kind[row.kind].append(row)
+    return {kind: {"groups": len(rows), "records": sum(row.records for row in rows)} for kind, rows in sorted(of_kind.items())}
+
+
 def _rate(totals: dict[str, Any] | None) -> float:
     if totals is None or totals["first_ms"] is None:
         return 0.0
@@ -181,8 +188,8 @@ def _live_from(generations: Sequence[Generation]) -> int:
     return minute_ms + MINUTE_MS if generations[-1].tombstone else minute_ms
 
 
-def _complete_share(coverage: Iterable[Coverage]) -> float:
-    """The share of the offsets of the bucket's __consumer_offsets that are complete."""
+def complete_share(coverage: Iterable[Coverage]) -> float:
+    """The share of the offsets of a partition of __consumer_offsets that are complete."""
     rows = [row for row in coverage if row.log == OFFSETS]
     total = sum(row.to_offset - row.from_offset + 1 for row in rows)
     complete = sum(row.to_offset - row.from_offset + 1 for row in rows if row.complete)

@@ -1,4 +1,4 @@
-"""Gold `hygiene`: cleanup recommendations, from the newest records of each group of a bucket."""
+"""Gold `hygiene`: cleanup recommendations, from the newest records of each group."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def hygiene(
     policy: Thresholds | None = None,
     newer: Sequence[NewerGroup] = (),
 ) -> list[Hygiene]:
-    """The findings of one bucket, without groups in a newer protocol: their members are unknown.
+    """The findings, without groups in a newer protocol: their members are unknown.
 
     `series`: at least the last commit of each partition, as in `CommitState.tails`.
     """

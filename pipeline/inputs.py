@@ -102,11 +102,6 @@ class LogId(NamedTuple):
         log, _, partition = name.rpartition("-")
         return cls(cluster, log, int(partition))
 
-    @property
-    def bucket(self) -> str:
-        """The bucket of the partition: offsets and notes of a group are in partitions with the same number."""
-        return f"{self.cluster}/{self.partition}"
-
 
 class Folder(NamedTuple):
     """One replica of one log."""

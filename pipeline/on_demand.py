@@ -9,8 +9,8 @@ from pipeline.groups import in_newer_protocol
 from pipeline.restarts import Restarts
 from pipeline.rows import TABLES, Episode, Generation, GroupTables, Member, MemberSpell, NewerGroup, NoteRow, Replaced
 from pipeline.schema import rows_of
+from pipeline.tables import Published, Tables
 from pipeline.timeouts import Options
-from pipeline.warehouse import PublishedState, Warehouse
 from pipeline.whatif import Script
 
 
@@ -28,26 +28,16 @@ class Replay(NamedTuple):
         return self.as_it_was - self.as_asked
 
 
-def clusters_of(warehouse: Warehouse, group: str, cluster: str | None = None) -> list[str]:
+def clusters_of(tables: Tables, group: str, cluster: str | None = None) -> list[str]:
     """The clusters that have the group; with `cluster`, at most this one."""
-    clusters = set(warehouse.read("groups", only={"group": group})["cluster"].to_pylist())
+    clusters = set(tables.read("groups", only={"group": group})["cluster"].to_pylist())
     return sorted(clusters if cluster is None else clusters & {cluster})
 
 
-def bucket_of(warehouse: Warehouse, cluster: str, group: str) -> str:
-    """The bucket that holds the group."""
-    for file in warehouse.current().files_of("groups"):
-        if file.bucket.rpartition("/")[0] == cluster and len(warehouse.load(file, only={"group": group})):
-            return file.bucket
-    raise KeyError(group)
-
-
-def tables_of(warehouse: Warehouse, cluster: str, group: str) -> GroupTables:
-    bucket = bucket_of(warehouse, cluster, group)
-
+def tables_of(tables: Tables, published: Published, cluster: str, group: str) -> GroupTables:
     def rows(name: str, row: type[tuple[object, ...]]) -> list[tuple[object, ...]]:
         assert TABLES[name].row is row
-        return rows_of(row, warehouse.read(name, bucket=bucket, only={"group": group}))
+        return rows_of(row, tables.read(name, only={"cluster": cluster, "group": group}, published=published))
 
     return GroupTables(
         rows("generations", Generation),  # type: ignore[arg-type]
@@ -60,24 +50,24 @@ def tables_of(warehouse: Warehouse, cluster: str, group: str) -> GroupTables:
     )
 
 
-def advice_for(warehouse: Warehouse, group: str, options: Options, cluster: str | None = None) -> list[AdviceTables]:
+def advice_for(tables: Tables, group: str, options: Options, cluster: str | None = None) -> list[AdviceTables]:
     """The advice for the group, for each cluster that has it or only this one."""
-    now = warehouse.current().now_ms
-    return [advise(name, group, tables_of(warehouse, name, group), now[name], options) for name in clusters_of(warehouse, group, cluster)]
+    published = tables.published()
+    return [advise(name, group, tables_of(tables, published, name, group), published.now_ms[name], options) for name in clusters_of(tables, group, cluster)]
 
 
-def replay(warehouse: Warehouse, group: str, *, static: bool, session_timeout_ms: int | None, cluster: str | None = None) -> list[Replay]:
+def replay(tables: Tables, group: str, *, static: bool, session_timeout_ms: int | None, cluster: str | None = None) -> list[Replay]:
     """A replay for each cluster that has the group, except where it uses a newer protocol."""
-    current: PublishedState = warehouse.current()
+    published = tables.published()
     replays = []
-    for name in clusters_of(warehouse, group, cluster):
-        tables = tables_of(warehouse, name, group)
-        if in_newer_protocol(tables.generations, tables.newer):
+    for name in clusters_of(tables, group, cluster):
+        of_group = tables_of(tables, published, name, group)
+        if in_newer_protocol(of_group.generations, of_group.newer):
             continue
-        script = Script(group, Restarts(tables, current.now_ms[name]), tables.episodes, Options().heartbeat_ms)
-        timeout = session_timeout_ms or max((spell.session_timeout_ms or 0 for spell in tables.spells), default=0) or 45_000
+        script = Script(group, Restarts(of_group, published.now_ms[name]), of_group.episodes, Options().heartbeat_ms)
+        timeout = session_timeout_ms or max((spell.session_timeout_ms or 0 for spell in of_group.spells), default=0) or 45_000
         real = script.as_it_was().rebalances
         requested = script.as_static(timeout).rebalances if static else real
-        happened = sum(1 for episode in tables.episodes if not episode.missing)
+        happened = sum(1 for episode in of_group.episodes if not episode.missing)
         replays.append(Replay(name, group, static, timeout if static else None, happened, real, requested))
     return replays

@@ -1,26 +1,26 @@
 """Checks the tables: every layer has the rows of the previous layer, and recomputing a sample of groups returns the same rows.
 
-The recomputation reads all records of a bucket at once (the build reads them in slices), and needs neither stored state nor Spark. The tests
+The recomputation reads all records of a group at once (the build reads them in slices), and needs neither stored state nor Spark. The tests
 use it as an oracle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.bucket import BY_GROUP, COORDINATOR, fold
-from pipeline.build import by_bucket, cluster_of
+from pipeline.blocks import COMMIT_COLUMNS, EVENT_KINDS, in_log_order
 from pipeline.commits import CommitState, digest_commits
 from pipeline.coverage import merged
-from pipeline.digest import EVENT_KINDS
-from pipeline.end_offsets import from_notes
+from pipeline.decode import NOTE
+from pipeline.events import Epochs
+from pipeline.folding import BY_GROUP, COORDINATOR, fold
 from pipeline.rows import Coverage
 from pipeline.schema import in_order, joined, rows_of
-from pipeline.warehouse import PublishedState, Warehouse
+from pipeline.tables import Published, Tables
 
 
 class Check(NamedTuple):
@@ -33,57 +33,71 @@ class Check(NamedTuple):
         return self.expected == self.found
 
 
-def reconcile(warehouse: Warehouse, sample: int) -> list[Check]:
-    current = warehouse.current()
-    records = sum(file.rows for file in current.files_of("records"))
-    checks = [Check("records of the segments are in bronze", _sum(warehouse, current, "segments", "records"), records)]
-    kinds = {"offset": 0, "group": 0, "note": 0, "others": 0}
-    for file in current.files_of("records"):
-        for kind, count in _kinds(warehouse.load(file)).items():
-            kinds[kind if kind in kinds else "others"] += count
-    checks.append(Check("offset commits of bronze are in silver", kinds["offset"], sum(file.rows for file in current.files_of("commits"))))
-    checks.append(Check("group records of bronze are in silver", kinds["group"], sum(file.rows for file in current.files_of("generations"))))
-    checks += recomputed(warehouse, current, sample)
+def reconcile(tables: Tables, sample: int) -> list[Check]:
+    published = tables.published()
+    segments = tables.read("segments", columns=["records"], published=published)
+    commits, others = tables.rows_in(published, "commits"), tables.rows_in(published, "records")
+    stored = commits + others + int(published.content.get("end_notes", 0))
+    kinds = tables.read("records", columns=["kind"], published=published)
+    of_groups = len(kinds.filter(pc.equal(kinds["kind"], "group")))
+    checks = [Check("records of the segments are in bronze and silver", pc.sum(segments["records"]).as_py() or 0, stored)]
+    checks.append(Check("group records of bronze are in silver", of_groups, tables.rows_in(published, "generations")))
+    if not published.content.get("unbuilt"):
+        rates = pc.sum(tables.read("commit_rate_1m", columns=["commits"], published=published)["commits"]).as_py() or 0
+        tombstones = pc.sum(tables.read("commits", columns=["tombstone"], published=published)["tombstone"]).as_py() or 0
+        checks.append(Check("commits of silver are counted in gold", commits - tombstones, rates))
+        checks += recomputed(tables, published, sample)
     return checks
 
 
-def recomputed(warehouse: Warehouse, current: PublishedState, sample: int) -> Iterable[Check]:
+def recomputed(tables: Tables, published: Published, sample: int) -> Iterable[Check]:
     """A check for each table: the rows of the sampled groups, and how many of them are the same when recomputed."""
     totals = dict.fromkeys(BY_GROUP, (0, 0))
-    remaining_groups = sample
-    for bucket, files in by_bucket(current.files_of("records")).items():
-        if remaining_groups <= 0:
-            break
-        stored = {name: joined(name, [warehouse.load(file) for file in current.files_of(name, bucket)]) for name in BY_GROUP}
-        names = sorted({name for table in stored.values() for name in table["group"].unique().to_pylist() if name != COORDINATOR})[:remaining_groups]
-        remaining_groups -= len(names)
-        coverage = merged(rows_of(Coverage, joined("coverage", [warehouse.load(file) for file in current.files_of("coverage", bucket)])))
-        cluster = cluster_of(bucket)
-        recomputed_tables = oracle(cluster, joined("records", [warehouse.load(file) for file in files]), coverage, current.now_ms[cluster], set(names))
+    homes = tables.read("homes", published=published)
+    count = 0
+    for cluster, now_ms in sorted(published.now_ms.items()):
+        of_cluster = homes.filter(pc.equal(homes["cluster"], cluster))
+        home_of = dict(zip(of_cluster["group"].to_pylist(), of_cluster["partition"].to_pylist(), strict=True))
+        names = sorted(set(home_of) - {COORDINATOR})[: sample - count]
+        if not names:
+            continue
+        count += len(names)
+
+        def rows_of_names(name: str, cluster: str = cluster, names: Sequence[str] = names) -> pa.Table:
+            return tables.read(name, only={"cluster": cluster, "group": names}, published=published)
+
+        notes = tables.read("records", only={"cluster": cluster, "kind": NOTE, "group": COORDINATOR}, published=published)
+        coverage: dict[int, list[Coverage]] = {}
+        for row in merged(rows_of(Coverage, tables.read("coverage", only={"cluster": cluster}, published=published))):
+            coverage.setdefault(row.partition, []).append(row)
+        commits = rows_of_names("commits")
+        partition = pa.array([home_of[group] for group in commits["group"].to_pylist()], pa.int64())
+        commits = pa.table([partition if name == "partition" else commits[name] for name in COMMIT_COLUMNS], names=list(COMMIT_COLUMNS))
+        epochs: dict[int, dict[int, int]] = {}
+        for row in sorted(tables.read("epochs", published=published).to_pylist(), key=lambda row: -int(row["offset"])):
+            if row["cluster"] == cluster:
+                epochs.setdefault(row["partition"], {})[row["epoch"]] = row["append_ms"]
+        recomputed_tables = oracle(cluster, commits, joined("records", [rows_of_names("records"), notes]), coverage, now_ms, set(names), epochs)
         for name in BY_GROUP:
-            stored_rows = in_order(name, stored[name].filter(pc.is_in(stored[name]["group"], pa.array(names, pa.string()))))
-            recomputed_rows = in_order(name, recomputed_tables[name])
+            stored_rows, recomputed_rows = rows_of_names(name), in_order(name, recomputed_tables[name])
             rows = max(len(stored_rows), len(recomputed_rows))
             same = rows if stored_rows.equals(recomputed_rows) else len({repr(row) for row in stored_rows.to_pylist()} & {repr(row) for row in recomputed_rows.to_pylist()})
             totals[name] = (totals[name][0] + rows, totals[name][1] + same)
-    count = sample - max(remaining_groups, 0)
     groups = "1 group" if count == 1 else f"{count} groups"
     return [Check(f"{name}: rows of {groups} computed again are the same", rows, same) for name, (rows, same) in totals.items()]
 
 
-def oracle(cluster: str, records: pa.Table, coverage: list[Coverage], now_ms: int, groups: set[str] | None = None) -> dict[str, pa.Table]:
-    """The tables, computed in one step from all records of one bucket, to compare with the incremental build."""
-    offsets = records.filter(pc.equal(records["log"], "offsets"))
-    stepped = digest_commits(offsets, CommitState.new())
+def oracle(
+    cluster: str,
+    commits: pa.Table,
+    records: pa.Table,
+    coverage: Mapping[int, Sequence[Coverage]],
+    now_ms: int,
+    groups: set[str] | None = None,
+    epochs: Epochs | None = None,
+) -> dict[str, pa.Table]:
+    """The tables, computed in one step from all commits and other records of some groups, to compare with the incremental build."""
+    stepped = digest_commits(cluster, in_log_order(commits), in_log_order(records), CommitState.new())
     edges = joined("edges", [stepped.edges, stepped.open_edges])
-    _, notes = from_notes(records.filter(pc.and_(pc.equal(records["log"], "notes"), pc.is_in(records["kind"], EVENT_KINDS))))
-    events = pa.concat_tables([offsets.filter(pc.is_in(offsets["kind"], EVENT_KINDS)), notes])
-    return fold(cluster, events, edges, coverage, now_ms, groups)
-
-
-def _sum(warehouse: Warehouse, current: PublishedState, table: str, column: str) -> int:
-    return sum(pc.sum(warehouse.load(file)[column]).as_py() or 0 for file in current.files_of(table))
-
-
-def _kinds(records: pa.Table) -> dict[str, int]:
-    return {entry["values"]: entry["counts"] for entry in pc.value_counts(records["kind"]).to_pylist()}
+    events = in_log_order(records.filter(pc.is_in(records["kind"], pa.array(EVENT_KINDS))))
+    return fold(cluster, events, edges, coverage, now_ms, groups, epochs)

@@ -1,4 +1,4 @@
-"""Every table of the warehouse: one class for each table, one field for each column. `schema.py` converts them to Arrow schemas.
+"""Every table for users: one class for each table, one field for each column. `schema.py` converts them to Arrow schemas.
 
 Times are milliseconds since 1970, UTC. None means unknown. A pair `..._lo_ms`, `..._hi_ms` is an interval that contains the true value;
 both are equal if it is exact. `confidence` is exact (from notes), strong, weak, or none. Rows with `final` False may change with later
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Record(NamedTuple):
-    """Bronze: one record of __consumer_offsets or __coordinator_notes."""
+    """Bronze: one record of __consumer_offsets or __coordinator_notes, but for offset commits (silver `commits`) and end offsets."""
 
     cluster: str
     log: str  # offsets, notes
@@ -469,29 +469,34 @@ class Table(NamedTuple):
     layer: str
     row: type[tuple[object, ...]]
     key: tuple[str, ...]  # the unique sort key
+    parts: tuple[str, ...] = ()  # the columns that divide its files: see `tables.py`
+
+
+BY_CHUNK: Final = ("cluster", "chunk")
+BY_TIME: Final = (*BY_CHUNK, "settled")  # the newest rows of a chunk are written anew; settled rows stay
 
 
 TABLES: Final[dict[str, Table]] = {
-    "records": Table("bronze", Record, ("cluster", "log", "partition", "offset")),
+    "records": Table("bronze", Record, ("cluster", "log", "partition", "offset"), BY_CHUNK),
     "segments": Table("bronze", Segment, ("cluster", "log", "partition", "base_offset", "path")),
     "coverage": Table("bronze", Coverage, ("cluster", "log", "partition", "from_offset")),
-    "commits": Table("silver", Commit, ("cluster", "group", "topic", "topic_partition", "offset")),
-    "generations": Table("silver", Generation, ("cluster", "group", "offset")),
-    "members": Table("silver", Member, ("cluster", "group", "offset", "member_id")),
-    "newer_groups": Table("silver", NewerGroup, ("cluster", "group", "kind")),
-    "notes": Table("silver", NoteRow, ("cluster", "partition", "offset")),
+    "commits": Table("silver", Commit, ("cluster", "group", "topic", "topic_partition", "offset"), BY_CHUNK),
+    "generations": Table("silver", Generation, ("cluster", "group", "offset"), BY_CHUNK),
+    "members": Table("silver", Member, ("cluster", "group", "offset", "member_id"), BY_CHUNK),
+    "newer_groups": Table("silver", NewerGroup, ("cluster", "group", "kind"), BY_CHUNK),
+    "notes": Table("silver", NoteRow, ("cluster", "partition", "offset"), BY_CHUNK),
     "end_offsets": Table("silver", EndOffset, ("cluster", "topic", "topic_partition", "at_ms", "origin")),
-    "edges": Table("silver", CommitsAround, ("cluster", "group", "offset")),
-    "groups": Table("gold", Group, ("cluster", "group")),
-    "member_spells": Table("gold", MemberSpell, ("cluster", "group", "member_id", "joined_hi_ms")),
-    "replacements": Table("gold", Replaced, ("cluster", "group", "at_ms", "new_member_id")),
-    "rebalances": Table("gold", Episode, ("cluster", "group", "episode")),
-    "deploys": Table("gold", Deploy, ("cluster", "group", "deploy")),
-    "gap_samples": Table("gold", Gap, ("cluster", "group", "at_ms", "member_key", "source")),
-    "timeout_curve": Table("gold", CurvePoint, ("cluster", "group", "timeout_ms")),
-    "timeout_advice": Table("gold", Advice, ("cluster", "group")),
-    "commit_rate_1m": Table("gold", CommitMinute, ("cluster", "group", "topic", "topic_partition", "minute_ms")),
-    "lag_1m": Table("gold", LagMinute, ("cluster", "group", "topic", "topic_partition", "minute_ms")),
-    "status": Table("gold", Status, ("cluster", "group", "topic", "topic_partition", "ruleset", "from_ms")),
-    "hygiene": Table("gold", Hygiene, ("cluster", "group", "kind", "topic", "topic_partition", "detail")),
+    "edges": Table("silver", CommitsAround, ("cluster", "group", "offset"), BY_CHUNK),
+    "groups": Table("gold", Group, ("cluster", "group"), BY_CHUNK),
+    "member_spells": Table("gold", MemberSpell, ("cluster", "group", "member_id", "joined_hi_ms"), BY_CHUNK),
+    "replacements": Table("gold", Replaced, ("cluster", "group", "at_ms", "new_member_id"), BY_CHUNK),
+    "rebalances": Table("gold", Episode, ("cluster", "group", "episode"), BY_CHUNK),
+    "deploys": Table("gold", Deploy, ("cluster", "group", "deploy"), BY_CHUNK),
+    "gap_samples": Table("gold", Gap, ("cluster", "group", "at_ms", "member_key", "source"), BY_CHUNK),
+    "timeout_curve": Table("gold", CurvePoint, ("cluster", "group", "timeout_ms"), BY_CHUNK),
+    "timeout_advice": Table("gold", Advice, ("cluster", "group"), BY_CHUNK),
+    "commit_rate_1m": Table("gold", CommitMinute, ("cluster", "group", "topic", "topic_partition", "minute_ms"), BY_TIME),
+    "lag_1m": Table("gold", LagMinute, ("cluster", "group", "topic", "topic_partition", "minute_ms"), BY_TIME),
+    "status": Table("gold", Status, ("cluster", "group", "topic", "topic_partition", "ruleset", "from_ms"), BY_TIME),
+    "hygiene": Table("gold", Hygiene, ("cluster", "group", "kind", "topic", "topic_partition", "detail"), BY_CHUNK),
 }

@@ -39,6 +39,10 @@ WORKERS_PYTHON: Final = "spark.pyspark.python"
 LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
+class SparkFailed(Exception):
+    """Spark gave a job up; the text is the reason, in one line."""
+
+
 class NoSpark(Exception):
     """A requirement of Spark is missing; the text is the remedy, in one line."""
 

@@ -73,11 +73,14 @@ class Plan(NamedTuple):
         self.lost.extend(part.lost)
 
 
-def plan(inputs: Inputs, cursors: Mapping[LogId, Cursor]) -> Plan:
-    """The splits of the directories after the cursors. Raises BadInput."""
+def plan(inputs: Inputs, cursors: Mapping[LogId, Cursor], ends: Mapping[LogId, int] | None = None) -> Plan:
+    """The splits of the directories after the cursors, and before `ends` as far as it has them. Raises BadInput.
+
+    A plan up to known ends is always the same, whatever was appended since.
+    """
     full_plan = Plan([], [], [], dict(cursors), {}, [])
     for id, folders in sorted(replicas(folders_of(inputs)).items()):
-        full_plan.add(plan_log(id, folders, cursors.get(id), inputs.on_corrupt))
+        full_plan.add(plan_log(id, folders, cursors.get(id), inputs.on_corrupt, None if ends is None else ends.get(id)))
     return full_plan
 
 
@@ -91,7 +94,7 @@ def plan_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[L
     return selected
 
 
-def plan_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None, on_corrupt: str) -> Plan:
+def plan_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None, on_corrupt: str, end: int | None = None) -> Plan:
     with ExitStack() as opened:
         files: list[SegmentFile] = []
         parts: list[_SurveyedSegment] = []
@@ -105,7 +108,7 @@ def plan_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None, on_cor
                 later_copy = _later_copy(surveyed, after)
                 parts.append(_SurveyedSegment(folder, segment, number == 0, after is None, len(files), surveyed, later_copy))
                 files.append(segment)
-        return _plan_log(id, files, parts, cursor, on_corrupt) if files else _plan_lost_log(id, folders, cursor)
+        return _plan_log(id, files, parts, cursor, on_corrupt, end) if files else _plan_lost_log(id, folders, cursor)
 
 
 def _plan_lost_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None) -> Plan:
@@ -155,7 +158,7 @@ def _later_copy(surveyed: Survey, after: SegmentFile | None) -> NDArray[np.bool_
 _COLUMNS_WITH_FILE: Final = np.dtype([*[(name, COLUMNS[name]) for name in COLUMNS.names or ()], ("file", "i4")])
 
 
-def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_SurveyedSegment], cursor: Cursor | None, on_corrupt: str) -> Plan:
+def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_SurveyedSegment], cursor: Cursor | None, on_corrupt: str, end: int | None) -> Plan:
     start = cursor.next_offset if cursor is not None else 0
     last_gap = cursor.last if cursor is not None else CoverageState()
     batches = _with_file_numbers(parts)
@@ -163,6 +166,8 @@ def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_SurveyedSegment]
         check_same_log(id, batches, cursor)
     batches = batches[batches["last"] >= start]
     batches, diverged = _without_duplicates(batches)
+    if end is not None:
+        batches = batches[batches["last"] < end]
     untils = [part.folder.until for part in parts if part.folder.until >= 0]
     if untils:
         batches = batches[batches["last"] < max(untils)]
@@ -176,8 +181,8 @@ def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_SurveyedSegment]
     coverage_rows, last = coverage(id, start, batches, holes, last_gap)
     splits = _splits(id, files, batches[~(transactions.aborted | transactions.waiting)])
     splits += [split._replace(waits=True) for split in _splits(id, files, batches[transactions.waiting])]
-    end = batches[-1]
-    return Plan(splits, segments, coverage_rows, {id: cursor_after(files[int(end["file"])], end, last, transactions.open)}, {id: transactions.ended}, [])
+    newest = batches[-1]
+    return Plan(splits, segments, coverage_rows, {id: cursor_after(files[int(newest["file"])], newest, last, transactions.open)}, {id: transactions.ended}, [])
 
 
 def _with_file_numbers(parts: list[_SurveyedSegment]) -> NDArray[Any]:

@@ -181,7 +181,7 @@ def status_rows(
     since_ms: int,
     now_ms: int,
 ) -> pa.Table:
-    """Rows of `status` of a bucket that end at `since_ms` or later, in table order.
+    """Rows of `status` that end at `since_ms` or later, in table order.
 
     The view has at least the commits of `CommitState.tails`, and moments since QUIET_BACK_MS earlier. `generations`, `members`: all silver rows;
     `excused`: `grace.excused_intervals`; `reaching`: intervals of the previous build that extend to `since_ms`.
@@ -273,8 +273,8 @@ class IntervalFinder:
         keys = zip(*(rows[name].to_pylist() for name in SERIES), strict=True)
         series = np.array([self._places.get(key, -1) for key in keys], np.int64)
         verdicts = [CODES[status, rule] for status, rule in zip(rows["status"].to_pylist(), rows["rule"].to_pylist(), strict=True)]
-        in_bucket = series >= 0
-        return series[in_bucket], ints(rows["from_ms"])[in_bucket], np.array(verdicts, np.int64)[in_bucket]
+        known = series >= 0
+        return series[known], ints(rows["from_ms"])[known], np.array(verdicts, np.int64)[known]
 
 
 def _table(rulesets: Sequence[BurrowRules | TenureRules], view: LagView, owners: Owners, intervals: Sequence[Intervals]) -> pa.Table:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cli.analyze.opened import check_names, open_warehouse
+from cli.analyze.opened import check_names, open_tables
 from cli.failure import Exit
 from cli.shown import Screen, plain
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
-    with open_warehouse(options) as warehouse:
+    with open_tables(options) as tables:
         from pipeline.groups import NOT_UNDERSTOOD
         from pipeline.on_demand import advice_for
         from pipeline.timeouts import Options
 
-        several_clusters = len(check_names(warehouse, options)) > 1
+        several_clusters = len(check_names(tables, options)) > 1
         limits = Options(quantile=options.quantile, detect_max_ms=ms(options.max_detect))
-        advice = advice_for(warehouse, options.group, limits, options.cluster)
+        advice = advice_for(tables, options.group, limits, options.cluster)
     if screen.json:
         documents = [{"advice": [row._asdict() for row in cluster.advice], "curve": [point._asdict() for point in cluster.curve]} for cluster in advice]
         screen.document({"clusters": documents})

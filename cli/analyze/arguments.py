@@ -34,7 +34,8 @@ def add(commands: Any) -> None:
 def _command(actions: Any, name: str, **about: Any) -> argparse.ArgumentParser:
     """Add a command that works in the folder --out."""
     command = add_command(actions, name, run=f"cli.analyze.{about.pop('module', name)}", **about)
-    command.add_argument("--out", metavar="DIR", required=True, help="the folder of the analysis, which the first `analyze run` or `analyze ingest` creates")
+    command.add_argument("--out", metavar="DIR", required=True, help="where the tables are: a folder or an URL such as s3://bucket/analysis; the first `analyze run` or `ingest` creates it")
+    command.add_argument("--storage-option", metavar="NAME=VALUE", type=setting, action="append", default=[], help="a setting for tables at an URL, as delta-rs names it: AWS_REGION=...")
     return command
 
 

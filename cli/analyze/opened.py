@@ -1,4 +1,4 @@
-"""Opens the folder with the tables of an analysis; every problem becomes a Failure."""
+"""Opens the tables of an analysis; every problem becomes a Failure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from cli.failure import UNKNOWN_GROUP, Exit, Failure
 
 if TYPE_CHECKING:
-    from pipeline.warehouse import Warehouse
+    from pipeline.tables import Tables
 
 R = TypeVar("R", bound=tuple[object, ...])
 
@@ -21,56 +20,56 @@ INSTALL_HINT = "`make setup-analyze` in the checkout adds it"
 
 
 @contextmanager
-def open_warehouse(options: argparse.Namespace, *, create: bool = False) -> Iterator[Warehouse]:
-    """The warehouse: the folder of tables in --out. Errors with a message for users become a Failure."""
-    missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
+def open_tables(options: argparse.Namespace, *, create: bool = False) -> Iterator[Tables]:
+    """The tables in --out. Errors with a message for users become a Failure."""
+    missing = [name for name in ("pyarrow", "numpy", "deltalake") if find_spec(name) is None]
     if missing:
         raise Failure(Exit.UNSUPPORTED, f"analyses need {missing[0]}, which is not installed: {INSTALL_HINT}", kind="missing-extra", hint=INSTALL_HINT)
     from pipeline.session import NoSpark
-    from pipeline.warehouse import Warehouse, WarehouseBusy, WarehouseError
+    from pipeline.tables import Tables, TablesBusy, TablesError
 
     try:
-        warehouse = Warehouse.open(Path(options.out), create=create)
+        tables = Tables.open(options.out, create=create, options=dict(options.storage_option))
         try:
-            yield warehouse
+            yield tables
         except BaseException:
-            warehouse.discard()  # a failed first run leaves nothing
+            tables.discard()  # a failed first run leaves nothing
             raise
-    except WarehouseBusy as error:
+    except TablesBusy as error:
         raise Failure(Exit.AGAIN, str(error), kind="busy", hint="wait for it to end") from None
-    except WarehouseError as error:
+    except TablesError as error:
         raise Failure(Exit.DAMAGED, str(error)) from None
     except NoSpark as error:
         raise Failure(Exit.UNSUPPORTED, str(error), kind="no-spark") from None
 
 
-def rows(warehouse: Warehouse, name: str, row: type[R], **only: str | bool | None) -> list[R]:
+def rows(tables: Tables, name: str, row: type[R], **only: str | bool | None) -> list[R]:
     """The rows of a table with these values; None is any value."""
     from pipeline.schema import rows_of
 
-    return rows_of(row, warehouse.read(name, only={column: value for column, value in only.items() if value is not None}))
+    return rows_of(row, tables.read(name, only={column: value for column, value in only.items() if value is not None}))
 
 
-def known_names(warehouse: Warehouse, cluster: str | None) -> tuple[set[str], set[str]]:
+def known_names(tables: Tables, cluster: str | None) -> tuple[set[str], set[str]]:
     """The clusters of the tables, and the groups of `cluster`, or of all if it is None. Raise Failure if the tables have no such cluster."""
-    known = warehouse.read("groups", columns=["cluster", "group"]).to_pylist()
-    clusters = {*warehouse.current().now_ms, *(row["cluster"] for row in known)}
+    known = tables.read("groups", columns=["cluster", "group"]).to_pylist()
+    clusters = {*tables.published().now_ms, *(row["cluster"] for row in known)}
     if cluster is not None and cluster not in clusters:
         has = f"; it has {', '.join(sorted(clusters))}" if clusters else ""
-        raise Failure(Exit.MISSING, f"no cluster {cluster!r} in {warehouse.folder}{has}", kind="unknown-cluster")
+        raise Failure(Exit.MISSING, f"no cluster {cluster!r} in {tables.folder}{has}", kind="unknown-cluster")
     return clusters, {row["group"] for row in known if cluster in (None, row["cluster"])}
 
 
-def check_names(warehouse: Warehouse, options: argparse.Namespace) -> set[str]:
+def check_names(tables: Tables, options: argparse.Namespace) -> set[str]:
     """Raise Failure if the tables lack the cluster or group of the command. Return the clusters of the tables."""
     from cli.command_line import closest
 
-    clusters, groups = known_names(warehouse, options.cluster)
+    clusters, groups = known_names(tables, options.cluster)
     if options.group is not None and options.group not in groups:
-        raise Failure(Exit.MISSING, f"no group {options.group!r} in {place(warehouse, options.cluster)}{closest(options.group, groups)}", kind=UNKNOWN_GROUP)
+        raise Failure(Exit.MISSING, f"no group {options.group!r} in {place(tables, options.cluster)}{closest(options.group, groups)}", kind=UNKNOWN_GROUP)
     return clusters
 
 
-def place(warehouse: Warehouse, cluster: str | None) -> str:
+def place(tables: Tables, cluster: str | None) -> str:
     """Where a name was looked up, for an error message."""
-    return str(warehouse.folder) if cluster is None else f"cluster {cluster} of {warehouse.folder}"
+    return str(tables.folder) if cluster is None else f"cluster {cluster} of {tables.folder}"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from cli.analyze.opened import FINDINGS, open_warehouse
+from cli.analyze.opened import FINDINGS, open_tables
 from cli.failure import Exit
 from cli.shown import Column, Painted, Role, Screen
 
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
-    with open_warehouse(options) as warehouse:
+    with open_tables(options) as tables:
         from pipeline.reconcile import reconcile
 
-        checks = reconcile(warehouse, options.sample)
+        checks = reconcile(tables, options.sample)
     failed = [check for check in checks if not check.holds]
     if screen.json:
         screen.document({"checks": [{**check._asdict(), "holds": check.holds} for check in checks], "failing": len(failed)})

@@ -7,7 +7,7 @@ import os
 from fnmatch import fnmatchcase
 
 from cli import VERSION
-from cli.analyze.opened import known_names, open_warehouse, place
+from cli.analyze.opened import known_names, open_tables, place
 from cli.failure import Exit, Failure
 from cli.shown import Screen
 
@@ -37,15 +37,15 @@ def run(options: argparse.Namespace) -> int:
     for path in targets:
         if path != STANDARD_OUTPUT:
             check_target(path)
-    with open_warehouse(options) as warehouse:
+    with open_tables(options) as tables:
         from pipeline.report import write_report
 
-        _, known = known_names(warehouse, options.cluster)
+        _, known = known_names(tables, options.cluster)
         groups = {group for group in known if fnmatchcase(group, options.groups)} if options.groups else None
         if groups is not None and not groups:
-            raise Failure(Exit.MISSING, f"no group in {place(warehouse, options.cluster)} matches {options.groups!r}")
+            raise Failure(Exit.MISSING, f"no group in {place(tables, options.cluster)} matches {options.groups!r}")
         written = write_report(
-            warehouse, options.html, options.json_file, version=VERSION, per_group=options.per_group, groups=groups, cluster=options.cluster
+            tables, options.html, options.json_file, version=VERSION, per_group=options.per_group, groups=groups, cluster=options.cluster
         )
     for path in written if STANDARD_OUTPUT not in targets else ():
         screen.line(str(path))

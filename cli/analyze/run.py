@@ -6,12 +6,12 @@ import argparse
 import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from cli import VERSION, Interrupted, code_of_interrupt
 from cli.analyze.arguments import EVERY_DEFAULT
-from cli.analyze.opened import open_warehouse
+from cli.analyze.opened import open_tables
 from cli.analyze.report import STANDARD_OUTPUT, check_target
 from cli.failure import Exit, Failure
 from cli.records.interrupts import Interrupts
@@ -19,9 +19,9 @@ from cli.shown import Screen
 
 if TYPE_CHECKING:
     from pipeline.inputs import Inputs
+    from pipeline.jobs import Engine, Steps
     from pipeline.progress import Progress
-    from pipeline.runner import Runner
-    from pipeline.warehouse import Warehouse
+    from pipeline.tables import Tables
 
 WITHOUT_SPARK = "none"
 
@@ -35,23 +35,25 @@ def run(options: argparse.Namespace) -> int:
         if options.report == STANDARD_OUTPUT:
             raise Failure(Exit.USAGE, "--report -: standard output has the summary of the run; name a file, or run `tenure analyze report --html -` after it")
         check_target(options.report)
-    with open_warehouse(options, create=options.action != "build") as warehouse, Interrupts() if follows else nullcontext() as interrupts:
+    with open_tables(options, create=options.action != "build") as tables, Interrupts() if follows else nullcontext() as interrupts:
         from pipeline.inputs import BadInput, NoAnswer, NoSuchLog, folders_of
+        from pipeline.jobs import Steps
         from pipeline.progress import to_standard_error
-        from pipeline.runner import SparkFailed
+        from pipeline.session import SparkFailed
         from pipeline.wire_reading import check_limits
 
         progress = to_standard_error(options.quiet)
+        steps = Steps(reads=options.action != "build", builds=options.action != "ingest", full=getattr(options, "full", False))
         try:
-            if options.action != "build":
-                inputs = inputs_of(options)  # raises for wrong inputs before Spark is started
+            inputs = inputs_of(options) if steps.reads else None
+            if inputs is not None:  # raises for wrong inputs before Spark is started
                 check_limits(inputs, folders_of(inputs))
-            if interrupts is None:
-                with warehouse.locked(), open_runner(options, progress) as runner:
-                    show(screen, run_once(options, warehouse, runner, progress))
-            else:
-                with interrupts.waiting():
-                    follow(options, warehouse, screen, progress)
+            with open_engine(options, progress) as engine:
+                if interrupts is None:
+                    show(screen, run_once(options, tables, engine, inputs, steps))
+                else:
+                    with interrupts.waiting():
+                        follow(options, tables, engine, inputs, steps, screen)
         except Interrupted as interrupted:
             return code_of_interrupt(interrupted, options)
         except NoAnswer as error:
@@ -65,40 +67,31 @@ def run(options: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def run_once(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
-    """Run the steps of the command: ingest, build and report, or some of these. The caller holds the lock of the warehouse."""
-    summary = ingest(options, warehouse, runner, progress) if options.action != "build" else {}
-    if options.action != "ingest":
-        summary |= build(options, warehouse, runner, progress)
+def run_once(options: argparse.Namespace, tables: Tables, engine: Engine, inputs: Inputs | None, steps: Steps) -> dict[str, object]:
+    """One round of the steps of the command: ingest, build and report, or some of these."""
+    summary = engine.round(tables, inputs, steps)
     if getattr(options, "report", None):
-        summary |= report(options, warehouse)
+        summary |= report(options, tables)
     return summary
 
 
-def follow(options: argparse.Namespace, warehouse: Warehouse, screen: Screen, progress: Progress) -> None:
-    """Repeat the run until interrupted, and release the lock of the warehouse between two runs.
-
-    A run removes the remains of an interrupted run, and reads its input again.
-    """
+def follow(options: argparse.Namespace, tables: Tables, engine: Engine, inputs: Inputs | None, steps: Steps, screen: Screen) -> None:
+    """Repeat rounds until interrupted. A round removes the remains of an interrupted one, and reads its input again."""
     from pipeline.inputs import NoAnswer
-    from pipeline.warehouse import WarehouseBusy
+    from pipeline.tables import TablesBusy
 
     every = options.every if options.every is not None else EVERY_DEFAULT
-    with ExitStack() as stack:
-        with warehouse.locked():
-            runner = stack.enter_context(open_runner(options, progress))
-            show(screen, run_once(options, warehouse, runner, progress), line=True)
-        options.full = False
-        while True:
-            time.sleep(every)
-            try:
-                with warehouse.locked():
-                    before = warehouse.current().run
-                    summary = run_once(options, warehouse, runner, progress)
-                    if warehouse.current().run > before:
-                        show(screen, summary, line=True)
-            except (WarehouseBusy, NoAnswer) as error:
-                screen.warn(f"{error}; trying again in {every:g} s")
+    show(screen, run_once(options, tables, engine, inputs, steps), line=True)
+    steps = steps._replace(full=False)
+    while True:
+        time.sleep(every)
+        try:
+            before = tables.published().batch
+            summary = run_once(options, tables, engine, inputs, steps)
+            if tables.published().batch > before:
+                show(screen, summary, line=True)
+        except (TablesBusy, NoAnswer) as error:
+            screen.warn(f"{error}; trying again in {every:g} s")
 
 
 def show(screen: Screen, summary: dict[str, object], *, line: bool = False) -> None:
@@ -116,16 +109,18 @@ def show(screen: Screen, summary: dict[str, object], *, line: bool = False) -> N
 
 
 @contextmanager
-def open_runner(options: argparse.Namespace, progress: Progress) -> Iterator[Runner]:
-    from pipeline.runner import SequentialRunner, SparkRunner
+def open_engine(options: argparse.Namespace, progress: Progress) -> Iterator[Engine]:
+    from pipeline.jobs import PlainEngine
 
     if options.master == WITHOUT_SPARK:
-        yield SequentialRunner(progress)
+        yield PlainEngine(progress)
         return
+    from pipeline.spark_engine import SparkEngine
+
     from pipeline.session import session
 
     with session(options.master, dict(options.conf)) as spark:
-        yield SparkRunner(spark, progress)
+        yield SparkEngine(spark, progress)
 
 
 def inputs_of(options: argparse.Namespace) -> Inputs:
@@ -141,30 +136,10 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
     )
 
 
-def ingest(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
-    from pipeline.ingest import ingest
-    from pipeline.live_ends import store_live_ends
-    from pipeline.retention import store_retention
-    from pipeline.samples import record_directories
-
-    inputs = inputs_of(options)
-    summary = ingest(warehouse, runner, inputs, progress)
-    record_directories(warehouse, inputs)
-    store_live_ends(warehouse, inputs, progress)
-    store_retention(warehouse, inputs, progress)
-    return summary
-
-
-def build(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
-    from pipeline.build import build
-
-    return build(warehouse, runner, full=options.full)
-
-
-def report(options: argparse.Namespace, warehouse: Warehouse) -> dict[str, object]:
+def report(options: argparse.Namespace, tables: Tables) -> dict[str, object]:
     from pipeline.report import write_report
 
-    written = write_report(warehouse, options.report, version=VERSION)
+    written = write_report(tables, options.report, version=VERSION)
     return {"report": " ".join(map(str, written))}
 
 

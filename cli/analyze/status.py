@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cli.analyze.opened import FINDINGS, check_names, open_warehouse, rows
+from cli.analyze.opened import FINDINGS, check_names, open_tables, rows
 from cli.failure import Exit
 from cli.shown import Column, Painted, Role, Screen
 
@@ -17,10 +17,10 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.rows import Status
 
     screen = Screen.of(options)
-    with open_warehouse(options) as warehouse:
-        several_clusters = len(check_names(warehouse, options)) > 1
+    with open_tables(options) as tables:
+        several_clusters = len(check_names(tables, options)) > 1
         # The last interval of a removed offset is final: it ended with the removal.
-        open_intervals = rows(warehouse, "status", Status, group=options.group, cluster=options.cluster, ruleset=options.ruleset, final=False)
+        open_intervals = rows(tables, "status", Status, group=options.group, cluster=options.cluster, ruleset=options.ruleset, final=False)
     current = sorted(open_intervals, key=lambda row: (row.status in ("OK", "UNKNOWN"), row.cluster, row.group, row.topic, row.topic_partition))
     failing = [row for row in current if row.status in FAILS[options.fail_on]]
     if screen.json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cli.analyze.advise import ms, seconds
-from cli.analyze.opened import check_names, open_warehouse
+from cli.analyze.opened import check_names, open_tables
 from cli.failure import Exit, Failure
 from cli.shown import Screen, counted, plain
 
@@ -19,12 +19,12 @@ def run(options: argparse.Namespace) -> int:
     timeout_ms = ms(options.session_timeout)
     if timeout_ms is not None and timeout_ms > SESSION_MS_MAX:
         raise Failure(Exit.USAGE, f"--session-timeout: session.timeout.ms is at most {SESSION_MS_MAX} (24 days)")
-    with open_warehouse(options) as warehouse:
+    with open_tables(options) as tables:
         from pipeline.groups import NOT_UNDERSTOOD
         from pipeline.on_demand import replay
 
-        several_clusters = len(check_names(warehouse, options)) > 1
-        replays = replay(warehouse, options.group, static=options.static, session_timeout_ms=timeout_ms, cluster=options.cluster)
+        several_clusters = len(check_names(tables, options)) > 1
+        replays = replay(tables, options.group, static=options.static, session_timeout_ms=timeout_ms, cluster=options.cluster)
     if screen.json:
         screen.document({"replays": [{**outcome._asdict(), "saved": outcome.saved} for outcome in replays]})
         return Exit.DONE

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipeline.warehouse import Warehouse
+    from pipeline.tables import Tables
 
 
 STANDARD_OUTPUT: Final = "-"
 
 
 def write_report(
-    warehouse: Warehouse,
+    tables: Tables,
     html: str | Path | None,
     json_file: str | Path | None = None,
     *,
@@ -34,9 +34,9 @@ def write_report(
     from pipeline.report.document import document
     from pipeline.report.group_key import group_key
     from pipeline.report.page import page
-    from pipeline.report.tables import Tables
+    from pipeline.report.tables import ReportTables
 
-    content = document(Tables(warehouse, groups, cluster), version=version, per_group=per_group)
+    content = document(ReportTables(tables, groups, cluster), version=version, per_group=per_group)
     written = []
     if json_file is not None:
         written.append(_write(json_file, json.dumps(content, ensure_ascii=False, indent=1)))

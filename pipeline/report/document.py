@@ -1,4 +1,4 @@
-"""The report as one JSON document: `report.json`, and the input of the page. All numbers come from tables of the warehouse."""
+"""The report as one JSON document: `report.json`, and the input of the page. All numbers come from the tables."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.build import not_understood
 from pipeline.coverage import COMPACTED
+from pipeline.groups import not_understood
 from pipeline.report.first import recommendations
 from pipeline.report.moments import worst_moments
 from pipeline.report.savings import Saving, lost_s, savings_rows, static_savings, total, weakest
 from pipeline.report.stretches import GOOD_STATUSES, STALLED_STATUSES, highest
-from pipeline.report.tables import Tables
+from pipeline.report.tables import ReportTables
 from pipeline.report.words import counted, range_text
 from pipeline.rows import Episode, Group, Status
 
@@ -26,12 +26,12 @@ LAG_POINTS_MAX: Final = 140  # for each partition: the highest lag of each step
 HEAT_PARTITIONS_MAX: Final = 24
 
 
-def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[str, Any]:
+def document(tables: ReportTables, *, version: str, per_group: bool = False) -> dict[str, Any]:
     ranked = sorted(tables.groups, key=_weight, reverse=True)
     detailed = ranked if per_group else ranked[:DETAILED_GROUPS]
     savings = static_savings(tables)
     first = recommendations(tables, savings)
-    current = tables.warehouse.current()
+    current = tables.published
     now_ms = {cluster: at for cluster, at in current.now_ms.items() if tables.cluster in (None, cluster)}
     return {
         "format": FORMAT,
@@ -39,7 +39,7 @@ def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[s
         "clusters": sorted({group.cluster for group in tables.groups} | set(now_ms)),
         "from_ms": min((group.first_ms for group in tables.groups), default=None),
         "to_ms": max(now_ms.values(), default=None),
-        "run": current.run,
+        "run": current.batch,
         "summary": _summary(tables, total(savings.values()), first),
         "savings": savings_rows(savings),
         "first": first,
@@ -65,7 +65,7 @@ def _weight(group: Group) -> tuple[float, int, int, str]:
     return (group.partition_seconds_lost or 0.0, group.rebalances or 0, group.lag or 0, group.group)
 
 
-def _summary(tables: Tables, avoidable: Saving, first: list[dict[str, Any]]) -> dict[str, Any]:
+def _summary(tables: ReportTables, avoidable: Saving, first: list[dict[str, Any]]) -> dict[str, Any]:
     groups = tables.groups
     episodes = [episode for rows in tables.episodes.values() for episode in rows]
     known = [episode for episode in episodes if not episode.missing]
@@ -95,7 +95,7 @@ def _number(label: str, value: float, confidence: str, *, low: float | None = No
 
 
 def _sentences(
-    tables: Tables, known: list[Episode], avoidable: Saving, saved: int, stalled: list[Group], first: list[dict[str, Any]]
+    tables: ReportTables, known: list[Episode], avoidable: Saving, saved: int, stalled: list[Group], first: list[dict[str, Any]]
 ) -> list[str]:
     groups = tables.groups
     if not groups:
@@ -126,7 +126,7 @@ def _sentences(
     return sentences[:5]
 
 
-def _details(tables: Tables, group: Group) -> dict[str, Any]:
+def _details(tables: ReportTables, group: Group) -> dict[str, Any]:
     key = (group.cluster, group.group)
     advice = tables.advice.get(key)
     return {

@@ -27,16 +27,17 @@ from pipeline.rows import (
     Status,
 )
 from pipeline.schema import rows_of
-from pipeline.warehouse import Only, Warehouse
+from pipeline.tables import Only, Tables
 
 R = TypeVar("R", bound=tuple[object, ...])
 
 
-class Tables:
+class ReportTables:
     """The gold tables that the report reads, loaded once."""
 
-    def __init__(self, warehouse: Warehouse, groups: Iterable[str] | None = None, cluster: str | None = None) -> None:
-        self.warehouse = warehouse
+    def __init__(self, tables: Tables, groups: Iterable[str] | None = None, cluster: str | None = None) -> None:
+        self.tables = tables
+        self.published = tables.published()  # all are read as one batch left them
         self.cluster = cluster
         self._wanted_groups = None if groups is None else set(groups)
         self.groups = self._of("groups", Group)
@@ -64,7 +65,7 @@ class Tables:
 
     def _read_of_cluster(self, name: str, only: Only | None = None, **how: Any) -> pa.Table:
         wanted = {} if self.cluster is None else {"cluster": self.cluster}
-        return self.warehouse.read(name, only={**(only or {}), **wanted}, **how)
+        return self.tables.read(name, only={**(only or {}), **wanted}, published=self.published, **how)
 
     def _by_group(self, name: str, row: type[R]) -> dict[tuple[str, str], list[R]]:
         return self._grouped(self._of(name, row))
