@@ -1,4 +1,4 @@
-"""A warehouse made by runs over parts of the logs, and its tables to compare."""
+"""Tables made by runs over parts of the logs, to compare."""
 
 from __future__ import annotations
 
@@ -7,31 +7,27 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.build import build
-from pipeline.ingest import Inputs, ingest
+from pipeline.jobs import Inputs, PlainEngine, Steps
 from pipeline.progress import Progress
 from pipeline.rows import TABLES
-from pipeline.runner import SequentialRunner
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 
 QUIET = Progress()
-RUNNER = SequentialRunner(QUIET)
+ENGINE = PlainEngine(QUIET)
 # Only these tables, about files, depend on the bounds of the runs; all others are equal.
 SLICED = ("segments", "coverage")
 
 
-def analyzed(folder: Path, directory: Path, until: Sequence[dict[int, int]], *, finish: bool = True) -> Warehouse:
+def analyzed(folder: Path, directory: Path, until: Sequence[dict[int, int]], *, finish: bool = True, engine: PlainEngine = ENGINE) -> Tables:
     """Analyse the logs in several runs, each up to one of the bounds in `until` (offsets by partition). With `finish` a last run reads to the end."""
-    warehouse = Warehouse.open(folder, create=True)
+    made = Tables.open(folder, create=True)
     for bound in [*until, {}][: None if finish else -1]:
-        with warehouse.locked():
-            ingest(warehouse, RUNNER, Inputs.of([str(directory)], until=bound), QUIET)
-            build(warehouse, RUNNER)
-    return warehouse
+        engine.round(made, Inputs.of([str(directory)], until=bound), Steps())
+    return made
 
 
-def tables(warehouse: Warehouse) -> dict[str, pa.Table]:
-    return {name: warehouse.read(name) for name in TABLES if name not in SLICED}
+def tables(made: Tables) -> dict[str, pa.Table]:
+    return {name: made.read(name) for name in TABLES if name not in SLICED}
 
 
 def difference(name: str, ours: pa.Table, theirs: pa.Table) -> str:
