@@ -1,6 +1,6 @@
 # `make help` lists the words. Everything is set up by itself; PYTHON=python3.12 chooses another Python for .venv.
 
-VENV := .venv
+VENV := .venv$(if $(PYSPARK),-pyspark-$(PYSPARK))
 BIN := $(VENV)/bin
 PYTHON_GIVEN := $(if $(PYTHON),--this-python)
 FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3.15 python3 ~/.pyenv/versions/3.1[1-9].*/bin/python3); do \
@@ -21,7 +21,7 @@ setup: ## make .venv from the lock (a second time: nothing to do)
 	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN)
 
 setup-analyze: setup ## add to .venv what `tenure analyze` needs: PySpark, half a gigabyte (Java 17 comes from your system)
-	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN) --analyze
+	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN) --analyze $(PYSPARK)
 
 run: ## serve on 127.0.0.1:9092, data under ./data (installs what serving needs and no more)
 	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN) --serving
@@ -56,7 +56,7 @@ clients-test: setup ## real clients through restarts, kills and rebalances, and 
 
 SPARK := -m spark -o faulthandler_timeout=600  # a JVM on a busy machine is slow to start
 
-spark-test: setup-analyze ## the pipeline on Apache Spark, and topics that Spark reads and writes (needs Java 17; the first time it fetches half a gigabyte)
+spark-test: setup-analyze ## the pipeline on Apache Spark, and topics that Spark reads and writes (needs Java 17; the first time it fetches half a gigabyte; PYSPARK=newest: the newest that is supported)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.spark.packages
 	@$(BIN)/python -m tests.pipeline.browser
@@ -170,5 +170,5 @@ lock: setup ## write the locks from pyproject.toml (UPGRADE=name or UPGRADE=all)
 	@$(BIN)/python -m project.lock $(UPGRADE)
 
 clean: uncompile ## remove everything made here but ./data and ./.cache
-	@rm -rf $(VENV) .venv-3.* build dist *.egg-info .hypothesis .*_cache
+	@rm -rf .venv .venv-* build dist *.egg-info .hypothesis .*_cache
 	@find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -89,11 +89,13 @@ class CoordinatorLogs(DataSource):
         return reader(inputs, schema.names, packing_of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        from pipeline.stream import LogStream
+        from pipeline.stream import HAS_LIMITS, LogStream
 
         if self._table != RECORDS:
             raise BadInput(f"{NAME}: only the table {RECORDS} can be streamed")
         records_max = number_in(self.options, "maxRecordsPerTrigger", 0)
+        if records_max and not HAS_LIMITS:
+            raise BadInput(f"{NAME}: maxRecordsPerTrigger needs PySpark 4.2 or newer")
         return LogStream(inputs_of(self.options), records_max, schema.names, packing_of(self.options))
 
 

@@ -2,17 +2,19 @@
 
 An offset of the stream has a cursor for each log. The rows between two offsets are always the same, also after a crash: the end of each
 log is a log offset before the records of transactions that were open.
+
+PySpark 4.1 has no limits of a batch, and asks for the newest offset without the current one. So the stream remembers the newest that it has
+named or was told: a restarted query begins with the partitions of the last batch of its checkpoint.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from pipeline.inputs import Inputs, LogId
 from pipeline.resuming import Cursor
@@ -20,11 +22,23 @@ from pipeline.source import Packing, Part, packed, read_task
 from pipeline.splits import Split, plan, plan_between
 from pipeline.wire_reading import WireSplit, plan_wire, wire_between
 
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+AvailableNow: Any = object  # in PySpark 4.1, where Spark itself ends such a query at the first end
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:
+    HAS_LIMITS = False
+else:
+    HAS_LIMITS = True
+    AvailableNow = SupportsTriggerAvailableNow
+
 Cursors = dict[LogId, Cursor]
 START: Final = Cursor(0)
 
 
-class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStream(DataSourceStreamReader, AvailableNow):
     def __init__(self, inputs: Inputs, records_max: int, columns: Sequence[str], packing: Packing) -> None:
         self.inputs = inputs
         self.columns = list(columns)
@@ -32,6 +46,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.records_max = records_max  # log offsets in one batch; 0: no limit
         self._ends_once = False  # whether the query ends with the records that exist at its start
         self._newest: Cursors = {}
+        self._known: Cursors = {}
 
     # Offsets
 
@@ -47,15 +62,15 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, str] | None:  # noqa: N802
         return to_offset(self._newest) if self._newest else None
 
-    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
-        begin = from_offset(start)
+    def latestOffset(self, start: dict[str, str] | None = None, limit: ReadLimit | None = None) -> dict[str, str]:  # noqa: N802
+        begin = self._known if start is None else from_offset(start)
         if not (self._ends_once and self._newest):
             self._newest = self._ends(begin)
         ends = self._newest
-        if isinstance(limit, ReadMaxRows):
+        if HAS_LIMITS and isinstance(limit, ReadMaxRows):
             ends = self._bounded(begin, ends, limit.max_rows)
-        later = {id: end for id, end in ends.items() if id not in begin or end.next_offset > begin[id].next_offset}
-        return to_offset({**begin, **later})
+        self._known = newer(begin, ends)
+        return to_offset(self._known)
 
     def _ends(self, begin: Cursors) -> Cursors:
         planned = plan(self.inputs, begin)
@@ -85,6 +100,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         begins, end_cursors = from_offset(start), from_offset(end)
+        self._known = newer(self._known, newer(begins, end_cursors))
         ends = {id: to.next_offset for id, to in end_cursors.items() if id not in begins or to.next_offset > begins[id].next_offset}
         if not ends:
             return []
@@ -94,6 +110,11 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition, self.columns)
+
+
+def newer(cursors: Cursors, others: Cursors) -> Cursors:
+    later = {id: other for id, other in others.items() if id not in cursors or other.next_offset > cursors[id].next_offset}
+    return {**cursors, **later}
 
 
 def to_offset(cursors: Mapping[LogId, Cursor]) -> dict[str, str]:

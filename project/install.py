@@ -1,7 +1,7 @@
 """Creates a virtual environment from the locks: `python project/install.py .venv`. Needs only the standard library.
 
 `--serving` installs only the packages that `tenure serve` needs, a tenth of all; a later run without the option adds the others. `--analyze`
-adds the packages of `tenure analyze`, half a gigabyte. A second run changes nothing: a stamp in the environment, written last, names its
+adds the packages of `tenure analyze`, half a gigabyte, `--analyze newest` with the newest PySpark. A second run changes nothing: a stamp in the environment, written last, names its
 locks. If a lock has changed, the environment is incomplete or its Python was moved, the program creates the environment again.
 """
 
@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SERVING = ROOT / "requirements" / "serving.txt"
 DEVELOPMENT = ROOT / "requirements" / "development.txt"
 ANALYZE = ROOT / "requirements" / "analyze.txt"
+ANALYZE_NEWEST = ROOT / "requirements" / "analyze-newest.txt"
 STAMP = "tenure.json"
 WHEELS = "serving-wheels"  # packages that tests/project installs into an empty environment, without a package index
 OLDEST = (3, 11)
@@ -39,7 +40,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--this-python", action="store_true", help="create it again if it was created with another Python")
     parser.add_argument("--serving", action="store_true", help="only the packages that serving needs")
-    parser.add_argument("--analyze", action="store_true", help="also the packages of `tenure analyze`")
+    parser.add_argument("--analyze", nargs="?", const="oldest", choices=("oldest", "newest"), help="also the packages of `tenure analyze`, with this PySpark")
     options = parser.parse_args()
     if sys.version_info[:2] < OLDEST:
         print(f"setup: needs Python 3.11 or newer, and {sys.executable} is {sys.version.split()[0]}", file=sys.stderr)
@@ -50,7 +51,8 @@ def main() -> int:
     with DEVELOPMENT.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a concurrent run waits, and then finds a complete environment
         try:
-            bring_up_to_date(options.folder.absolute(), options.this_python, development=not options.serving, analyze=options.analyze)
+            analyze = {None: None, "oldest": ANALYZE, "newest": ANALYZE_NEWEST}[options.analyze]
+            bring_up_to_date(options.folder.absolute(), options.this_python, development=not options.serving, analyze=analyze)
             write_bytecode(options.folder.absolute())
         except subprocess.CalledProcessError as error:
             print(f"setup: {' '.join(map(str, error.cmd))} failed (exit code {error.returncode})", file=sys.stderr)
@@ -61,16 +63,18 @@ def main() -> int:
     return 0
 
 
-def bring_up_to_date(folder: Path, this_python: bool, development: bool, analyze: bool) -> None:
+def bring_up_to_date(folder: Path, this_python: bool, development: bool, analyze: Path | None) -> None:
     installed = stamp(folder)
     if installed is None or installed["serving"] != lock_of(folder, SERVING) or (this_python and installed["python"] != python()):
         installed = create(folder)
-    locks = {name: lock_of(folder, lock) for name, lock, requested in (("development", DEVELOPMENT, development), ("analyze", ANALYZE, analyze)) if requested}
-    if any(installed[name] not in ("", digest) for name, digest in locks.items()):
+    requested = {"development": DEVELOPMENT if development else None, "analyze": analyze}
+    locks = {name: lock for name, lock in requested.items() if lock is not None}
+    if any(installed[name] not in ("", lock_of(folder, lock)) for name, lock in locks.items()):
         installed = create(folder)  # remove packages that only the old lock has
-    for name, digest in locks.items():
+    for name, lock in locks.items():
+        digest = lock_of(folder, lock)
         if installed[name] != digest:
-            {"development": install_development, "analyze": install_analyze}[name](folder)
+            {"development": install_development, "analyze": install_analyze}[name](folder, lock)
             installed[name] = digest
             write_stamp(folder, installed)
 
@@ -89,21 +93,21 @@ def create(folder: Path) -> dict[str, str]:
     return made
 
 
-def install_development(folder: Path) -> None:
-    print(f"setup: {folder.name}, from {DEVELOPMENT.relative_to(ROOT)} (once; it takes a minute or two)", flush=True)
+def install_development(folder: Path, lock: Path) -> None:
+    print(f"setup: {folder.name}, from {lock.relative_to(ROOT)} (once; it takes a minute or two)", flush=True)
     (folder / STAMP).unlink(missing_ok=True)
-    pip(folder, "install", *LOCKED, "--find-links", str(folder / WHEELS), "--requirement", str(DEVELOPMENT))
+    pip(folder, "install", *LOCKED, "--find-links", str(folder / WHEELS), "--requirement", str(lock))
     pip(folder, "check")
 
 
-def install_analyze(folder: Path) -> None:
-    print(f"setup: {folder.name}, from {ANALYZE.relative_to(ROOT)} (once; half a gigabyte, some minutes)", flush=True)
+def install_analyze(folder: Path, lock: Path) -> None:
+    print(f"setup: {folder.name}, from {lock.relative_to(ROOT)} (once; half a gigabyte, some minutes)", flush=True)
     (folder / STAMP).unlink(missing_ok=True)
-    blocks = re.split(r"^(?=\w)", ANALYZE.read_text(), flags=re.MULTILINE)
+    blocks = re.split(r"^(?=\w)", lock.read_text(), flags=re.MULTILINE)
     wheels = folder / "analyze-wheels.txt"
     wheels.write_text("".join(block for block in blocks if not block.startswith("pyspark==")))
     pip(folder, "install", *LOCKED, "--requirement", str(wheels))
-    pip(folder, "install", *LOCKED, *FROM_SOURCE, "--requirement", str(ANALYZE))
+    pip(folder, "install", *LOCKED, *FROM_SOURCE, "--requirement", str(lock))
     wheels.unlink()
 
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SERVING = "requirements/serving.txt"
 DEVELOPMENT = "requirements/development.txt"
 ANALYZE = "requirements/analyze.txt"
+ANALYZE_NEWEST = "requirements/analyze-newest.txt"
 HEADER = "# Written by `make lock` from pyproject.toml; change that. Linux x86_64 and aarch64, macOS arm64, Python 3.11 and newer.\n"
 COMPILE = [
     *("uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11", "--generate-hashes", "--only-binary", ":all:"),
@@ -27,7 +28,9 @@ def main(upgrades: list[str]) -> int:
     # The development lock includes the serving packages, in the same versions.
     write(DEVELOPMENT, ["pyproject.toml", "--group", "development", "--constraints", SERVING], upgrade_options)
     # PySpark is published only as source.
-    write(ANALYZE, ["pyproject.toml", "--extra", "analyze", "--group", "building", "--constraints", DEVELOPMENT, "--no-binary", "pyspark"], upgrade_options)
+    analyze = ["pyproject.toml", "--extra", "spark", "--group", "building", "--constraints", DEVELOPMENT, "--no-binary", "pyspark"]
+    write(ANALYZE, [*analyze, "--group", "oldest"], upgrade_options)
+    write(ANALYZE_NEWEST, analyze, upgrade_options)
     return 0
 
 

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from tenure.start import use_own_packages
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+AvailableNow: Any = object  # in PySpark 4.1: see pipeline/stream.py, which is also sent to workers that lack this package
+with suppress(ImportError):
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+    AvailableNow = SupportsTriggerAvailableNow
 
 
 def _source(options: Mapping[str, str]) -> Any:
@@ -84,7 +93,7 @@ class FilteringReader(Reader):
         return list(self._reader.pushFilters(filters))
 
 
-class StreamReader(_Proxy, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_Proxy, DataSourceStreamReader, AvailableNow):
     def _make(self, source: Any) -> Any:
         return source.streamReader(self._schema)
 
@@ -103,7 +112,7 @@ class StreamReader(_Proxy, DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset: dict[str, str] | None = self._reader.reportLatestOffset()
         return offset
 
-    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
+    def latestOffset(self, start: dict[str, str] | None = None, limit: ReadLimit | None = None) -> dict[str, str]:  # noqa: N802
         offset: dict[str, str] = self._reader.latestOffset(start, limit)
         return offset
 

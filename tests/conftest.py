@@ -30,6 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))  # PySpark 4.1 leaves some to the garbage collector
         if item.nodeid.startswith(ONCE):
             item.add_marker(pytest.mark.once)
 

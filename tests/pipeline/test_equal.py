@@ -25,6 +25,7 @@ from pipeline.schema import rows_of
 from pipeline.session import session
 from pipeline.warehouse import Warehouse
 from tests.pipeline.building import SLICED, difference
+from tests.pipeline.limits import limit
 from tests.pipeline.segments import rows_of_spark
 from tests.spark.session import SETTINGS
 
@@ -94,7 +95,7 @@ def test_a_stream_and_queries_have_the_records_of_the_tables(log_folder: Path, r
 
     with on_spark("local[2]", 4) as spark:
         spark.dataSource.register(CoordinatorLogs)
-        stream = spark.readStream.format("koffsets").option("maxRecordsPerTrigger", len(reference_tables["records"]) // 2).load(str(log_folder))
+        stream = spark.readStream.format("koffsets").options(**limit(len(reference_tables["records"]) // 2)).load(str(log_folder))
         writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
         assert query.awaitTermination(300)

@@ -18,6 +18,7 @@ from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
 from tests.kafka_process import free_ports, kafka_folder, running_kafka
 from tests.pipeline.fake_cluster import commit_offsets
+from tests.pipeline.limits import limit
 from tests.pipeline.segments import rows_of_spark
 from tests.running import broker
 from tests.spark.session import await_that
@@ -65,7 +66,7 @@ class Stream:
         self._source = source
 
     def run(self, **trigger: object) -> Any:
-        frame = self._spark.readStream.format("koffsets").option("maxRecordsPerTrigger", 60).load(self._source)
+        frame = self._spark.readStream.format("koffsets").options(**limit(60)).load(self._source)
         writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{self._folder}/checkpoint")
         return writer.trigger(**trigger).start(f"{self._folder}/rows")
 

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.rows import TABLES
 from tests.pipeline.fake_cluster import FakeCluster
+from tests.pipeline.limits import limit
 from tests.pipeline.segments import batch_of, commit, marker, note, random_batches, reference, rows_of_spark, write_segment
 
 pytestmark = pytest.mark.spark
@@ -43,7 +44,7 @@ def test_a_stream_reads_new_records_once(spark: Any, tmp_path: Path) -> None:
         assert query.awaitTermination(120)
         assert query.exception() is None
 
-    for count, options in ((60, {}), (60, {}), (150, {"maxRecordsPerTrigger": 100}), (200, {})):
+    for count, options in ((60, {}), (60, {}), (150, limit(100)), (200, {})):
         for number in range(0, count, 40):
             write_segment(folder, batches[number : min(number + 40, count)])
         write_segment(data / "__coordinator_notes-0", [batch_of(at, note("g")) for at in range(count)])
@@ -76,6 +77,45 @@ def test_a_stream_continues_while_a_log_grows_and_waits_for_transactions(spark: 
         query.stop()
 
 
+def test_batches_are_bounded_or_the_bound_is_refused(spark: Any, tmp_path: Path) -> None:
+    from pipeline.stream import HAS_LIMITS
+
+    write_segment(tmp_path / "data" / "__consumer_offsets-0", random_batches(4, 30))
+    sizes: list[int] = []
+    stream = spark.readStream.format("koffsets").option("maxRecordsPerTrigger", 10).load(str(tmp_path / "data"))
+    query = stream.writeStream.foreachBatch(lambda frame, number: sizes.append(frame.count())).trigger(availableNow=True).start()
+    if HAS_LIMITS:
+        assert query.awaitTermination(120)
+        assert sum(sizes) == len(reference(tmp_path / "data" / "__consumer_offsets-0"))
+        assert len(sizes) >= 3
+        assert max(sizes) <= 10
+    else:
+        with pytest.raises(Exception, match=r"BadInput: koffsets: maxRecordsPerTrigger needs PySpark 4\.2 or newer\n"):
+            query.awaitTermination(120)
+
+
+def test_a_log_that_is_away_for_a_restart_is_not_read_twice(spark: Any, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    batches = {partition: random_batches(partition, 40) for partition in range(2)}
+
+    def run() -> None:
+        writer = spark.readStream.format("koffsets").load(str(data)).writeStream.format("parquet")
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start(str(tmp_path / "out"))
+        assert query.awaitTermination(120)
+
+    for partition in range(2):
+        write_segment(data / f"__consumer_offsets-{partition}", batches[partition][:20])
+    run()
+    (data / "__consumer_offsets-1").rename(tmp_path / "away")
+    write_segment(data / "__consumer_offsets-0", batches[0])
+    run()
+    (tmp_path / "away").rename(data / "__consumer_offsets-1")
+    write_segment(data / "__consumer_offsets-1", batches[1])
+    run()
+    expected = [row for partition in range(2) for row in reference(data / f"__consumer_offsets-{partition}")]
+    assert rows_of_spark(spark.read.parquet(str(tmp_path / "out"))) == expected
+
+
 def test_a_live_log_is_streamed_from_its_checkpoint_on(spark: Any, tmp_path: Path) -> None:
     batches = random_batches(3, 60, 5)
     cluster = FakeCluster(batches[:20])
@@ -84,7 +124,7 @@ def test_a_live_log_is_streamed_from_its_checkpoint_on(spark: Any, tmp_path: Pat
             cluster.batches = batches[:count]
             cluster.leader = count % 2
             source = f"kafka://127.0.0.1:{cluster.ports[0]},127.0.0.1:{cluster.ports[1]}"
-            stream = spark.readStream.format("koffsets").option("maxRecordsPerTrigger", 50).load(source)
+            stream = spark.readStream.format("koffsets").options(**limit(50)).load(source)
             writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
             query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
             assert query.awaitTermination(200)

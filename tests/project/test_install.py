@@ -32,7 +32,7 @@ class Recorded:
         self.done.append(" ".join([verb, *(Path(arguments[-1]).stem for _ in arguments[:1])]))
         assert verb == "check" or "--require-hashes" in arguments
 
-    def ready(self, this_python: bool = False, development: bool = True, analyze: bool = False) -> list[str]:
+    def ready(self, this_python: bool = False, development: bool = True, analyze: Path | None = None) -> list[str]:
         self.done = []
         install.bring_up_to_date(self.folder, this_python, development, analyze)
         return self.done
@@ -76,9 +76,15 @@ def test_serving_installs_its_dependencies_and_development_adds_its_own(recorded
 
 
 def test_analyze_dependencies_are_installed_on_request(recorded_venv: Recorded) -> None:
-    assert recorded_venv.ready(development=False, analyze=True) == SERVING + ANALYZE
-    assert recorded_venv.ready(analyze=True) == REST
+    assert recorded_venv.ready(development=False, analyze=install.ANALYZE) == SERVING + ANALYZE
+    assert recorded_venv.ready(analyze=install.ANALYZE) == REST
     assert recorded_venv.ready() == []
+
+
+def test_another_pyspark_rebuilds_the_environment(recorded_venv: Recorded) -> None:
+    recorded_venv.ready(analyze=install.ANALYZE)
+    newest = ["install analyze-wheels", "install analyze-newest"]
+    assert recorded_venv.ready(analyze=install.ANALYZE_NEWEST) == SERVING + REST + newest
 
 
 def test_another_serving_lock_rebuilds_the_environment(complete: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

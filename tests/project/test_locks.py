@@ -3,12 +3,15 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from project.install import ANALYZE, DEVELOPMENT, ROOT, SERVING
+from project.install import ANALYZE, ANALYZE_NEWEST, DEVELOPMENT, ROOT, SERVING
+
+LOCKS = [SERVING, DEVELOPMENT, ANALYZE, ANALYZE_NEWEST]
 
 
 def pins(text: str) -> dict[str, set[str]]:
@@ -26,7 +29,15 @@ def pins(text: str) -> dict[str, set[str]]:
     return pinned
 
 
-@pytest.mark.parametrize("lock", [SERVING, DEVELOPMENT, ANALYZE], ids=["serving", "development", "analyze"])
+def extra(declared: dict[str, Any], name: str) -> list[str]:
+    """The requirements of an extra, and of the extras that it includes."""
+    requirements = declared["project"]["optional-dependencies"][name]
+    included = [parsed for parsed in map(Requirement, requirements) if parsed.name == "tenure"]
+    own = [requirement for requirement in requirements if Requirement(requirement).name != "tenure"]
+    return own + [requirement for parsed in included for inner in parsed.extras for requirement in extra(declared, inner)]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
 def test_every_pin_has_hashes(lock: Path) -> None:
     hashes_by_name = pins(lock.read_text())
     assert hashes_by_name
@@ -42,24 +53,29 @@ def test_every_declared_dependency_is_locked_as_declared() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     serving = declared["project"]["dependencies"]
     development = serving + declared["dependency-groups"]["development"]
-    analyze = serving + declared["project"]["optional-dependencies"]["analyze"]
-    for lock, requirements in ((SERVING, serving), (DEVELOPMENT, development), (ANALYZE, analyze)):
+    analyze = serving + extra(declared, "spark")
+    oldest = analyze + declared["dependency-groups"]["oldest"]
+    for lock, requirements in ((SERVING, serving), (DEVELOPMENT, development), (ANALYZE, oldest), (ANALYZE_NEWEST, analyze)):
         locked = dict(name.split("==") for name in pins(lock.read_text()))
         for requirement in map(Requirement, requirements):
             assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), f"{requirement}: make lock"
 
 
+def test_the_two_analyze_locks_differ_only_in_pyspark() -> None:
+    oldest, newest = (dict(name.split("==") for name in pins(lock.read_text())) for lock in (ANALYZE, ANALYZE_NEWEST))
+    assert {name for name in oldest | newest if oldest.get(name) != newest.get(name)} <= {"pyspark", "py4j"}
+
+
 def test_every_dependency_has_its_reason_in_contributing() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     reasons = (ROOT / "CONTRIBUTING.md").read_text()
-    analyze = declared["project"]["optional-dependencies"]["analyze"]
-    declared_all = declared["project"]["dependencies"] + declared["dependency-groups"]["development"] + analyze
+    declared_all = declared["project"]["dependencies"] + declared["dependency-groups"]["development"] + extra(declared, "connect")
     names = [Requirement(requirement).name for requirement in declared_all]
     assert not [name for name in names if f"| {name} |" not in reasons]
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements/serving.txt", "requirements/development.txt", "requirements/analyze.txt", "pyproject.toml", "Makefile", ".ci/run"]
+    "name", [*(f"requirements/{lock.name}" for lock in LOCKS), "pyproject.toml", "Makefile", ".ci/run"]
 )
 def test_no_address_of_a_package_index_is_written_down(name: str) -> None:
     assert not re.search(r"://|--(extra-)?index|find-links", (ROOT / name).read_text())

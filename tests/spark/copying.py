@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Copy:
         if query.exception() is not None:
             raise query.exception()
         progress = query.lastProgress
-        ends = {} if progress is None else json.loads(progress["sources"][0]["endOffset"])[self._source]
+        ends = {} if progress is None else ast.literal_eval(progress["sources"][0]["endOffset"])[self._source]  # JSON; in PySpark 4.1 a dictionary as Python prints it
         return {int(partition): offset for partition, offset in ends.items()}
 
     def position(self, query: Any) -> int:

@@ -1,4 +1,7 @@
-"""The jars of Spark's Kafka connector: fetched once into `.cache` by `make spark-test`, never by a test. PySpark is in `.venv`."""
+"""The jars of Spark's connectors for Kafka and Delta Lake: fetched once into `.cache` by `make spark-test`, never by a test.
+
+Which ones follows from the PySpark in the environment.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tests.installing import install
@@ -16,18 +19,43 @@ from tests.support.cache import CACHE, Unavailable, cached, run_maven
 JAVA_MIN = 17
 FETCH_TIMEOUT_S = 600
 
-# The connector of PySpark's own release is not in every mirror of Maven; this one works with it. Its dependencies are named here
-# one by one, so that no parent POM is fetched either.
-CONNECTOR = {
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0": "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0": "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
+# The dependencies are named here one by one, so that no parent POM is fetched either.
+CLIENT = {
     "org.apache.kafka:kafka-clients:3.9.2": "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8",
     "org.apache.commons:commons-pool2:2.13.1": "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
 }
+# With PySpark 4.1. The connector of 4.1.1 itself fails with a NullPointerException where a restarted query reports its progress; 4.1.3's does not.
+OLDEST = {
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3": "cb31ffd9c8f5527dba061db8af671d295562092e4f3f5ff42fc249fab8a8fde6",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.1": "e510adc37b03d01d0a190d0dab472b5538e05eaa77454f7e9477156d7a6820ae",
+    **CLIENT,
+    "io.delta:delta-spark_4.1_2.13:4.3.1": "ebf35a4383f0a653c3ee3c7882c0edcac2f846be31ac61af4b96ccfaaf36c171",
+    "io.delta:delta-storage:4.3.1": "577c12c7e371be4c041714fb48e88ad86e3c3512beea2bdaffbe7a4debf79718",
+}
+# With a newer one. The connector of its own release is not in every mirror of Maven; this one works with it.
+NEWEST = {
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0": "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0": "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
+    **CLIENT,
+}
+NO_DELTA = "Delta Lake has no connector for this PySpark: it has one for PySpark 4.1"
+
+
+def pyspark_version() -> str:
+    """The version in the environment; empty if there is none."""
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:
+        return ""
+
+
+def connectors() -> dict[str, str]:
+    """The checksums of the jars by their coordinates."""
+    return OLDEST if pyspark_version().startswith("4.1.") else NEWEST
 
 
 def folder() -> Path:
-    return CACHE / f"spark-kafka-{next(iter(CONNECTOR)).rpartition(':')[2]}"
+    return CACHE / f"spark-connectors-{next(iter(connectors())).rpartition(':')[2]}"
 
 
 def find() -> tuple[Path, ...] | str:
@@ -36,7 +64,7 @@ def find() -> tuple[Path, ...] | str:
         check_java()
     except Unavailable as reason:
         return str(reason)
-    if find_spec("pyspark") is None:
+    if not pyspark_version():
         return "Spark needs PySpark in .venv: `make setup-analyze`"
     if not folder().is_dir():
         return f"Spark needs {folder().name} in .cache, and `make spark-test`, which fetches it, has not (it says why)"
@@ -63,21 +91,21 @@ def fetch_jars(into: Path) -> Path:
     print(f"spark-test: fetching {folder().name} into .cache", flush=True)
     problem = "" if shutil.which("mvn") else install("maven")
     if problem:
-        raise Unavailable(f"Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH; {problem}")
+        raise Unavailable(f"Spark needs its connectors, and mvn, which fetches them, is not on PATH; {problem}")
     (into / "pom.xml").write_text(pom())
     run_maven("Spark", "dependency:copy", folder=into, timeout_s=FETCH_TIMEOUT_S)
-    for coordinates, checksum in CONNECTOR.items():
+    for coordinates, checksum in connectors().items():
         _, artifact, release = coordinates.split(":")
         jar = into / "jars" / f"{artifact}-{release}.jar"
         if hashlib.sha256(jar.read_bytes()).hexdigest() != checksum:
-            raise Unavailable(f"Spark's Kafka connector: {jar.name} is not the file that was tried")
+            raise Unavailable(f"Spark's connectors: {jar.name} is not the file that was tried")
     return into / "jars"
 
 
 def pom() -> str:
     """A pom.xml that copies the jars without resolving their dependencies."""
     items = ""
-    for coordinates in CONNECTOR:
+    for coordinates in connectors():
         group, artifact, release = coordinates.split(":")
         items += f"<artifactItem><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{release}</version></artifactItem>"
     return (

@@ -29,6 +29,15 @@ SETTINGS = {
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
     "spark.log.level": "ERROR",
 }
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+def has_delta(jars: Sequence[Path]) -> bool:
+    return any(jar.name.startswith("delta-spark") for jar in jars)
 
 
 @contextmanager
@@ -43,7 +52,7 @@ def session(jars: Sequence[Path], folder: Path) -> Iterator[Any]:
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master("local[2]").appName("tenure")
-        for name, value in SETTINGS.items():
+        for name, value in {**SETTINGS, **(DELTA if has_delta(jars) else {})}.items():
             builder = builder.config(name, value)
         builder = builder.config("spark.jars", ",".join(map(str, jars)))
         spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").config("spark.local.dir", f"{folder}/local").getOrCreate()

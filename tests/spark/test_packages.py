@@ -44,9 +44,9 @@ def test_with_an_old_java_the_tests_skip(cache: Path, version: str) -> None:
 
 def test_before_anything_was_fetched_the_tests_skip_and_fetch_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java(cache)
-    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    monkeypatch.setattr(packages, "pyspark_version", lambda: "")
     assert packages.find() == "Spark needs PySpark in .venv: `make setup-analyze`"
-    monkeypatch.setattr(packages, "find_spec", lambda name: object())
+    monkeypatch.setattr(packages, "pyspark_version", lambda: "4.3.0")
     assert f"Spark needs {packages.folder().name} in .cache" in str(packages.find())
     assert not cache.exists()
 
@@ -54,7 +54,7 @@ def test_before_anything_was_fetched_the_tests_skip_and_fetch_nothing(cache: Pat
 def test_without_maven_that_is_reported(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
     assert packages.main() == 0
-    message = "spark-test: Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH; there is no apt-get that would install it\n"
+    message = "spark-test: Spark needs its connectors, and mvn, which fetches them, is not on PATH; there is no apt-get that would install it\n"
     assert capsys.readouterr().err == message
 
 
@@ -80,9 +80,18 @@ def test_a_failed_maven_download_is_reported_and_leaves_no_files(cache: Path, ca
 
 def test_jars_of_other_versions_are_not_used(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
-    jar_names = [f"{name.split(':')[1]}-{name.split(':')[2]}.jar" for name in packages.CONNECTOR]
+    jar_names = [f"{name.split(':')[1]}-{name.split(':')[2]}.jar" for name in packages.connectors()]
     mkdir = shutil.which("mkdir", path=os.defpath)
     program(cache, "mvn", f"{mkdir} jars; for jar in {' '.join(jar_names)}; do echo other > jars/$jar; done")
     assert packages.main() == 0
     assert "is not the file that was tried" in capsys.readouterr().err
     assert not packages.folder().exists()
+
+
+def test_the_jars_follow_the_installed_pyspark(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {}
+    for version in ("4.1.1", "4.1.4", "4.2.1", "4.3.0"):
+        monkeypatch.setattr(packages, "pyspark_version", lambda version=version: version)
+        names[version] = packages.folder().name, "delta-spark" in packages.pom()
+    oldest, newest = ("spark-connectors-4.1.3", True), ("spark-connectors-4.2.0", False)
+    assert names == {"4.1.1": oldest, "4.1.4": oldest, "4.2.1": newest, "4.3.0": newest}
