@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +44,7 @@ ENDS: Final = "ends"
 EPOCHS: Final = "epochs"
 CLOCK: Final = "clock"  # the newest time
 TOPICS: Final = "topics"  # with committed offsets
+COUNTS: Final = "counts"  # of the records of each chunk
 READ: Final = "read"  # facts about the logs, as JSON: see `Facts`
 
 COMMIT_COLUMNS: Final = (
@@ -119,6 +121,7 @@ class Divider:
         self._epochs: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}
         self._newest: dict[str, int] = {}
         self._topics: dict[str, set[str]] = {}
+        self._counts: dict[str, Counter[int]] = {}
 
     def add(self, records: pa.RecordBatch, *, waits: bool = False) -> list[Block]:
         """`records`: rows of `rows.Record` of one log, in log order. `waits`: they belong to open transactions."""
@@ -170,6 +173,8 @@ class Divider:
         order = np.argsort(of_rows, kind="stable")
         bounds = np.searchsorted(of_rows[order], np.arange(COMMON, self._chunks + 1))
         rows = rows.take(pa.array(order))
+        counts = self._counts.setdefault(cluster, Counter())
+        counts.update({chunk: int(end - begin) for chunk, begin, end in zip(range(COMMON, self._chunks), bounds, bounds[1:], strict=False) if end > begin})
         return [
             Block.of(cluster, chunk, kind, rows.slice(begin, end - begin))
             for chunk, begin, end in zip(range(COMMON, self._chunks), bounds, bounds[1:], strict=False)
@@ -190,6 +195,8 @@ class Divider:
             yield from self._flush(key)
         for cluster, newest in self._newest.items():
             yield Block.of(cluster, COMMON, CLOCK, pa.table({"newest_ms": [newest]}))
+        for cluster, counts in self._counts.items():
+            yield Block.of(cluster, COMMON, COUNTS, pa.table({"chunk": list(counts.keys()), "records": list(counts.values())}))
         for cluster, names in self._topics.items():
             yield Block.of(cluster, COMMON, TOPICS, pa.table({"topic": pa.array(sorted(names), pa.string())}))
         for cluster, epochs in self._epochs.items():

@@ -44,10 +44,10 @@ class PlainEngine:
                 common: list[Block] = []
                 if inputs is not None and steps.reads:
                     self._read(this, inputs, common, spill)
-                commons, tasks = this.begin(common, spill.records)
+                commons, tasks = this.begin(common)
                 results = []
                 done = 0
-                weights = {(task.cluster, task.chunk): spill.records.get((task.cluster, task.chunk), 0) + task.stored_records for task in tasks}
+                weights = {(task.cluster, task.chunk): this.records.get((task.cluster, task.chunk), 0) + task.stored_records for task in tasks}
                 with self._progress.showing("building", sum(weights.values()), lambda: done):
                     for task in tasks:
                         results.append(build_chunk(tables.store, commons[task.cluster], task, spill.take(task.cluster, task.chunk)))
@@ -79,12 +79,10 @@ class Spill:
         self._blocks: dict[tuple[str, int], list[Block]] = defaultdict(list)
         self._bytes = 0
         self._written: dict[tuple[str, int], list[Path]] = defaultdict(list)
-        self.records: dict[tuple[str, int], int] = defaultdict(int)
 
     def add(self, block: Block) -> None:
         key = block.cluster, block.chunk
         self._blocks[key].append(block)
-        self.records[key] += block.records
         self._bytes += len(block.block)
         if self._bytes > MEMORY_BYTES:
             self._write()

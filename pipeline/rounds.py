@@ -1,12 +1,13 @@
 """One round of an analysis: new records become one batch of the tables. What Spark and the runner without it have in common.
 
     round = Round(tables, inputs, progress)
-    tasks = round.begin(blocks of chunk COMMON, chunks with blocks)     commits what concerns all groups
-    results = [build_chunk(...) for each task]                          by Spark, or here
-    summary = round.finish(results)                                     commits and publishes
+    commons, tasks = round.begin(blocks of chunk COMMON)      commits what concerns all groups
+    results = [build_chunk(...) for each task]                by Spark, or here
+    summary = round.finish(results)                           commits and publishes
 
 `Published.content`: `chunks` (their number), `cursors` of the logs, `now_ms` and `retention_ms` of clusters, `topics` with committed offsets, `directories`
-that were read, `end_notes` (how many notes became end offsets), and `unbuilt`: records were stored, and the tables of groups do not have them yet.
+that were read, `end_notes` (how many notes became end offsets), `unbuilt`: records were
+stored, and the tables of groups do not have them yet; and `summary` and `said`, what the round returned and said.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.blocks import CLOCK, COMMON, ENDS, EPOCH_SCHEMA, EPOCHS, EVENTS, READ, TOPICS, Block, chunk_of, records_of
+from pipeline.blocks import CLOCK, COMMON, COUNTS, ENDS, EPOCH_SCHEMA, EPOCHS, EVENTS, READ, TOPICS, Block, chunk_of, records_of
 from pipeline.chunks import COMMON_TABLES, OF_CHUNK, ChunkResult, ChunkTask, Common
 from pipeline.decode import NOTE
 from pipeline.folding import COORDINATOR
@@ -63,18 +64,22 @@ class Round:
         self._batch: Batch | None = None
         self._content: dict[str, Any] = {}
         self._learned = Learned([], [], [], {}, {})
+        self.said: Sequence[str] = ()  # by a progress that only keeps what it was told
+        self.records: dict[tuple[str, int], int] = {}  # new in each chunk of each cluster
 
     # The first half
 
-    def begin(self, blocks: Sequence[Block], chunks: Mapping[tuple[str, int], int]) -> tuple[dict[str, Common], list[ChunkTask]]:
-        """Commit what concerns all groups. `blocks`: of COMMON; `chunks`: the number of records of each cluster's chunks.
-
-        Without news there are no tasks and no batch.
-        """
+    def begin(self, blocks: Sequence[Block]) -> tuple[dict[str, Common], list[ChunkTask]]:
+        """Commit what concerns all groups. `blocks`: of COMMON. Without news there are no tasks and no batch."""
         by_kind: dict[str, list[Block]] = defaultdict(list)
         for block in blocks:
             by_kind[block.kind].append(block)
         before = self.published
+        for block in by_kind[COUNTS]:
+            for chunk, records in zip(*(block.table[name].to_pylist() for name in ("chunk", "records")), strict=True):
+                if chunk != COMMON:
+                    self.records[block.cluster, chunk] = self.records.get((block.cluster, chunk), 0) + records
+        chunks = self.records
         self._learned = learned(by_kind[READ])
         self._lost()
         self._content = {**before.content, "chunks": self.chunks, "cursors": {**before.content.get("cursors", {}), **self._learned.cursors}}
@@ -189,14 +194,13 @@ class Round:
                 decided[name] = before[0] + committed, before[1] + aborted
             pending += result.pending
         segments = _with_decided(self._learned.segments, decided)
-        if self._batch is None:
+        batch = self._batch
+        if batch is None:
             pending = self.tables.rows_in(self.published, "pending")
-            published = self.published
         else:
             if segments:
                 files.append(self.tables.store.write("segments", Part(), in_order("segments", table_of("segments", segments))))
-            self._batch.commit(files, replaced)
-            published = self._batch.publish(self._content)
+            batch.commit(files, replaced)
         summary: dict[str, object] = {}
         if self.steps.reads:
             summary = _counters(segments, pending)
@@ -204,7 +208,9 @@ class Round:
                 if summary[name]:
                     self.progress.say(f"{summary[name]} {meaning}")
         if self.steps.builds:
-            summary |= self._built(published) if self._batch is not None else {"built": NOTHING_NEW}
+            summary |= {"built": NOTHING_NEW} if batch is None else self._built(batch.current)
+        if batch is not None:
+            batch.publish({**self._content, "summary": summary, "said": list(self.said)})
         return summary
 
     def _built(self, published: Published) -> dict[str, object]:

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any, Final
 
 JAVA_MIN: Final = 17
-PACKAGES: Final = ("protocol", "storage", "coordinator", "history", "pipeline")  # imported by workers
+PACKAGES: Final = ("protocol", "storage", "coordinator", "history", "pipeline", "pyspark_koffsets", "tenure")  # imported by workers
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.sql.sources.commitProtocolClass": "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
-    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",  # of blocks, which are large
+    "spark.sql.shuffle.partitions": "24",  # of a few chunks: many partitions, so that few of them meet
+    "spark.sql.streaming.stateStore.maintenanceInterval": "1h",
     "spark.log.level": "ERROR",
 }
 NO_SPARK_HINT: Final = "--master none needs neither PySpark nor Java"
@@ -48,8 +48,15 @@ class NoSpark(Exception):
 
 
 @contextmanager
-def session(master: str | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """Start Spark; the default master is spark-submit's or this machine. Raises NoSpark if PySpark or Java is missing."""
+def session(master: str | None = None, settings: Mapping[str, str] | None = None, *, remote: str | None = None) -> Iterator[Any]:
+    """Start Spark; the default master is spark-submit's or this machine. `remote`: the address of a Spark Connect server instead.
+
+    Raises NoSpark if PySpark or Java is missing.
+    """
+    if remote is not None:
+        with connected(remote, settings or {}) as spark:
+            yield spark
+        return
     check_requirements()
     from pyspark.sql import SparkSession
 
@@ -63,6 +70,9 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         elif WORKERS_PYTHON in spark_settings:  # PySpark reads it only from the environment
             os.environ["PYSPARK_PYTHON"] = spark_settings[WORKERS_PYTHON]
+        if not (local and ROOT.is_dir()) and not _is_submitted():
+            code = write_code(ROOT, Path(folder) / "tenure-code.zip") if ROOT.is_dir() else ROOT
+            spark_settings |= {"spark.files": str(code), "spark.submit.pyFiles": str(code)}
         builder = SparkSession.builder.appName("tenure analyze")
         for name, value in {**spark_settings, **({"spark.master": master} if master else {})}.items():
             builder = builder.config(name, value)
@@ -75,8 +85,6 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
             message = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise NoSpark(f"Spark does not start with --master {master or 'of spark-submit'}: {' '.join([message, *last_log_line])[:300]}") from error
         try:
-            if not (local and ROOT.is_dir()):
-                _send_code(spark.sparkContext, Path(folder))
             yield spark
         finally:
             spark.stop()
@@ -91,12 +99,32 @@ def _keep_interrupt_handler() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _send_code(context: Any, folder: Path) -> None:
-    """Send the project's code to executors, which only have Python and third-party packages."""
-    if ROOT.is_dir():
-        context.addPyFile(str(write_code(ROOT, folder / "tenure-code.zip")))
-    elif ROOT.name not in context.getConf().get("spark.submit.pyFiles", ""):  # not sent by spark-submit already
-        context.addPyFile(str(ROOT))
+@contextmanager
+def connected(remote: str, settings: Mapping[str, str]) -> Iterator[Any]:
+    """A session of Spark Connect, whose server and workers get the project's code."""
+    if find_spec("pyspark") is None or find_spec("grpc") is None:
+        raise NoSpark("Spark Connect needs pyspark[connect], which is not installed: pip install 'pyspark[connect]'")
+    from pyspark.sql import SparkSession
+
+    try:
+        builder = SparkSession.builder.remote(remote)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        with tempfile.TemporaryDirectory(prefix="tenure-analyze-", ignore_cleanup_errors=True) as folder:
+            code = write_code(ROOT, Path(folder) / "tenure-code.zip") if ROOT.is_dir() else ROOT
+            spark.addArtifacts(str(code), pyfile=True)
+    except Exception as error:
+        raise NoSpark(f"Spark Connect at {remote} does not answer: {(str(error).strip().splitlines() or [type(error).__name__])[0][:300]}") from error
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _is_submitted() -> bool:
+    """Whether spark-submit started this process with the project's code for its workers."""
+    return not ROOT.is_dir() and ROOT.name in os.environ.get("PYTHONPATH", "")
 
 
 def write_worker_script(path: Path) -> Path:

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heapreplace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -32,21 +30,19 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from pipeline.blocks import BLOCKS
 from pipeline.inputs import QUARANTINE, WIRE, BadInput, Inputs
-from pipeline.reading import SegmentReplaced, read_split
-from pipeline.resuming import Cursor
+from pipeline.packing import Packing, SplitPart, packed, records_in
 from pipeline.schema import schema_of, table_of
-from pipeline.splits import Split, plan, plan_between
-from pipeline.wire_reading import WireRead, WireSplit, plan_wire
-from protocol.batch_record import INT64_MAX
+from pipeline.splits import Split, plan
+from pipeline.wire_reading import WireSplit, plan_wire
 
 NAME: Final = "koffsets"
 RECORDS: Final = "records"
+BLOCKS_TABLE: Final = "blocks"  # for `tenure analyze` itself
 TABLES_READ: Final = (RECORDS, "segments", "coverage")
-ATTEMPTS: Final = 10  # to plan a split again
 TASKS_MIN: Final = 8
 TASK_RECORDS: Final = 250_000
-WIRE_RECORD_BYTES: Final = 100  # about
 
 _BOUNDS: Final = {
     EqualTo: (True, True),
@@ -63,7 +59,7 @@ class CoordinatorLogs(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        full = schema_of(self._table)
+        full = BLOCKS if self._table == BLOCKS_TABLE else schema_of(self._table)
         columns = names_in(self.options.get("columns", "")) or full.names
         unknown = [name for name in columns if name not in full.names]
         if unknown:
@@ -73,7 +69,7 @@ class CoordinatorLogs(DataSource):
     @property
     def _table(self) -> str:
         table: str = self.options.get("table", RECORDS)
-        if table not in TABLES_READ:
+        if table not in (*TABLES_READ, BLOCKS_TABLE):
             raise BadInput(f"{NAME}: there is no table {table}: set `table` to {', '.join(TABLES_READ)}")
         return table
 
@@ -82,6 +78,10 @@ class CoordinatorLogs(DataSource):
         return self._table == RECORDS and self.options.get("pushdown", "false").lower() == "true"
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if self._table == BLOCKS_TABLE:
+            from pipeline.block_stream import BlockReader
+
+            return BlockReader(self.options)
         inputs = inputs_of(self.options)
         if self._table != RECORDS:
             return PlanReader(inputs, self._table, schema.names)
@@ -89,8 +89,11 @@ class CoordinatorLogs(DataSource):
         return reader(inputs, schema.names, packing_of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        from pipeline.block_stream import BlockStream
         from pipeline.stream import HAS_LIMITS, LogStream
 
+        if self._table == BLOCKS_TABLE:
+            return BlockStream(self.options)
         if self._table != RECORDS:
             raise BadInput(f"{NAME}: only the table {RECORDS} can be streamed")
         records_max = number_in(self.options, "maxRecordsPerTrigger", 0)
@@ -128,48 +131,21 @@ def number_in(options: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-class Packing(NamedTuple):
-    tasks: int  # as many, if there are so many splits
-    task_records: int  # more tasks, so that each has about so many records
-
-
 def packing_of(options: Mapping[str, str]) -> Packing:
     tasks = number_in(options, "tasks", max(TASKS_MIN, 2 * (os.cpu_count() or 1)))
     return Packing(max(1, tasks), max(1, number_in(options, "taskRecords", TASK_RECORDS)))
 
 
-class Part(NamedTuple):
-    """The rows of a split with offsets from `begin` to before `end`."""
-
-    split: Split | WireSplit
-    begin: int = 0
-    end: int = INT64_MAX
-
-    @property
-    def weight(self) -> int:
-        return self.split.bytes if isinstance(self.split, Split) else self.split.records * WIRE_RECORD_BYTES
-
-
 class Task(InputPartition):
     """The input of one task."""
 
-    def __init__(self, inputs: Inputs, parts: Sequence[Part]) -> None:
+    def __init__(self, inputs: Inputs, parts: Sequence[SplitPart]) -> None:
         self.inputs = inputs
         self.parts = parts
 
 
-def packed(inputs: Inputs, parts: Sequence[Part], packing: Packing) -> list[Task]:
-    """Tasks of about the same size, in each the parts in the order of their logs."""
-    records = sum(part.split.records for part in parts)
-    count = min(len(parts), max(packing.tasks, -(-records // packing.task_records)))
-    tasks: list[list[int]] = [[] for _ in range(count)]
-    sizes = [(0, number) for number in range(count)]
-    heapify(sizes)
-    for index in sorted(range(len(parts)), key=lambda index: -parts[index].weight):
-        size, number = sizes[0]
-        tasks[number].append(index)
-        heapreplace(sizes, (size + parts[index].weight, number))
-    return [Task(inputs, [parts[index] for index in sorted(task)]) for task in tasks]
+def tasks_of(inputs: Inputs, parts: Sequence[SplitPart], packing: Packing) -> list[Task]:
+    return [Task(inputs, task) for task in packed(parts, packing)]
 
 
 class Reader(DataSourceReader):
@@ -184,7 +160,7 @@ class Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         planned = plan(self.inputs, {})
         splits: list[Split | WireSplit] = [*(split for split in planned.splits if not split.waits), *plan_wire(self.inputs, planned.cursors)]
-        return packed(self.inputs, [Part(split) for split in splits if self._matches(split)], self.packing)
+        return tasks_of(self.inputs, [SplitPart(split) for split in splits if self._matches(split)], self.packing)
 
     def _matches(self, split: Split | WireSplit) -> bool:
         for name, values in self.allowed.items():
@@ -239,33 +215,5 @@ class PlanReader(DataSourceReader):
 
 def read_task(task: Any, columns: list[str]) -> Iterator[pa.RecordBatch]:
     for part in task.parts:
-        for batch in _read_part(task.inputs, part):
+        for batch in records_in(task.inputs, part):
             yield batch.select(columns)
-
-
-def _read_part(inputs: Inputs, part: Part) -> Iterator[pa.RecordBatch]:
-    if isinstance(part.split, WireSplit):
-        rows = WireRead(part.split).rows()
-    else:
-        rows = _read_split(inputs, part.split, ATTEMPTS)
-    for batch in rows:
-        offsets = batch.column("offset").to_numpy()
-        first, last = np.searchsorted(offsets, [part.begin, part.end])
-        if first < last:
-            yield batch.slice(first, last - first)
-
-
-def _read_split(inputs: Inputs, split: Split, attempts: int) -> Iterator[pa.RecordBatch]:
-    """Read a split. If a cleaner has replaced the segment, read the file that contains the offsets now."""
-    rows = read_split(split)
-    try:
-        first = next(rows, None)
-    except SegmentReplaced:
-        if not attempts:
-            raise
-        for new_split in plan_between(inputs, {split.id: Cursor(split.first)}, {split.id: split.last + 1}):
-            yield from _read_split(inputs, new_split, attempts - 1)
-        return
-    if first is not None:
-        yield first
-        yield from rows

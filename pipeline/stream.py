@@ -18,7 +18,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pipeline.inputs import Inputs, LogId
 from pipeline.resuming import Cursor
-from pipeline.source import Packing, Part, packed, read_task
+from pipeline.packing import Packing, SplitPart
+from pipeline.source import read_task, tasks_of
 from pipeline.splits import Split, plan, plan_between
 from pipeline.wire_reading import WireSplit, plan_wire, wire_between
 
@@ -105,8 +106,8 @@ class LogStream(DataSourceStreamReader, AvailableNow):
         if not ends:
             return []
         splits: list[Split | WireSplit] = [*plan_between(self.inputs, begins, ends), *wire_between(self.inputs, begins, ends)]
-        parts = [Part(split, begins.get(split.id, START).next_offset, ends[split.id]) for split in splits]
-        return packed(self.inputs, parts, self.packing)
+        parts = [SplitPart(split, begins.get(split.id, START).next_offset, ends[split.id]) for split in splits]
+        return tasks_of(self.inputs, parts, self.packing)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition, self.columns)

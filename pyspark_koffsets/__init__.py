@@ -118,3 +118,27 @@ class StreamReader(_Proxy, DataSourceStreamReader, AvailableNow):
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         return [Task(task) for task in self._reader.partitions(start, end)]
+
+
+def batch_function(pickled: bytes) -> Any:
+    """The function of each batch of `tenure analyze`, for foreachBatch."""
+
+    def run(blocks: Any, _batch: int) -> None:
+        use_own_packages()
+        from pipeline.spark_engine import run_batch
+
+        run_batch(pickled, blocks)
+
+    return run
+
+
+def chunk_function(pickled: bytes) -> Any:
+    """The function of `tenure analyze` that makes the tables of a chunk, for applyInArrow."""
+
+    def run(rows: Any) -> Any:
+        use_own_packages()
+        from pipeline.spark_engine import run_chunk
+
+        return run_chunk(pickled, rows)
+
+    return run
