@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -25,6 +27,9 @@ MEMORY_BYTES: Final = 32 << 20  # of blocks, before they go to files
 
 
 class Engine(Protocol):
+    def follow(self, tables: Tables, inputs: Inputs | None, steps: Steps, every_s: float, show: Callable[[dict[str, object]], None]) -> None:
+        """Rounds until an exception ends them. `show` is called with the summary of each that found news."""
+
     def round(self, tables: Tables, inputs: Inputs | None, steps: Steps) -> dict[str, object]:
         """Read what is new, and build the tables from it; return a summary. Without `inputs`, only build. On BadInput nothing is published."""
 
@@ -56,6 +61,15 @@ class PlainEngine:
         except BaseException:
             this.give_up()
             raise
+
+    def follow(self, tables: Tables, inputs: Inputs | None, steps: Steps, every_s: float, show: Callable[[dict[str, object]], None]) -> None:
+        while True:
+            before = tables.published().batch
+            summary = self.round(tables, inputs, steps)
+            if tables.published().batch > before:
+                show(summary)
+            steps = steps._replace(full=False)
+            time.sleep(every_s)
 
     def _read(self, this: Round, inputs: Inputs, common: list[Block], spill: Spill) -> None:
         planned = plan(inputs, cursors_of(this.published))

@@ -28,7 +28,7 @@ class Progress:
     @contextmanager
     def showing(self, what: str, total: int, done: Callable[[], int], unit: str = "records") -> Iterator[None]:
         """Show `done()` of `total` until the block ends."""
-        if self._stream is None:
+        if self._stream is None or not total:
             yield
             return
         began = self._clock()

@@ -34,6 +34,7 @@ from pipeline.rows import Coverage, EndOffset, NewerGroup, Segment
 from pipeline.samples import directories_with, samples_of
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
 from pipeline.tables import Batch, File, Part, Published, Tables, TablesBusy
+from pipeline.upkeep import forget
 
 EXPLANATIONS: Final = {  # of counters
     "quarantined_bytes": "bytes are damaged and skipped: the table `segments` has their positions",
@@ -50,6 +51,7 @@ class Steps(NamedTuple):
     reads: bool = True
     builds: bool = True
     full: bool = False  # all tables of groups anew, from the stored records
+    keep_ms: int | None = None  # older commits and rows of time series are deleted
 
 
 def cursors_of(published: Published) -> dict[LogId, Cursor]:
@@ -210,6 +212,8 @@ class Round:
         if self.steps.builds:
             summary |= {"built": NOTHING_NEW} if batch is None else self._built(batch.current)
         if batch is not None:
+            if self.steps.keep_ms is not None:
+                self._content |= forget(batch, self._content, self.steps.keep_ms)
             batch.publish({**self._content, "summary": summary, "said": list(self.said)})
         return summary
 

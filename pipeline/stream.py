@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pipeline.inputs import Inputs, LogId
-from pipeline.resuming import Cursor
 from pipeline.packing import Packing, SplitPart
+from pipeline.resuming import Cursor
 from pipeline.source import read_task, tasks_of
 from pipeline.splits import Split, plan, plan_between
 from pipeline.wire_reading import WireSplit, plan_wire, wire_between

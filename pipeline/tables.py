@@ -148,6 +148,8 @@ class Store:
                 options = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns=coded))
                 content = ds.dataset(file.path, format=options, filesystem=self.filesystem(file.table))
                 has = set(content.schema.names)
+                views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # of compacted files, which filters do not know
+                content = content.replace_schema(pa.schema([column.with_type(views.get(column.type, column.type)) for column in content.schema]))
                 table = content.to_table([name for name in stored if name in has], reduce(and_, conditions), batch_size=ROWS_TOGETHER, batch_readahead=1)
             else:
                 with self.filesystem(file.table).open_input_file(file.path) as source:
@@ -500,7 +502,7 @@ class Batch:
         self._write_progress(published, {})
         self.before = published
         if self.number % KEPT_BATCHES == 0:
-            published = self._tidy(published)
+            published = self.tidy()
         return published
 
     def compact(self, name: str) -> None:
@@ -510,7 +512,16 @@ class Batch:
         delta.update_incremental()
         self._versions[name] = delta.version()
 
-    def _tidy(self, published: Published) -> Published:
+    def delete(self, name: str, condition: str) -> None:
+        """Delete rows, by a condition in SQL."""
+        delta = self.tables._delta(name)
+        if delta is None:
+            return
+        _conflicts_refused(name, lambda: delta.delete(condition))
+        delta.update_incremental()
+        self._versions[name] = delta.version()
+
+    def tidy(self) -> Published:
         """Remove replaced files and versions of earlier batches, except those that the last batches used."""
         for name in self._versions:
             delta = self.tables._delta(name)
@@ -518,7 +529,7 @@ class Batch:
             delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, keep_versions=kept)
             delta.update_incremental()
             self._versions[name] = delta.version()
-        published = replace(published, versions=dict(self._versions))
+        published = self.before = self.current
         self._write_progress(published, {})
         for name in (*self._versions, PROGRESS):
             delta = self.tables._delta(name)

@@ -12,6 +12,7 @@ REQUIREMENTS_NOTE = "Needs PySpark (make setup-analyze) and Java 17, unless --ma
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SECONDS_MIN, SECONDS_MAX = 0.001, 365 * SECONDS["d"]
 EVERY_DEFAULT = 10.0
+CHUNKS_MAX = 1024
 
 
 def add(commands: Any) -> None:
@@ -29,6 +30,8 @@ def add(commands: Any) -> None:
     _add_status(actions)
     _add_whatif(actions)
     _add_reconcile(actions)
+    _add_optimize(actions)
+    _add_rechunk(actions)
 
 
 def _command(actions: Any, name: str, **about: Any) -> argparse.ArgumentParser:
@@ -168,6 +171,32 @@ def _add_reconcile(actions: Any) -> None:
     _add_output_options(reconcile)
 
 
+def _add_optimize(actions: Any) -> None:
+    optimize = _command(
+        actions,
+        "optimize",
+        module="upkeep",
+        help="write many small files of the tables as few",
+        description="Write the small files of each table together, and remove files and versions that were replaced. Rounds do so by themselves now and then.",
+        examples=("tenure analyze optimize --out analysis",),
+    )
+    _add_output_options(optimize)
+
+
+def _add_rechunk(actions: Any) -> None:
+    rechunk = _command(
+        actions,
+        "rechunk",
+        module="upkeep",
+        help="divide the groups into another number of chunks",
+        description="A chunk is the work of one task, and has files of its own. More chunks give a cluster more to do at once; fewer make fewer files.",
+        examples=("tenure analyze rechunk --out analysis --chunks 64",),
+        notes="The tables of groups are built anew from the stored records.",
+    )
+    rechunk.add_argument("--chunks", metavar="N", type=chunks, required=True, help="the number of chunks, 1 to 1024")
+    _add_output_options(rechunk)
+
+
 def _add_cluster_option(command: argparse.ArgumentParser) -> None:
     command.add_argument("--cluster", metavar="NAME", help="only this cluster, if the tables have several")
 
@@ -197,6 +226,7 @@ def _add_following_options(command: argparse.ArgumentParser) -> None:
 def _add_building_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("tables")
     group.add_argument("--full", action="store_true", help="rebuild all tables from all records, not only from new ones")
+    group.add_argument("--keep", metavar="TIME", type=duration, help="delete commits and rows of time series of older days: 90d; default: keep all")
 
 
 def _add_spark_options(command: argparse.ArgumentParser) -> None:
@@ -207,6 +237,7 @@ def _add_spark_options(command: argparse.ArgumentParser) -> None:
         type=master,
         help="where Spark runs; default: local[*], this machine, or that of spark-submit; none: without Spark, in this process",
     )
+    group.add_argument("--remote", metavar="URL", type=remote, help="the address of a Spark Connect server, in place of --master: sc://HOST:PORT")
     group.add_argument("--conf", metavar="NAME=VALUE", type=setting, action="append", default=[], help="a setting of Spark's; may be repeated")
 
 
@@ -240,10 +271,23 @@ def setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def remote(text: str) -> str:
+    if re.fullmatch(r"sc://.+|local(\[[^\]]+\])?", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address of Spark Connect: write sc://HOST:PORT")
+    return text
+
+
 def master(text: str) -> str:
     if re.fullmatch(r"none|yarn|local(-cluster)?(\[[^\]]+\])?|[a-z0-9]+://.+", text) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a master: write none, local[*], spark://HOST:PORT, yarn or k8s://HOST:PORT")
     return text
+
+
+def chunks(text: str) -> int:
+    number = whole_number(text)
+    if not 1 <= number <= CHUNKS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 to {CHUNKS_MAX}")
+    return number
 
 
 def sample(text: str) -> int:

@@ -43,14 +43,15 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.wire_reading import check_limits
 
         progress = to_standard_error(options.quiet)
-        steps = Steps(reads=options.action != "build", builds=options.action != "ingest", full=getattr(options, "full", False))
+        keep = getattr(options, "keep", None)
+        steps = Steps(options.action != "build", options.action != "ingest", getattr(options, "full", False), None if keep is None else round(keep * 1000))
         try:
             inputs = inputs_of(options) if steps.reads else None
             if inputs is not None:  # raises for wrong inputs before Spark is started
                 check_limits(inputs, folders_of(inputs))
             with open_engine(options, progress) as engine:
                 if interrupts is None:
-                    show(screen, run_once(options, tables, engine, inputs, steps))
+                    show(screen, engine.round(tables, inputs, steps) | report(options, tables))
                 else:
                     with interrupts.waiting():
                         follow(options, tables, engine, inputs, steps, screen)
@@ -67,31 +68,28 @@ def run(options: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def run_once(options: argparse.Namespace, tables: Tables, engine: Engine, inputs: Inputs | None, steps: Steps) -> dict[str, object]:
-    """One round of the steps of the command: ingest, build and report, or some of these."""
-    summary = engine.round(tables, inputs, steps)
-    if getattr(options, "report", None):
-        summary |= report(options, tables)
-    return summary
-
-
 def follow(options: argparse.Namespace, tables: Tables, engine: Engine, inputs: Inputs | None, steps: Steps, screen: Screen) -> None:
     """Repeat rounds until interrupted. A round removes the remains of an interrupted one, and reads its input again."""
     from pipeline.inputs import NoAnswer
     from pipeline.tables import TablesBusy
 
     every = options.every if options.every is not None else EVERY_DEFAULT
-    show(screen, run_once(options, tables, engine, inputs, steps), line=True)
-    steps = steps._replace(full=False)
+    followed = False
+
+    def shown(summary: dict[str, object]) -> None:
+        nonlocal followed
+        followed = True
+        show(screen, summary | report(options, tables), line=True)
+
     while True:
-        time.sleep(every)
         try:
-            before = tables.published().batch
-            summary = run_once(options, tables, engine, inputs, steps)
-            if tables.published().batch > before:
-                show(screen, summary, line=True)
+            engine.follow(tables, inputs, steps, every, shown)
         except (TablesBusy, NoAnswer) as error:
+            if not followed:
+                raise
             screen.warn(f"{error}; trying again in {every:g} s")
+        steps = steps._replace(full=False)
+        time.sleep(every)
 
 
 def show(screen: Screen, summary: dict[str, object], *, line: bool = False) -> None:
@@ -112,14 +110,13 @@ def show(screen: Screen, summary: dict[str, object], *, line: bool = False) -> N
 def open_engine(options: argparse.Namespace, progress: Progress) -> Iterator[Engine]:
     from pipeline.jobs import PlainEngine
 
-    if options.master == WITHOUT_SPARK:
+    if options.master == WITHOUT_SPARK and options.remote is None:
         yield PlainEngine(progress)
         return
+    from pipeline.session import session
     from pipeline.spark_engine import SparkEngine
 
-    from pipeline.session import session
-
-    with session(options.master, dict(options.conf)) as spark:
+    with session(options.master, dict(options.conf), remote=options.remote) as spark:
         yield SparkEngine(spark, progress)
 
 
@@ -137,6 +134,9 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
 
 
 def report(options: argparse.Namespace, tables: Tables) -> dict[str, object]:
+    """Write the report, if the command names a file for it."""
+    if not getattr(options, "report", None):
+        return {}
     from pipeline.report import write_report
 
     written = write_report(tables, options.report, version=VERSION)
