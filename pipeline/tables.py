@@ -145,11 +145,14 @@ class Store:
             coded = [name for name in dictionary_columns if name not in divided]
             conditions = [_is_one_of(name, values) for name, values in (only or {}).items() if name not in divided]
             if conditions:
-                options = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns=coded))
-                content = ds.dataset(file.path, format=options, filesystem=self.filesystem(file.table))
-                has = set(content.schema.names)
-                views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # of compacted files, which filters do not know
-                content = content.replace_schema(pa.schema([column.with_type(views.get(column.type, column.type)) for column in content.schema]))
+                # Compacted files have string views, for which there are no filters: names to filter by are read as dictionaries.
+                filtered = [name for name in only or {} if name in stored and schema.field(name).type == pa.string()]
+                options = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns=[*coded, *filtered]))
+                files = self.filesystem(file.table)
+                physical = ds.dataset(file.path, format=options, filesystem=files).schema
+                has = set(physical.names)
+                plain = pa.schema([column if column.name in coded or column.name not in schema.names else column.with_type(schema.field(column.name).type) for column in physical])
+                content = ds.dataset(file.path, schema=plain, format=options, filesystem=files)
                 table = content.to_table([name for name in stored if name in has], reduce(and_, conditions), batch_size=ROWS_TOGETHER, batch_readahead=1)
             else:
                 with self.filesystem(file.table).open_input_file(file.path) as source:
