@@ -40,7 +40,8 @@ PROGRESS: Final = "progress"
 ROWS_TOGETHER: Final = 1 << 17  # the rows of a file that are decoded together, before those that are not wanted are dropped
 SCHEMA: Final = 3  # the version of the tables' meaning: an older Tenure refuses a newer one
 DESCRIPTION: Final = f"Tenure {SCHEMA}"  # of each table
-KEPT_BATCHES: Final = 20  # replaced files and old versions stay for so many batches at least, and twice as many at most
+TIDY_BATCHES: Final = 20  # after so many, what no newer version needs is removed
+KEPT_VERSIONS: Final = 20  # of each table at least, for readers of earlier batches: a batch makes one or two
 SMALL_FILES_MAX: Final = 64  # of one table, before they are compacted
 CLAIM_S: Final = 600  # a batch of another machine counts as dead after this time
 APP: Final = "tenure"  # in the transactions of Delta: their version is the number of the batch
@@ -316,7 +317,10 @@ class Tables:
 
     def discard(self) -> None:
         """Remove what `open` created, if no batch has been published and none is working."""
-        if not self._created or self.published().batch:
+        if not self._created:
+            return
+        published, claim, _ = self._claimed()
+        if published.batch or (claim and claim.get("pid") != os.getpid() and _is_alive(claim)):
             return
         with suppress(OSError):
             for layer in LAYERS:
@@ -337,7 +341,9 @@ class Tables:
         try:
             return DeltaTable(place, version=version, storage_options=self.store.options or None, without_files=without_files)
         except TableNotFoundError:
-            return None
+            if version is None:
+                return None
+            raise TablesError(f"{place}: cannot be read (it has no version {version}); use another --out") from None
         except (DeltaError, OSError) as error:
             raise TablesError(f"{place}: cannot be read ({str(error).splitlines()[0]}); use another --out") from None
 
@@ -354,8 +360,8 @@ class Tables:
                 if not rows:
                     return Published(), {}, delta
                 (row,) = rows
-                published = Published(row["batch"], json.loads(row["versions"]), json.loads(row["content"]))
-                return published, json.loads(row["claim"]), delta
+                versions, content, claim = (dict(json.loads(row[name])) for name in ("versions", "content", "claim"))
+                return Published(int(row["batch"]), versions, content), claim, delta
             except TablesError:
                 if delta.version() == self._delta(PROGRESS).version():
                     raise  # not replaced meanwhile
@@ -421,13 +427,19 @@ class Tables:
 
     def create(self, name: str) -> Any:
         from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
 
         place = self.store.place(name)
         parts = [part for part in BY_TIME if part in parts_of(name)]
         configuration = {"delta.logRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "1000"}
-        return DeltaTable.create(
-            place, Schema.from_arrow(_delta_schema(name)), partition_by=parts or None, configuration=configuration, description=DESCRIPTION, storage_options=self.store.options or None, mode="error"
-        )
+        try:
+            return DeltaTable.create(
+                place, Schema.from_arrow(_delta_schema(name)), partition_by=parts or None, configuration=configuration, description=DESCRIPTION, storage_options=self.store.options or None, mode="error"
+            )
+        except DeltaError:
+            if self._delta(name) is None:
+                raise
+            raise TablesBusy(_CHANGED_BY_ANOTHER.format(name)) from None
 
 
 class Batch:
@@ -438,11 +450,12 @@ class Batch:
         self.number = published.batch + 1
         self._progress = progress
         self._versions = dict(published.versions)
+        self._claim: Mapping[str, object] = {}
 
     def claim(self) -> None:
         """Name this process as the writer of the batch, and restore tables that an interrupted batch has changed."""
-        claim = {"pid": os.getpid(), "host": socket.gethostname(), "at": round(time.time()), "began": _began(os.getpid())}
-        self._write_progress(self.before, claim)
+        self._claim = {"pid": os.getpid(), "host": socket.gethostname(), "at": round(time.time()), "began": _began(os.getpid())}
+        self._write_progress(self.before, self._claim)
         for name in (*TABLES, *STATES):
             delta = self.tables._delta(name)
             known = self._versions.get(name)
@@ -496,17 +509,20 @@ class Batch:
         delta.update_incremental()
         self._versions[name] = delta.version()
 
-    def publish(self, content: Mapping[str, Any]) -> Published:
-        """Publish what was committed, and compact tables of many small files."""
+    def publish(self, content: Mapping[str, Any], *, tidies: bool = False) -> Published:
+        """Publish what was committed, and compact tables of many small files. `tidies`: also remove what only earlier batches used, as often happens anyway."""
         for name in self._versions:
             if name in TABLES and len(self.tables.files_of(self.current, name)) > SMALL_FILES_MAX:
                 self.compact(name)
+        tidies = tidies or self.number % TIDY_BATCHES == 0
         published = Published(self.number, dict(self._versions), dict(content))
-        self._write_progress(published, {})
+        self._write_progress(published, self._claim if tidies else {})
         self.before = published
-        if self.number % KEPT_BATCHES == 0:
-            published = self.tidy()
-        return published
+        if tidies:
+            self._tidy()
+            self.before = replace(published, versions=dict(self._versions))
+            self._write_progress(self.before, {})
+        return self.before
 
     def compact(self, name: str) -> None:
         """Write the files of each part as one."""
@@ -524,24 +540,20 @@ class Batch:
         delta.update_incremental()
         self._versions[name] = delta.version()
 
-    def tidy(self) -> Published:
-        """Remove replaced files and versions of earlier batches, except those that the last batches used."""
-        for name in self._versions:
-            delta = self.tables._delta(name)
-            kept = [entry["version"] for entry in delta.history() if entry["version"] > delta.version() - KEPT_BATCHES]
-            delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, keep_versions=kept)
-            delta.update_incremental()
-            self._versions[name] = delta.version()
-        published = self.before = self.current
-        self._write_progress(published, {})
+    def _tidy(self) -> None:
+        """Remove the files and versions that only earlier batches used, and files that no batch has committed."""
         for name in (*self._versions, PROGRESS):
             delta = self.tables._delta(name)
+            kept = sorted(entry["version"] for entry in delta.history(KEPT_VERSIONS))
+            delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=kept)
+            delta.update_incremental()
             if name == PROGRESS:
-                delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-                delta.update_incremental()
-            delta.create_checkpoint()
-            delta.cleanup_metadata()
-        return published
+                self._progress = delta
+            else:
+                self._versions[name] = delta.version()
+            oldest = self.tables._delta(name, kept[0])
+            oldest.create_checkpoint()
+            oldest.cleanup_metadata()
 
     def release(self) -> None:
         """Give the batch up: its committed files are removed when the next one begins."""
@@ -557,13 +569,16 @@ class Batch:
         del self._versions[PROGRESS]
 
 
+_CHANGED_BY_ANOTHER: Final = "the table {}: another run changes it at the same time; run again when it has ended"
+
+
 def _conflicts_refused(name: str, change: Callable[[], object]) -> None:
     from deltalake.exceptions import CommitFailedError
 
     try:
         change()
     except CommitFailedError:
-        raise TablesBusy(f"the table {name}: another run changes it at the same time; run again when it has ended") from None
+        raise TablesBusy(_CHANGED_BY_ANOTHER.format(name)) from None
 
 
 def _with_new_columns(name: str, delta: Any) -> None:
@@ -625,7 +640,7 @@ def _is_alive(claim: Mapping[str, Any]) -> bool:
     """Whether the process that claimed a batch may still work on it."""
     if claim.get("host") != socket.gethostname():
         return time.time() - float(claim.get("at", 0)) < CLAIM_S
-    return claim.get("pid") == os.getpid() or (bool(claim.get("began")) and _began(int(claim.get("pid", 0))) == claim.get("began"))
+    return bool(claim.get("began")) and _began(int(claim.get("pid", 0))) == claim.get("began")
 
 
 def _began(pid: int) -> str:

@@ -25,8 +25,7 @@ def optimize(tables: Tables) -> dict[str, int]:
     try:
         for name in batch.current.versions:
             batch.compact(name)
-        batch.publish(batch.before.content)
-        batch.tidy()
+        batch.publish(batch.before.content, tidies=True)
     except BaseException:
         batch.release()
         raise
