@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.commits import CommitState, digest_commits
+from pipeline.blocks import CODED, COMMIT_SCHEMA, NAMES
+from pipeline.commits import CommitState, DigestedCommits, digest_commits
 from pipeline.rows import EndOffset, Record
 from pipeline.schema import table_of
 
@@ -25,6 +27,15 @@ class DecodedRecord(NamedTuple):
 
 def records(log: Iterable[DecodedRecord], first_offset: int = 0) -> pa.Table:
     return table_of("records", [record(offset, line) for offset, line in enumerate(log, first_offset)])
+
+
+def digest(log: Iterable[DecodedRecord], state: CommitState | None = None, first_offset: int = 0) -> DigestedCommits:
+    """Digest these records, divided as a task that reads them divides them."""
+    table = records(log, first_offset)
+    is_commit = pc.equal(table["kind"], "offset")
+    coded = pa.schema([column.with_type(CODED) if column.name in NAMES else column for column in COMMIT_SCHEMA])
+    commits = table.filter(is_commit).select(COMMIT_SCHEMA.names).cast(coded)
+    return digest_commits("c", commits, table.filter(pc.invert(is_commit)), state or CommitState.new())
 
 
 def record(offset: int, line: DecodedRecord) -> Record:
@@ -91,7 +102,7 @@ def random_slices(seed: int, count: int, most: int = 5) -> list[tuple[int, int]]
 
 
 def commits_of(log: list[DecodedRecord]) -> pa.Table:
-    return digest_commits(records(log), CommitState.new()).commits
+    return digest(log).commits
 
 
 def ends_table(ends: list[EndOffset]) -> pa.Table:

@@ -2,19 +2,23 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from pipeline.commits import BEGINNING, CommitState, DigestedCommits, digest_commits
+from pipeline.commits import BEGINNING, CommitState, DigestedCommits
 from pipeline.edges import WAIT_MS
 from pipeline.minutes import commit_rate
 from pipeline.rows import Commit, CommitMinute, CommitsAround
 from pipeline.schema import in_order, joined, rows_of, schema_of
 from pipeline.series import series_and_samples
-from tests.pipeline.logs import DecodedRecord, random_log, random_slices, records
+from pipeline.state import CLUSTER
+from pipeline.tables import Part, Store
+from tests.pipeline.logs import DecodedRecord, digest, random_log, random_slices
 
 pytestmark = pytest.mark.once
 
@@ -22,7 +26,7 @@ Key = tuple[str, str, int]
 
 
 def all_at_once(log: list[DecodedRecord]) -> DigestedCommits:
-    return digest_commits(records(log), CommitState.new())
+    return digest(log)
 
 
 def in_slices(log: list[DecodedRecord], seed: int) -> tuple[pa.Table, pa.Table]:
@@ -30,13 +34,25 @@ def in_slices(log: list[DecodedRecord], seed: int) -> tuple[pa.Table, pa.Table]:
     state = CommitState.new()
     commits, settled, open_edges = [], [], joined("edges", [])
     for low, high in random_slices(seed, len(log)):
-        done = digest_commits(records(log[low:high], low), state)
+        done = digest(log[low:high], state, low)
         commits.append(done.commits)
         settled.append(done.edges)
         open_edges = done.open_edges
-        newest = max((line.at for line in log[:high]), default=0)
-        state = CommitState.of(done.state.trimmed(newest).tables())
+        state = stored(done.state.trimmed(done.state.newest_ms))
     return in_order("commits", joined("commits", commits)), in_order("edges", joined("edges", [*settled, open_edges]))
+
+
+def stored(state: CommitState) -> CommitState:
+    """The state as the next batch reads it."""
+    with TemporaryDirectory() as folder:
+        store = Store(folder, {})
+        names = ("tails", "waiting", "around", "homes")
+        tables = {}
+        for name in names:
+            table = getattr(state, name)
+            with_cluster = table if name == "tails" else table.add_column(0, CLUSTER, pa.repeat("c", len(table)))
+            tables[name] = store.load(store.write(name, Part("c", 0), with_cluster)).select(table.schema.names)
+        return replace(state, **tables)
 
 
 def naive_commits(log: list[DecodedRecord]) -> list[Commit]:
@@ -66,7 +82,6 @@ def naive_edges(log: list[DecodedRecord]) -> list[CommitsAround]:
     for offset, group_record in enumerate(log):
         if group_record.topic is not None:
             continue
-        log_ms = max(line.at for line in log[: offset + 1])
         following = next((o for o, line in enumerate(log) if o > offset and line.topic is None and line.group == group_record.group), len(log))
         keys = sorted({(line.topic, line.partition) for line in log if line.topic is not None and line.group == group_record.group})
         lines = []
@@ -77,12 +92,14 @@ def naive_edges(log: list[DecodedRecord]) -> list[CommitsAround]:
                 if o < offset:
                     past = [] if line.committed is None else [*past, line]
             later_commits = []
-            newest = log_ms
+            newest = max(line.at for line in log[: offset + 1] if line.group == group_record.group)
             for o, line in enumerate(log[offset + 1 :], offset + 1):
+                if line.group != group_record.group:
+                    continue
                 newest = max(newest, line.at)
-                if newest > log_ms + WAIT_MS:
+                if newest > group_record.at + WAIT_MS:
                     break
-                if (line.group, line.topic, line.partition) == (group_record.group, *key) and line.committed is not None:
+                if (line.topic, line.partition) == key and line.committed is not None:
                     later_commits.append((o, line.at))
             if not past and not (later_commits and later_commits[0][0] < following):
                 continue
@@ -120,7 +137,7 @@ def test_a_settled_edge_is_emitted_once() -> None:
     log = random_log(5, 500)
     state, settled = CommitState.new(), []
     for low in range(0, len(log), 50):
-        done = digest_commits(records(log[low : low + 50], low), state)
+        done = digest(log[low : low + 50], state, low)
         settled += [(row.group, row.offset) for row in rows_of(CommitsAround, done.edges)]
         state = done.state
     assert settled
@@ -129,12 +146,12 @@ def test_a_settled_edge_is_emitted_once() -> None:
 
 def test_a_group_with_a_changed_edge_is_folded_again() -> None:
     decoded = [DecodedRecord(1_000, "a", "t", 0, 5), DecodedRecord(2_000, "a"), DecodedRecord(2_500, "b")]
-    first = digest_commits(records(decoded), CommitState.new())
+    first = digest(decoded)
     assert first.refold == ["a", "b"]
-    second = digest_commits(records([DecodedRecord(9_000, "a", "t", 0, 6)], 3), first.state)
+    second = digest([DecodedRecord(9_000, "a", "t", 0, 6)], first.state, 3)
     assert second.refold == ["a"]
     assert rows_of(CommitsAround, second.open_edges)[0] == CommitsAround("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
-    third = digest_commits(records([DecodedRecord(12_000, "a", "t", 0, 7)], 4), second.state)
+    third = digest([DecodedRecord(12_000, "a", "t", 0, 7)], second.state, 4)
     assert third.refold == []
     assert rows_of(CommitsAround, third.open_edges)[0] == CommitsAround("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
 
@@ -142,7 +159,7 @@ def test_a_group_with_a_changed_edge_is_folded_again() -> None:
 def test_tails_keep_ten_commits_and_the_last_hour() -> None:
     hour = 3_600_000
     old = [DecodedRecord(minute * 60_000, "g", "t", 0, minute) for minute in range(600)]
-    state = digest_commits(records(old), CommitState.new()).state
+    state = digest(old).state
     assert len(state.tails) == 600
     assert state.kept_from_ms == BEGINNING
     trimmed = state.trimmed(600 * 60_000)
@@ -150,7 +167,7 @@ def test_tails_keep_ten_commits_and_the_last_hour() -> None:
     much_later = state.trimmed(600 * 60_000 + 5 * hour)
     # With one commit a minute, thinning removes none of the last hour.
     assert [row.committed for row in rows_of(Commit, much_later.tails)] == list(range(539, 600))
-    removed = digest_commits(records([DecodedRecord(601 * 60_000, "g", "t", 0, None)], 600), much_later).state
+    removed = digest([DecodedRecord(601 * 60_000, "g", "t", 0, None)], much_later, 600).state
     assert len(removed.trimmed(610 * 60_000).tails) == 62
     assert len(removed.trimmed(610 * 60_000 + 5 * hour).tails) == 0
 
@@ -174,8 +191,8 @@ def test_minutes_count_commits(seed: int) -> None:
 
 
 def test_a_step_without_records_changes_nothing() -> None:
-    done = digest_commits(records([DecodedRecord(1_000, "a", "t", 0, 5), DecodedRecord(2_000, "a")]), CommitState.new())
-    empty_step = digest_commits(records([]), done.state)
+    done = digest([DecodedRecord(1_000, "a", "t", 0, 5), DecodedRecord(2_000, "a")])
+    empty_step = digest([], done.state)
     assert (len(empty_step.commits), len(empty_step.edges), empty_step.refold) == (0, 0, [])
     assert empty_step.open_edges.equals(done.open_edges)
     assert empty_step.state.tails.equals(done.state.tails)

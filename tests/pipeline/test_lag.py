@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.commits import BEGINNING, CommitState, digest_commits
+from pipeline.commits import BEGINNING, CommitState
 from pipeline.lag import current_time_lag, lag_by_minute
 from pipeline.rows import EndOffset, Group, LagMinute
 from pipeline.schema import in_order, joined, rows_of, table_of
@@ -15,7 +15,7 @@ from pipeline.series import LOOKBACK_MS, ORIGINS, affected_since, lag_view_of, s
 from pipeline.virtual import World
 from tests.pipeline.building import analyzed
 from tests.pipeline.ends import PartitionSamples, ends_of
-from tests.pipeline.logs import DecodedRecord, commits_of, ends_table, open_ended_slices, random_log, random_slices, records
+from tests.pipeline.logs import DecodedRecord, commits_of, digest, ends_table, open_ended_slices, random_log, random_slices
 from tests.pipeline.scenarios import BEGIN_MS, HOUR_MS, write_script
 from tests.pipeline.stopped import note_ends, record_count, stopped_group
 
@@ -133,9 +133,9 @@ def test_the_time_lag_of_a_stopped_group_counts_to_the_newest_record(tmp_path: P
         note_ends(world, 1, "other")
 
     write_script(script, tmp_path / "data")
-    warehouse = analyzed(tmp_path / "out", tmp_path / "data", [{0: record_count(tmp_path / "data") // 2}] if sliced else [])
-    (group,) = rows_of(Group, warehouse.read("groups"))
-    (newest_ms,) = warehouse.current().now_ms.values()
+    made = analyzed(tmp_path / "out", tmp_path / "data", [{0: record_count(tmp_path / "data") // 2}] if sliced else [])
+    (group,) = rows_of(Group, made.read("groups"))
+    (newest_ms,) = made.published().now_ms.values()
     assert group.time_lag_ms == newest_ms - BEGIN_MS > 7 * HOUR_MS  # the end offset passed the commits at the beginning
 
 
@@ -208,7 +208,7 @@ def test_any_slicing_gives_the_same_result(seed: int) -> None:
     for (low, high), (_, until) in zip(random_slices(seed, len(log), 6), open_ended_slices(seed, len(ends), 6), strict=False):
         high = len(log) if until is None else high
         until = len(ends) if until is None else until
-        done = digest_commits(records(log[low:high], low), state)
+        done = digest(log[low:high], state, low)
         commits = joined("commits", [commits, done.commits])
         new, old = ends_table(arriving[ends_read:until]), ends_table(arriving[:ends_read])
         since = affected_since(done.commits, new, old)
@@ -220,5 +220,5 @@ def test_any_slicing_gives_the_same_result(seed: int) -> None:
             rows = by_minute(state.tails if enough else commits, joined("end_offsets", [old, new]), since)
             earlier = [row for row in rows_of(LagMinute, table) if row.minute_ms < since]
             table = in_order("lag_1m", joined("lag_1m", [table_of("lag_1m", earlier), rows]))
-        state = state.trimmed(max((line.at for line in log[:high]), default=0))
+        state = state.trimmed(state.newest_ms)
     assert table.equals(at_once)

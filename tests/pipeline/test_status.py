@@ -9,14 +9,14 @@ import pyarrow.compute
 import pytest
 
 from pipeline.columns import Ints
-from pipeline.commits import BEGINNING, CommitState, digest_commits
+from pipeline.commits import BEGINNING, CommitState
 from pipeline.grace import clock_of, excused_intervals
 from pipeline.rows import TABLES, EndOffset, Generation, Member, Status
 from pipeline.schema import joined, schema_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since
 from pipeline.status import recompute_since
 from tests.pipeline.ends import PartitionSamples, ends_of
-from tests.pipeline.logs import DecodedRecord, commits_of, ends_table, open_ended_slices, random_log, random_slices, records
+from tests.pipeline.logs import DecodedRecord, commits_of, digest, ends_table, open_ended_slices, random_log, random_slices
 from tests.pipeline.plain_status import Stored, View, burrow, tenure, window_of
 from tests.pipeline.statuses import Ranges, no_rows, statuses, updated
 
@@ -263,7 +263,7 @@ def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.Monkey
     state, commits, rows, ends_read = CommitState.new(), joined("commits", []), no_rows("status"), 0
     for (low, high), (_, until) in zip(random_slices(seed, len(log), 6), open_ended_slices(seed, len(ends), 6), strict=False):
         high, until = (len(log), len(ends)) if until is None else (high, until)
-        done = digest_commits(records(log[low:high], low), state)
+        done = digest(log[low:high], state, low)
         commits = joined("commits", [commits, done.commits])
         new, old = ends_table(arriving[ends_read:until]), ends_table(arriving[:ends_read])
         since = affected_since(done.commits, new, old)
@@ -272,7 +272,7 @@ def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.Monkey
         since = recompute_since(rows, since if since is not None else now_so_far)
         enough = since - LOOKBACK_MS >= state.kept_from_ms
         rows = updated(state.tails if enough else commits, joined("end_offsets", [old, new]), *none, {}, rows, since, now_so_far)
-        state = state.trimmed(now_so_far)
+        state = state.trimmed(state.newest_ms)
     assert rows.equals(at_once)
 
 
