@@ -332,6 +332,7 @@ def test_a_registry_that_another_node_has_claimed_is_followed(world: World) -> N
     world.loop.pass_ms(CHECK_SECONDS * 1_000)
     assert not world.cluster.is_controller
     assert ("release", REGISTRY_LOG_ID) in world.store.calls
+    assert "refuse_internal" not in [call[0] for call in world.partitions.calls]
     assert not world.cluster.ownership.owns(REGISTRY_LOG_ID)
     assert [event for event, _ in world.lines] == ["the registry of topics was lost"]
 

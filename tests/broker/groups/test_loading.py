@@ -83,6 +83,19 @@ def test_a_partition_whose_log_fails_while_it_loads_is_not_served(failed: str, f
         assert world.journal.offsets == 60
 
 
+def test_a_failure_that_a_log_does_not_report_is_found_at_the_end_of_the_load() -> None:
+    world = GroupWorld()
+    world.log().fail(Undecided("reported"))
+    world.loop.pass_ms(RETRY_MS_MIN)
+    world.log().failed(Undecided("while it is suspended"))
+    world.complete_recovery()
+    assert world.journal.refusal == SERVING
+    world.log().failure = Undecided("never reported")
+    world.fail_step()
+    assert world.journal.refusal == SUSPENDED
+    assert world.journal.refusal_reason == "the log failed while it was read"
+
+
 def test_loaded_partitions_serve_while_others_load() -> None:
     world = GroupWorld(3, load=False)
     world.store.waiting = True
