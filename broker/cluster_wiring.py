@@ -159,6 +159,7 @@ class ClusterBroker(Broker):
         cluster = self.cluster
         cluster.shards, cluster.notes = self.shards, self.notes
         assert isinstance(self.partitions, SharedPartitions)
+        assert isinstance(self.registry_journal, RegistryJournal)
         cluster.partitions = self.partitions
         cluster.forwarding = Forwarding(
             self.config.node_id,
@@ -171,6 +172,7 @@ class ClusterBroker(Broker):
             lambda: cluster.live_nodes,
             cluster.follow,
             self._may_create_topics,
+            self.registry_journal.await_deletions,
         )
         cluster.forwarding.wrap(routes)
         return routes

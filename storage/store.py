@@ -77,7 +77,10 @@ class OwnedLog(Protocol):
         ...
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:
-        """`failed` is called when the log fails outside of an append, for example in a later flush."""
+        """`failed` is called when the log fails outside of an append, for example in a later flush.
+
+        If another node can claim the log at any time: also at once, if the log has failed before this call.
+        """
         ...
 
     def recover(self, done: Callable[[AppendFailed | None], None]) -> None:

@@ -337,9 +337,13 @@ class Cluster:
         self._store.release(REGISTRY_LOG_ID, done)
 
     def _leave_groups(self, partition: int, done: Callable[[], None]) -> None:
+        self._refuse_internal(partition)
+        self.notes.release(partition, Contained(partial(self._store.release, LogId(CONSUMER_OFFSETS, partition), done)))
+
+    def _refuse_internal(self, partition: int) -> None:
+        """Refuse consumers that read this partition of the internal topics."""
         self.partitions.refuse_internal(LogId(CONSUMER_OFFSETS, partition))
         self.partitions.refuse_internal(LogId(NOTES_LOG, partition))
-        self.notes.release(partition, Contained(partial(self._store.release, LogId(CONSUMER_OFFSETS, partition), done)))
 
     def _handed_over(self, id: LogId, receiver: int) -> None:
         self.ownership.released(id, self._now)
@@ -357,6 +361,8 @@ class Cluster:
 
     def lost(self, id: LogId) -> None:
         """Another node has claimed the log; writes of this node are fenced."""
+        if id.name == CONSUMER_OFFSETS:
+            self._refuse_internal(id.partition)
         self._store.release(id, _ignore)
         self.ownership.lost(id, self._now)
 

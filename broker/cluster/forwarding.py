@@ -19,6 +19,7 @@ from broker.net.dispatch import HEAD_BYTES, Call, Handler, Response, Route
 from broker.runtime.contain import Contained, run_contained
 from broker.runtime.node import Address, names_drained
 from broker.topics.leaders import NO_NODE
+from coordinator import Held
 from protocol.errors import ErrorCode
 from protocol.framing import frame_size
 from protocol.messages.alter_configs import AlterConfigsRequest
@@ -78,6 +79,28 @@ class ReplyTransport:
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
+class _Creation:
+    """A request that creates topics, while it waits."""
+
+    def __init__(self, call: Call, request: Any, handle: Handler) -> None:
+        self._call = call
+        self._request = request
+        self._handle = handle
+
+    @property
+    def connection(self) -> Connection:
+        return self._call.connection
+
+    def release(self) -> None:
+        if not self._call.connection.closed:
+            reply = self._handle(self._call, self._request)
+            if reply is not None:
+                self._call.answer(reply)
+
+    def fail(self, error: int) -> None:
+        self._call.fail(error)
+
+
 class Forwarding:
     """Forwards requests of clients to the node that can answer them, and answers requests that other nodes forward."""
 
@@ -93,10 +116,12 @@ class Forwarding:
         live_nodes: Callable[[], Collection[int]],
         follow: Callable[[Callable[[], None]], None],
         may_create_topics: Callable[[Any, int], bool],
+        await_deletions: Callable[[Held], bool],
     ) -> None:
         """`coordinator` returns the coordinator of a group. `follow` calls back when this node has the controller's topics.
 
-        `may_create_topics` returns whether a Metadata request (and its version) names missing topics that would be created.
+        `may_create_topics` returns whether a Metadata request (and its version) names missing topics that would be created. `await_deletions`
+        releases its argument when topics may be created; it returns False if that is now.
         """
         self._node_id = node_id
         self._loop = loop
@@ -107,6 +132,7 @@ class Forwarding:
         self._live_nodes = live_nodes
         self._follow = follow
         self._may_create_topics = may_create_topics
+        self._await_deletions = await_deletions
         self._local: set[Connection] = set()  # connections of forwarded requests, which are not forwarded again
         self._forwarded_apis: set[int] = set()
         self._outgoing = Outgoing(loop, peers.forward)
@@ -116,12 +142,26 @@ class Forwarding:
     def wrap(self, routes: list[Route]) -> None:
         """Wrap the handlers of those APIs whose requests only one node can answer."""
         for route in routes:
+            if route.key == CreateTopicsRequest.API_KEY:
+                self._delay_creations(route, lambda request, version: True)
+            elif route.key == MetadataRequest.API_KEY:
+                self._delay_creations(route, self._may_create_topics)
             if route.key in CONTROLLER_APIS:
                 self._wrap(route, lambda request, version: self._controller)
             elif route.key in CONFIG_APIS:
                 self._wrap(route, self._node_for_configs(route.key))
             elif route.key == MetadataRequest.API_KEY:
                 self._wrap(route, lambda request, version: self._controller if self._may_create_topics(request, version) else None)
+
+    def _delay_creations(self, route: Route, creates: Callable[[Any, int], bool]) -> None:
+        """On the controller: create topics only when each live node knows which topics were deleted."""
+        handle: Handler = route.handle
+
+        def wait_or_handle(call: Call, request: Any) -> Response | None:
+            waits = creates(request, call.version) and self._await_deletions(_Creation(call, request, wait_or_handle))
+            return None if waits else handle(call, request)
+
+        route.handle = wait_or_handle
 
     def _node_for_configs(self, key: int) -> Callable[[Any, int], Callable[[], int] | None]:
         def node(request: Any, version: int) -> Callable[[], int] | None:

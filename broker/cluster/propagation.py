@@ -6,7 +6,8 @@ only, until that node answers again.
 
 A node that has not read that a topic was deleted would take a client's commit for a new topic of that name for one of the deleted topic, and remove
 it later. A node over a data directory sees by itself that it is behind (`late_node.py`). Over another store a reply after a deletion waits for each
-live node, however long: until it has confirmed the deletion, or its lease has ended.
+live node, however long: until it has confirmed the deletion, or its lease has ended. A new topic is only stored then: a client whose request got no
+reply could otherwise find the topic through any node, or be told that it exists already.
 """
 
 from __future__ import annotations
@@ -68,17 +69,25 @@ class Propagation:
             self._announcing = True
             self._loop.call_soon(Contained(self._announce_to_all))
 
-    def when_propagated(self, done: Callable[[], None]) -> None:
-        """Call `done` when all nodes, except late ones, have confirmed the changes stored by now."""
-        if self._last_deletion():
-            self._when_current(partial(self._wait, done))
-        else:
-            self._wait(done)
+    @property
+    def last_deletion(self) -> int:
+        """The number of the last deletion, stored or not."""
+        return self._last_deletion()
 
-    def _wait(self, done: Callable[[], None]) -> None:
+    def when_propagated(self, done: Callable[[], None], deletion: int) -> None:
+        """Call `done` when all nodes, except late ones, have confirmed the changes stored by now. `deletion`: the number of the last stored deletion."""
+        if deletion:
+            self._when_current(partial(self._wait, done, deletion))
+        else:
+            self._wait(done, deletion)
+
+    def is_confirmed(self, deletion: int) -> bool:
+        """Whether all live nodes are known to have read this deletion."""
+        return deletion <= self._seen_deletion and not any(self._must_confirm(node) for node in self._nodes())
+
+    def _wait(self, done: Callable[[], None], deletion: int) -> None:
         number = self._number + 1
-        deletion = self._last_deletion()
-        if deletion != self._seen_deletion:
+        if deletion > self._seen_deletion:
             self._seen_deletion, self._deletion_number = deletion, number
         self._waiting.append((number, done))
         self._loop.call_later(LATE_SECONDS, Contained(self._stop_waiting), number)
@@ -141,18 +150,26 @@ class RegistryJournal(Journal):
         hold = self.state.hold
         super().hold_reply(held if hold.emitted == hold.durable else _PropagatedReply(held, self.propagation))
 
+    def await_deletions(self, held: Held) -> bool:
+        """Before a topic is created: release `held` when all live nodes have read the deletions by now. False: they have, and nothing is held."""
+        if self.propagation.is_confirmed(self.propagation.last_deletion):
+            return False
+        super().hold_reply(_PropagatedReply(held, self.propagation))
+        return True
+
 
 class _PropagatedReply:
     """A held reply that, once its facts are stored, waits for all nodes."""
 
-    __slots__ = ("_held", "_propagation")
+    __slots__ = ("_deletion", "_held", "_propagation")
 
     def __init__(self, held: Held, propagation: Propagation) -> None:
         self._held = held
         self._propagation = propagation
+        self._deletion = propagation.last_deletion  # stored when this is released
 
     def release(self) -> None:
-        self._propagation.when_propagated(self._released)
+        self._propagation.when_propagated(self._released, self._deletion)
 
     def _released(self) -> None:
         try:

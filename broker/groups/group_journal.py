@@ -104,6 +104,7 @@ class GroupJournal(Journal):
         self._reload = reload
         self._reload_after_append = False
         self._unloaded: Callable[[], None] | None = None  # called when unloading is complete
+        self._unreported_failure: AppendFailed | None = None  # of the log, since the partition last served
         self._hand_over: HandOver | None = None  # the reason of the unload; None: the process stops
 
     @property
@@ -205,7 +206,9 @@ class GroupJournal(Journal):
         self._deadline = NEVER
 
     def failed(self, failure: AppendFailed) -> None:
-        if not self.refusal:  # a partition that does not serve notices the failure at its next append
+        if self.refusal:
+            self._unreported_failure = failure  # for `serve`
+        else:
             super().failed(failure)
 
     def _suspend(self, failure: AppendFailed) -> None:
@@ -290,7 +293,11 @@ class GroupJournal(Journal):
         return self._clock.tick(), self._clock.wall
 
     def serve(self, load_ms: int) -> None:
-        """Serve the groups, after a complete replay."""
+        """Serve the groups, after a complete replay, unless the log has failed meanwhile: another node may own it."""
+        if not self._owned.usable():
+            self._suspend(self._unreported_failure or AppendFailed("the log failed while it was read"))
+            return
+        self._unreported_failure = None
         resumed = self.refusal == SUSPENDED
         self.load_ms = load_ms
         self.refusal = SERVING

@@ -175,10 +175,10 @@ class Journal:
         except UNREADABLE:
             self._owned = previous
             raise
-        owned.watch(self.failed)
         self.readable = self.writable = True
         self.fenced = False
         self._retry_ms = RETRY_MS_MIN
+        owned.watch(self.failed)  # may report at once that another node has claimed the log meanwhile
 
     def follow(self) -> None:
         """Stop writing, since another node writes the log, and fail the held replies."""

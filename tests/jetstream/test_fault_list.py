@@ -13,7 +13,9 @@ import pytest
 pytestmark = pytest.mark.once
 
 TESTS = Path(__file__).parents[1]
-DEATHS, CUTS, ENGINE, KILLS, PROMISES = (f"jetstream/test_{name}.py" for name in ("deaths", "cut_off", "engine_faults", "kills", "promises"))
+DEATHS, CUTS, ENGINE, FROZEN, KILLS, PROMISES = (
+    f"jetstream/test_{name}.py" for name in ("deaths", "cut_off", "engine_faults", "frozen_nodes", "kills", "promises")
+)
 STREAMS, LEASE = "stores/test_stream_faults.py", "broker/stores/jetstream/test_lease.py"
 
 FAULTS = {
@@ -27,6 +29,16 @@ FAULTS = {
         (PROMISES, "test_replies_during_failures_of_nodes_show_no_anomaly"),
         (PROMISES, "test_fenced_appends_alone_prevent_anomalies_when_nodes_do_not_fence_themselves"),
         (STREAMS, "test_the_log_alone_refuses_a_node_that_does_not_notice_the_end_of_its_lease"),
+    ],
+    "a topic is deleted and made anew while a node is frozen": [
+        (FROZEN, "test_commits_for_a_topic_made_anew_while_the_coordinator_is_frozen"),
+        (FROZEN, "test_a_topic_is_made_anew_only_when_a_frozen_node_knows_that_it_was_deleted"),
+    ],
+    "a node is frozen at any step while it opens a log, and another node takes the log over": [
+        (STREAMS, "test_a_log_that_another_node_may_have_claimed_while_it_was_opened_is_not_served"),
+        (STREAMS, "test_a_claim_from_the_time_between_two_leases_does_not_count"),
+        (STREAMS, "test_an_owner_that_has_not_read_the_claim_of_another_node_finds_it_in_the_stream"),
+        (LEASE, "test_a_heartbeat_after_the_end_of_the_lease_begins_another_lease"),
     ],
     "the loop of an owner stands still for longer than its lease, with a reply already made": [
         (LEASE, "test_a_reply_from_before_a_stall_longer_than_the_lease_is_never_sent"),

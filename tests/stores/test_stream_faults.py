@@ -18,7 +18,7 @@ from broker.stores.jetstream.logs import GroupLog
 from broker.stores.jetstream.meta import Owner
 from broker.stores.jetstream.store import JetStreamStore
 from protocol.batch import build_facts
-from storage import AppendFailed, Fenced, HeldBy, LogId, OwnedLog, Unreadable
+from storage import AppendFailed, Fenced, HeldBy, LogId, OwnedLog, Undecided, Unreadable
 from tests.stores.engine_proxy import EngineProxy
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream
 from tests.stores.nodes import append
@@ -78,8 +78,9 @@ def test_an_owner_that_does_not_write_hears_of_a_claim(nodes: NodesOverJetStream
     append(first, log, b"a")
     failures: list[AppendFailed] = []
     log.watch(failures.append)
-    second.store.view().is_live = lambda node, incarnation: False  # type: ignore[method-assign]
-    acquired = second.own(LOG)
+    assert first.store._checks is not None
+    first.store._checks.stop()  # it would find the claim in the stream
+    acquired = take_over(second)
     first.wait(lambda: failures)
     assert isinstance(failures[0], Fenced)
     assert not log.usable()
@@ -92,32 +93,169 @@ def owner_of(node: JetStreamNode) -> int:
     return owner.id if owner is not None else 0
 
 
-def test_a_claim_that_another_node_has_followed_before_the_log_was_open_is_given_up(nodes: NodesOverJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after a freeze between the claim and the opening: the other node's claim is read before there is a log to tell."""
+class Held:
+    """Steps of the first opening of a log that wait until the test continues them: this node is frozen there."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], None]] = []
+
+    def hold_reading(self, node: JetStreamNode, monkeypatch: pytest.MonkeyPatch) -> None:
+        load = GroupLog._load
+
+        def held_load(log: GroupLog, claimed: Any, done: Any) -> None:
+            if log._store is node.store:
+                self.steps.append(lambda: load(log, claimed, done))
+            else:
+                load(log, claimed, done)
+
+        monkeypatch.setattr(GroupLog, "_load", held_load)
+
+    def hold_publication(self, node: JetStreamNode, monkeypatch: pytest.MonkeyPatch) -> None:
+        put = node.store.meta.put
+
+        def held_put(subject: str, body: dict[str, Any], *arguments: Any) -> None:
+            if ".owner." in subject:
+                self.steps.append(lambda: put(subject, body, *arguments))
+            else:
+                put(subject, body, *arguments)
+
+        monkeypatch.setattr(node.store.meta, "put", held_put)
+
+    def resume(self) -> None:
+        while self.steps:
+            self.steps.pop(0)()
+
+
+def lose_lease(node: JetStreamNode) -> None:
+    """Let the node have no lease for a moment, as after a freeze."""
+    node.store.meta._lose_lease()
+    node.wait(lambda: not node.store.meta.lease_lost)
+
+
+def take_over(node: JetStreamNode) -> GroupLog:
+    """Claim the log as if the node considered all others dead."""
+    node.store.view().is_live = lambda node, incarnation: False  # type: ignore[method-assign]
+    return node.own(LOG)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["first opening", "opening after a failure"])
+@pytest.mark.parametrize("held_step", ["reading", "publication"])
+@pytest.mark.parametrize("event", ["the lease ends", "another node publishes its claim", "another node claims, and publishes it later"])
+def test_a_log_that_another_node_may_have_claimed_while_it_was_opened_is_not_served(
+    nodes: NodesOverJetStream, monkeypatch: pytest.MonkeyPatch, event: str, held_step: str, again: bool
+) -> None:
     first, second = nodes.start(1), nodes.start(2)
-    opening: list[Callable[[], None]] = []
-    load = GroupLog._load
+    stale: GroupLog | None = None
+    if again:
+        stale = first.own(LOG)
+        stale.fence(Undecided("by the test"))
+    held, others = Held(), Held()
+    (held.hold_reading if held_step == "reading" else held.hold_publication)(first, monkeypatch)
+    results: list[object] = []
+    if stale is not None:
+        stale.recover(results.append)
+    else:
+        first.store.acquire(LOG, results.append)
+    nodes.wait(lambda: held.steps)
+    acquired: list[OwnedLog | HeldBy | Unreadable] = []
+    if event == "another node claims, and publishes it later":
+        others.hold_publication(second, monkeypatch)
+    if event != "the lease ends":
+        second.store.view().is_live = lambda node, incarnation: False  # type: ignore[method-assign]
+        second.store.acquire(LOG, acquired.append)
+        nodes.wait(lambda: acquired or others.steps)
+    if event == "another node publishes its claim":
+        nodes.wait(lambda: owner_of(first) == 2)
+    else:
+        lose_lease(first)
+    monkeypatch.undo()
+    held.resume()
+    nodes.wait(lambda: results)
+    if again:
+        assert isinstance(results[0], Fenced)
+    else:
+        assert isinstance(results[0], HeldBy)
+        assert first.store.owned_log(LOG) is None
+    assert stale is None or not stale.usable()
+    if event != "the lease ends":
+        others.resume()
+        nodes.wait(lambda: acquired)
+        assert isinstance(acquired[0], GroupLog)
+        assert acquired[0].usable()
+        nodes.wait(lambda: owner_of(first) == owner_of(second) == 2)
+    elif not again:
+        assert first.own(LOG).usable()
 
-    def held_load(log: GroupLog, claimed: Any, done: Any) -> None:
-        if log._store is first.store:
-            opening.append(lambda: load(log, claimed, done))
-        else:
-            load(log, claimed, done)
 
-    monkeypatch.setattr(GroupLog, "_load", held_load)
-    results: list[OwnedLog | HeldBy | Unreadable] = []
+def test_a_claim_from_the_time_between_two_leases_does_not_count(nodes: NodesOverJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = nodes.start(1)
+    meta, held = first.store.meta, Held()
+    held.hold_reading(first, monkeypatch)
+    results: list[object] = []
     first.store.acquire(LOG, results.append)
-    nodes.wait(lambda: opening)
-    second.store.view().is_live = lambda node, incarnation: False  # type: ignore[method-assign]
-    acquired = second.own(LOG)
-    nodes.wait(lambda: owner_of(first) == 2)
-    opening.pop()()
+    meta._heartbeat_at = meta._now + 3_600
+    meta._lose_lease()
+    nodes.wait(lambda: held.steps)
+    assert meta.lease_lost
+    meta._heartbeat_at = 0.0
+    nodes.wait(lambda: not meta.lease_lost)
+    held.resume()
     nodes.wait(lambda: results)
     assert isinstance(results[0], HeldBy)
-    assert first.store.owned_log(LOG) is None
+
+
+def test_an_owner_that_has_not_read_the_claim_of_another_node_finds_it_in_the_stream(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    log = first.own(LOG)
+    append(first, log, b"a")
+    first.store.meta.owner_published = lambda id, owner: None
+    failures: list[AppendFailed] = []
+    log.watch(failures.append)
+    acquired = take_over(second)
+    first.wait(lambda: failures)
+    assert isinstance(failures[0], Fenced)
     assert acquired.usable()
-    assert owner_of(second) == 2
-    assert not isinstance(append(second, acquired, b"a"), AppendFailed)
+
+
+def test_the_check_of_a_stream_leaves_an_owner_that_appends_alone(nodes: NodesOverJetStream) -> None:
+    first = nodes.start(1)
+    log = first.own(LOG)
+    checked: list[int] = []
+    compare_end = log._check._compare_end
+
+    def note(last_seq: int) -> None:
+        checked.append(last_seq)
+        compare_end(last_seq)
+
+    log._check._compare_end = note
+    results: list[int | AppendFailed] = []
+    while len(checked) < 20:
+        log.append(build_facts([(b"a", b"1")], 1), 1, results.append)
+        log.check_stream()
+        first.loop.run_until_complete(asyncio.sleep(0.001))
+    assert log.usable()
+    assert max(checked) > min(checked)
+
+
+def test_a_log_that_has_failed_before_it_is_watched_reports_it_at_once(nodes: NodesOverJetStream) -> None:
+    first = nodes.start(1)
+    log = first.own(LOG)
+    log.fence(Fenced("by the test"))
+    failures: list[AppendFailed] = []
+    log.watch(failures.append)
+    assert failures == [log.chain.failure]
+
+
+def test_an_earlier_owner_does_not_replace_the_message_of_a_later_one(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    log = first.own(LOG)
+    earlier = first.store.view().owners[LOG]
+    take_over(second)
+    nodes.wait(lambda: owner_of(first) == 2)
+    done: list[bool] = []
+    first.store.meta.publish_owner(LOG, log.stream, earlier._replace(node=0), lambda: done.append(True))
+    nodes.wait(lambda: done)
+    assert owner_of(nodes.start(3)) == 2
 
 
 def test_each_epoch_goes_to_one_of_many_simultaneous_claimants(nodes: NodesOverJetStream) -> None:

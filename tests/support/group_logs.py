@@ -162,6 +162,7 @@ class GroupWorld:
 
     def complete_recovery(self) -> None:
         """Complete the repair of the log of the first partition."""
+        self.log().failure = None
         self.log().recoveries.pop()(None)
         self.loop.run()
 

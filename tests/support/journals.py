@@ -44,14 +44,16 @@ class ScriptedLog:
         self.epoch = epoch
         self.batches: list[bytes] = []  # all appended batches, failed ones included
         self.pending: list[tuple[bytes, Callable[[int | AppendFailed], None]]] = []
+        self.failed: Callable[[AppendFailed], None] = lambda failure: None
         self.recoveries: list[Callable[[AppendFailed | None], None]] = []
         self.released = 0
         self.reads = 0
         self.unreadable = False
         self.damage: Exception | None = None
+        self.failure: AppendFailed | None = None
 
     def usable(self) -> bool:
-        return True
+        return self.failure is None
 
     def replay(self) -> Iterator[list[Fact]]:
         self.reads += 1
@@ -78,6 +80,13 @@ class ScriptedLog:
 
     def watch(self, failed: Callable[[AppendFailed], None]) -> None:
         self.failed = failed
+        if self.failure is not None:
+            failed(self.failure)
+
+    def fail(self, failure: AppendFailed) -> None:
+        """Fail outside of an append: another node has claimed the log, for example."""
+        self.failure = failure
+        self.failed(failure)
 
     def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
         self.recoveries.append(done)

@@ -27,6 +27,7 @@ class Claimed(NamedTuple):
     first_offset: int  # first offset in the stream
     bytes: int  # size of the stream
     created: str  # when the stream was created
+    lease: int  # number of the lease under which the log was claimed (`MetaStreamClient.has_lease`)
 
 
 class Claim:
@@ -61,6 +62,7 @@ class Claim:
         self._claims_sent: set[tuple[str, int]] = set()  # entry ids of this attempt's claims: any of them may be in the stream
         self._awaited_seq = -1  # sequence of the last entry for which an up-to-date read of the meta stream is awaited
         self._ended = False
+        self._lease = meta.lease_number
 
     def begin(self) -> None:
         self._engine.info(self._stream.name, self._ending_on_defect(self._check_state))
@@ -179,4 +181,4 @@ class Claim:
         except ValueError:
             self._damaged(message.seq, "the first entry cannot be parsed")
             return
-        self._end(Claimed(entry, seq, state.first_seq, first.base_offset, state.bytes, state.created))
+        self._end(Claimed(entry, seq, state.first_seq, first.base_offset, state.bytes, state.created, self._lease))

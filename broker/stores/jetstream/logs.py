@@ -18,7 +18,7 @@ from broker.stores.jetstream.records import NEVER_FULL, TAIL_BYTES, Records
 from broker.stores.jetstream.stream_check import StreamCheck
 from broker.stores.jetstream.streams import Stream
 from protocol.batch import CorruptBatch, Fact, facts_of, stamp_whole
-from storage import AppendFailed, DamagedLog, Fenced, HeldBy, LogId, Unreadable
+from storage import AppendFailed, DamagedLog, Fenced, LogId
 from storage.epochs import Epochs, with_epoch
 
 RELEASED: Final = "this node has released the log"
@@ -32,7 +32,7 @@ class StreamStore(Protocol):
 
     engine: Engine
 
-    def claim_again(self, log: StreamLog, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None: ...
+    def open_again(self, log: StreamLog, done: Recovered) -> None: ...
 
     def new_chain(self, log: StreamLog, claimed: Claimed) -> Chain: ...
 
@@ -58,7 +58,8 @@ class StreamLog:
         self.first_needed = 0  # sequence of the oldest entry that the log needs; 0: the engine itself drops the oldest entries
         self._store = store
         self._failed: Failed = _ignore
-        self._check = StreamCheck(store.engine, stream.name, self._known, partial(store.stream_lost, self))
+        self.opening = True  # while the store opens it, a failure is the result of the opening, and not reported to `_failed`
+        self._check = StreamCheck(store.engine, stream.name, self._known, partial(store.stream_lost, self), self._compare_end)
 
     @property
     def high_watermark(self) -> int:
@@ -70,10 +71,12 @@ class StreamLog:
         return NEVER_FULL if self.id.name == REGISTRY_LOG else TAIL_BYTES
 
     def usable(self) -> bool:
-        return self.chain.failure is None
+        return self.chain.failure is None and not self.opening
 
     def watch(self, failed: Failed) -> None:
         self._failed = failed
+        if self.chain.failure is not None and not self.opening:
+            run_contained(failed, self.chain.failure)
 
     def watch_growth(self, on_growth: Callable[[], None]) -> None:
         self.records.on_growth = on_growth
@@ -85,19 +88,25 @@ class StreamLog:
     def _known(self) -> Owner | None:
         return self._store.owner_of(self) if self.usable() else None
 
+    def _compare_end(self, last_seq: int) -> None:
+        """Fence the log if its stream has an entry after all that this node has sent: only another owner can have written it."""
+        if self.usable() and last_seq >= self.chain.next_seq:
+            self.fence(Fenced("another node has claimed the log"))
+
     def note_needed(self, seq: int) -> None:
         """Entries before `seq` are not needed any more, and may be deleted at any time: by this node, or late by an earlier owner."""
         if self.first_needed:
             self.first_needed = max(self.first_needed, seq)
 
     def chain_failed(self, chain: Chain, failure: AppendFailed) -> None:
-        if chain is self.chain:
+        if chain is self.chain and not self.opening:
             run_contained(self._failed, failure)
 
     # Opening.
 
     def open(self, claimed: Claimed, done: Callable[[Exception | None], None]) -> None:
-        """Open the claimed log; `done` is called when it is usable."""
+        """Open the claimed log; `done` is called when it can be read."""
+        self.opening = True
         self.epoch = claimed.entry.epoch
         self.created = claimed.created
         self.first_needed = claimed.first_seq if self.id.name != NOTES_LOG else 0
@@ -116,15 +125,7 @@ class StreamLog:
 
     def recover(self, done: Recovered) -> None:
         """Claim the log again, unless another node has claimed it."""
-        self._store.claim_again(self, partial(self._claimed_again, done))
-
-    def _claimed_again(self, done: Recovered, result: Claimed | HeldBy | Unreadable) -> None:
-        if isinstance(result, HeldBy):
-            done(Fenced(f"{result.holder} owns it now"))
-        elif isinstance(result, Unreadable):
-            done(AppendFailed(result.reason))
-        else:
-            self.open(result, lambda problem: done(AppendFailed(str(problem)) if problem is not None else None))
+        self._store.open_again(self, done)
 
     def fence(self, failure: AppendFailed) -> None:
         """Refuse further appends."""

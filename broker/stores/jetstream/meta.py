@@ -123,6 +123,7 @@ class MetaStreamClient:
         self.seq = 0  # sequence of the newest message read
         self.me: NodeInfo | None = None
         self.lease_lost = False
+        self.lease_number = 0  # counts the leases of this node; without a lease, the number of the last one
         self.superseded = False  # another process has taken this node's id
         self.undecided_seconds = 0.0  # time in which this node could not decide which nodes are live
         self.format: dict[str, Any] = {}
@@ -174,6 +175,10 @@ class MetaStreamClient:
     @property
     def lease_left(self) -> float:
         return self._acked_at + FENCE_FRACTION * self._lease - self._now
+
+    def has_lease(self, number: int) -> bool:
+        """Whether the lease of this number has not ended: only then has no other node claimed what this node has claimed under it."""
+        return number == self.lease_number and not self.lease_lost and self.lease_left > 0
 
     # Reading.
 
@@ -347,9 +352,14 @@ class MetaStreamClient:
         self._connection.request(subject, json.dumps(body).encode(), answered, expected, seconds)
 
     def publish_owner(self, id: LogId, stream: Stream, owner: Owner, done: Callable[[], None], attempts: int = 5) -> None:
-        """Publish that this node owns the log or has released it; `done` is also called after failures, since owners are only a hint."""
+        """Publish that this node owns the log or has released it, unless there is a later owner.
+
+        `done` is also called after failures, since owners are only a hint.
+        """
         self._set_owner(id, owner)
-        if self.closed:
+        known = self.view.owners.get(id)
+        has_later_owner = known is not None and known.stream == owner.stream and known.epoch > owner.epoch
+        if self.closed or has_later_owner:
             done()
             return
         body = {"log": id.name, "partition": id.partition, **owner._asdict()}
@@ -467,10 +477,13 @@ class MetaStreamClient:
                 return
             self._heartbeat_pending = False
             if result is None:
+                if not self.lease_lost and self.lease_left <= 0:
+                    self._lose_lease()  # also if this callback is the first after the end of the lease: this acknowledgement begins another one
                 self._acknowledged(sent, heartbeat)
                 if self.lease_lost and self.lease_left > 0:
                     self._fence()
                     self.lease_lost = self._fenced = False
+                    self.lease_number += 1
                     log.info("the engine answers again")
                     run_contained(self.on_lease_regained)
                 return

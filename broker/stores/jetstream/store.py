@@ -25,7 +25,7 @@ from broker.stores.jetstream.claim import Claim, Claimed
 from broker.stores.jetstream.connection import Connection, TooOld
 from broker.stores.jetstream.engine import REPLICAS_UNSUPPORTED, STREAM_NOT_FOUND, WRONG_SEQUENCE, Engine, EngineError, StreamState
 from broker.stores.jetstream.entry import RELEASE
-from broker.stores.jetstream.logs import RELEASED, GroupLog, StreamLog
+from broker.stores.jetstream.logs import RELEASED, GroupLog, Recovered, StreamLog
 from broker.stores.jetstream.meta import IMPORTING, LAYOUT, MetaStreamClient, Owner, View
 from broker.stores.jetstream.reading import damaged
 from broker.stores.jetstream.stream_check import StreamCheck
@@ -374,18 +374,30 @@ class JetStreamStore:
 
         self.meta.refresh(refreshed)
 
-    def claim_again(self, log: StreamLog, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None:
-        """Claim the log again; without a lease, as soon as this node has one."""
+    def open_again(self, log: StreamLog, done: Recovered) -> None:
+        """Claim the log again and open it, unless another node has claimed it; without a lease, as soon as this node has one."""
         if self.meta.lease_lost and not self.finishing:
-            self._when_leased.append(partial(self.claim_again, log, done))
+            self._when_leased.append(partial(self.open_again, log, done))
             return
 
-        def claimed(result: Claimed | HeldBy | Unreadable) -> None:
-            later_owner = self._later_owner(log, result.entry.epoch) if isinstance(result, Claimed) else None
-            if isinstance(result, Claimed) and later_owner is None:
-                self._publish_owner(log, result, lambda: done(result))
+        def ended(problem: HeldBy | Unreadable | None) -> None:
+            if isinstance(problem, HeldBy):
+                done(Fenced(f"{problem.holder} owns it now"))
             else:
-                done(later_owner or result)
+                done(AppendFailed(problem.reason) if problem is not None else None)
+
+        def opened(claimed: Claimed, problem: Exception | None) -> None:
+            if problem is not None:
+                log.fence(AppendFailed(str(problem)))
+                done(AppendFailed(str(problem)))
+            else:
+                self._publish_opened(log, claimed, ended)
+
+        def claimed(result: Claimed | HeldBy | Unreadable) -> None:
+            if isinstance(result, Claimed):
+                log.open(result, partial(opened, result))
+            else:
+                ended(result)
 
         self._claim(log.id, log.stream, claimed)
 
@@ -398,16 +410,45 @@ class JetStreamStore:
                 log.error("log cannot be read", log=str(owned.id), reason=str(problem))
             self._release_log(owned, lambda: done(Unreadable(str(problem), damaged)))
             return
-        later_owner = self._later_owner(owned, claimed.entry.epoch)
+        if self._refutation(owned, claimed) is None:
+            if not isinstance(owned, GroupLog):  # a GroupLog reports this after its replay
+                self.end_quarantine(owned.id)
+            self._logs[owned.id] = owned
+        self._publish_opened(owned, claimed, partial(self._published, owned, done))
+
+    def _published(self, owned: StreamLog, done: Callable[[HeldBy | Unreadable | None], None], refutation: HeldBy | Unreadable | None) -> None:
+        if refutation is not None and self._logs.get(owned.id) is owned:
+            del self._logs[owned.id]
+        done(refutation)
+
+    def _publish_opened(self, log: StreamLog, claimed: Claimed, done: Callable[[HeldBy | Unreadable | None], None]) -> None:
+        """Publish this node as the owner of a log that it has claimed and read. `done` is called with None if the log may be served."""
+
+        def published() -> None:
+            refutation = self._refutation(log, claimed)
+            if refutation is None:
+                log.opening = False
+            else:
+                log.fence(Fenced("another node may have claimed the log while it was opened"))
+            done(refutation)
+
+        if self._refutation(log, claimed) is None:
+            self._publish_owner(log, claimed, published)
+        else:
+            published()
+
+    def _refutation(self, log: StreamLog, claimed: Claimed) -> HeldBy | Unreadable | None:
+        """Why a claim counts no more; None if it does.
+
+        Other nodes claim a log when the lease of its owner has ended. So a claim counts only under the lease under which it was made: this node
+        may have been frozen since, or without the engine, and it need not have read yet what the others have published.
+        """
+        later_owner = self._later_owner(log, claimed.entry.epoch)
         if later_owner is not None:
-            owned.release()
-            owned.fence(Fenced(f"{later_owner.holder} has claimed the log meanwhile"))
-            done(later_owner)
-            return
-        if not isinstance(owned, GroupLog):  # a GroupLog reports this after its replay
-            self.end_quarantine(owned.id)
-        self._logs[owned.id] = owned
-        self._publish_owner(owned, claimed, lambda: done(None))
+            return later_owner
+        if self.finishing or not self.meta.has_lease(claimed.lease):
+            return HeldBy("perhaps another node")
+        return Unreadable(str(log.chain.failure), False) if log.chain.failure is not None else None
 
     def _later_owner(self, log: StreamLog, epoch: int) -> HeldBy | None:
         """The node that has claimed the log after this node did, perhaps while this node was frozen: `_owner_published` tells only opened logs."""

@@ -1,4 +1,4 @@
-"""Notice that the stream of an owned log is gone: deleted, made anew, restored from an older backup, or purged.
+"""Notice that the stream of an owned log is gone: deleted, made anew, restored from an older backup, or purged; or that another node writes it.
 
 The engine (JetStream) refuses an append only by comparing sequences, so a refusal alone does not say why. A stream that ends before the
 last acknowledged entry can only have lost that entry; the state of the stream decides. The next owner applies the same rules to what the
@@ -41,12 +41,20 @@ def loss_of(owner: Owner, state: StreamState) -> Loss | None:
 class StreamCheck:
     """The checks of one owned log's stream. `lost` is called once, with what was found."""
 
-    def __init__(self, engine: Engine, stream_name: str, known: Callable[[], Owner | None], lost: Callable[[str], None]) -> None:
-        """`known`: what the log has for certain; None when the log is no longer used."""
+    def __init__(
+        self,
+        engine: Engine,
+        stream_name: str,
+        known: Callable[[], Owner | None],
+        lost: Callable[[str], None],
+        compare_end: Callable[[int], None] = lambda last_seq: None,
+    ) -> None:
+        """`known`: what the log has for certain; None when the log is no longer used. `compare_end` gets the last sequence of an intact stream."""
         self._engine = engine
         self._name = stream_name
         self._known = known
         self._lost = lost
+        self._compare_end = compare_end
         self._loop = engine.connection.loop
         self._asked: Owner | None = None  # what the log had when the running check began; None: none is running
         self._suspected = ""  # what the last check found
@@ -73,6 +81,8 @@ class StreamCheck:
             loss: Loss | None = Loss("gone", GONE)
         else:
             loss = loss_of(asked._replace(first=known.first), state)  # `first`, since the owner itself may have deleted entries meanwhile
+            if loss is None:
+                self._compare_end(state.last_seq)
         if loss is None:
             self._suspected = ""
         elif loss.kind == ANEW or (loss.kind == self._suspected and self._loop.time() >= self._suspected_since + CONFIRM_SECONDS):

@@ -316,6 +316,7 @@ def test_groups_whose_log_another_node_has_claimed_are_lost(world: World) -> Non
     world.loop.pass_ms(CHECK_SECONDS * 1_000)
     assert [call for call in world.store.calls if call[0] == "release"] == [("release", OFFSETS)]
     assert not world.cluster.ownership.owns(OFFSETS)
+    assert [call for call in world.partitions.calls if call[0] == "refuse_internal"] == [("refuse_internal", OFFSETS), ("refuse_internal", LogId(NOTES_LOG, 0))]
     assert world.cluster.ownership.owns(LogId(CONSUMER_OFFSETS, 1))
     assert [fields for event, fields in world.lines if event == "partition of groups was lost"] == [{"log": "offsets-0"}]
     world.loop.pass_ms(CHECK_SECONDS * 1_000)
@@ -331,6 +332,7 @@ def test_a_registry_that_another_node_has_claimed_is_followed(world: World) -> N
     world.loop.pass_ms(CHECK_SECONDS * 1_000)
     assert not world.cluster.is_controller
     assert ("release", REGISTRY_LOG_ID) in world.store.calls
+    assert "refuse_internal" not in [call[0] for call in world.partitions.calls]
     assert not world.cluster.ownership.owns(REGISTRY_LOG_ID)
     assert [event for event, _ in world.lines] == ["the registry of topics was lost"]
 

@@ -74,6 +74,8 @@ class World:
         self.handled: list[Any] = []
         self.local_reply: Any = "answered here"
         self.creates_topics = True
+        self.deletions_known = True
+        self.creations: list[Any] = []  # that wait for nodes to read deletions
         peers = SimpleNamespace(forward=lambda node, request, done: self.forwarded.append((node, request, done)))
         self.forwarding = Forwarding(
             ME,
@@ -86,10 +88,16 @@ class World:
             lambda: [ME, CONTROLLER],
             self.followers.append,
             lambda request, version: self.creates_topics and version == 7,
+            self.await_deletions,
         )
         keys = [CREATE, DeleteTopicsRequest.API_KEY, CreatePartitionsRequest.API_KEY, DESCRIBE, ALTER, INCREMENTAL, MetadataRequest.API_KEY, ProduceRequest.API_KEY]
         self.routes = {key: SimpleNamespace(key=key, handle=self._handle) for key in keys}
         self.forwarding.wrap(cast(Any, list(self.routes.values())))
+
+    def await_deletions(self, creation: Any) -> bool:
+        if not self.deletions_known:
+            self.creations.append(creation)
+        return not self.deletions_known
 
     def _handle(self, call: Any, request: Any) -> Any:
         self.handled.append(request)
@@ -122,6 +130,48 @@ def test_a_change_of_topics_is_forwarded_to_the_controller(world: World, key: in
     world.controller = ME
     assert world.ask(key)[1] == "answered here"
     assert world.handled == ["request"]
+
+
+@pytest.mark.parametrize("key", [CREATE, MetadataRequest.API_KEY])
+def test_topics_are_created_when_all_nodes_know_the_deletions(world: World, key: int) -> None:
+    world.controller = ME
+    world.deletions_known = False
+    call, reply = world.ask(key)
+    assert (reply, world.handled, call.answers) == (None, [], [])
+    world.creations.pop().release()  # and another topic was deleted meanwhile
+    assert (world.handled, call.answers) == ([], [])
+    world.deletions_known = True
+    world.creations.pop().release()
+    assert (world.handled, call.answers) == (["request"], ["answered here"])
+
+
+def test_a_creation_that_waits_ends_with_its_connection_or_the_registry(world: World) -> None:
+    world.controller = ME
+    world.deletions_known = False
+    gone, _ = world.ask(CREATE)
+    failed, _ = world.ask(CREATE)
+    world.deletions_known = True
+    gone.connection.closed = True
+    for creation, end in zip(world.creations, ["release", "fail"], strict=True):
+        assert creation.connection in (gone.connection, failed.connection)
+        creation.release() if end == "release" else creation.fail(56)
+    assert (world.handled, gone.answers, gone.failures, failed.failures) == ([], [], [], [56])
+
+
+def test_a_creation_whose_reply_comes_later_is_not_answered_now(world: World) -> None:
+    world.controller = ME
+    world.deletions_known = False
+    call, _ = world.ask(CREATE)
+    world.deletions_known, world.local_reply = True, None
+    world.creations.pop().release()
+    assert (world.handled, call.answers) == (["request"], [])
+
+
+def test_requests_that_create_nothing_do_not_wait_for_deletions(world: World) -> None:
+    world.controller = ME
+    world.deletions_known = world.creates_topics = False
+    for key in (MetadataRequest.API_KEY, DeleteTopicsRequest.API_KEY, CreatePartitionsRequest.API_KEY):
+        assert world.ask(key)[1] == "answered here"
 
 
 def test_other_requests_are_answered_by_this_node(world: World) -> None:

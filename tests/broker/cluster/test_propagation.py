@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.cluster.propagation import LATE_SECONDS, Propagation, _PropagatedReply
+from broker.cluster.propagation import LATE_SECONDS, Propagation, RegistryJournal, _PropagatedReply
 from protocol.messages.node_requests import NodeRequest, NodeResponse
+from tests.support.journals import LATE_MS, JournalHarness
 from tests.support.stepped_loop import SteppedLoop
 
 ME, SECOND, THIRD = 1, 2, 3
@@ -52,7 +53,7 @@ class PropagationHarness:
             self.opening.append(done)
 
     def change(self, name: str) -> None:
-        self.propagation.when_propagated(lambda: self.done.append(name))
+        self.propagation.when_propagated(lambda: self.done.append(name), self.last_deletion)
         self.loop.run()
 
     def answer(self, node: int, reply: NodeResponse | None = NodeResponse()) -> None:  # noqa: B008
@@ -63,6 +64,14 @@ class PropagationHarness:
 @pytest.fixture
 def play() -> PropagationHarness:
     return PropagationHarness()
+
+
+@pytest.fixture
+def journal(play: PropagationHarness) -> RegistryJournal:
+    journals = JournalHarness()
+    journal = RegistryJournal("registry-0", journals.shard, journals.log, journals.turn, LATE_MS)
+    journal.propagation = play.propagation
+    return journal
 
 
 def test_a_reply_waits_for_every_node(play: PropagationHarness) -> None:
@@ -229,6 +238,48 @@ def test_a_node_that_has_just_got_its_lease_again_must_confirm_too(play: Propaga
     assert not play.done
     play.answer(THIRD)
     assert play.done == ["deleted"]
+
+
+def test_a_deletion_that_is_stored_later_is_confirmed_later(play: PropagationHarness) -> None:
+    play.last_deletion = 1
+    reply = _PropagatedReply(Held(fails=False), play.propagation)
+    play.last_deletion = 2  # emitted, when the first one is being stored
+    reply.release()
+    play.loop.run()
+    play.answer(SECOND)
+    play.answer(THIRD)
+    assert play.propagation.is_confirmed(1)
+    assert not play.propagation.is_confirmed(2)
+    play.change("deleted")
+    play.answer(SECOND)
+    pass_seconds(play, 5 * LATE_SECONDS)
+    assert not play.done
+    assert not play.propagation.is_confirmed(2)
+    play.answer(THIRD)
+    assert play.done == ["deleted"]
+    assert play.propagation.is_confirmed(2)
+
+
+def test_a_topic_is_created_when_each_live_node_knows_the_deletions(play: PropagationHarness, journal: RegistryJournal) -> None:
+    first, second = Held(fails=False), Held(fails=False)
+    assert not journal.await_deletions(first)
+    play.last_deletion = 1  # by an earlier controller
+    assert journal.await_deletions(first)
+    play.loop.run()
+    play.answer(SECOND)
+    pass_seconds(play, 5 * LATE_SECONDS)
+    assert journal.await_deletions(second)
+    play.loop.run()
+    assert (first.calls, second.calls) == ([], [])
+    play.answer(THIRD)
+    assert first.calls == ["released"]
+    assert not journal.await_deletions(first)
+    play.last_deletion = 2
+    play.nodes = [ME]
+    third = Held(fails=False)
+    assert journal.await_deletions(third)
+    play.loop.run()
+    assert third.calls == ["released"]
 
 
 def test_a_late_node_delays_a_change_for_a_second_and_the_next_one_has_its_own_second(play: PropagationHarness) -> None:

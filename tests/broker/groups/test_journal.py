@@ -14,7 +14,7 @@ from broker.runtime.start import ExitCode, StartError
 from broker.runtime.turn import NEVER
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode, ProtocolError
-from storage import AppendFailed, DamagedLog, HeldBy, Unreadable
+from storage import AppendFailed, DamagedLog, Fenced, HeldBy, Unreadable
 from tests.support.journals import LATE_MS, JournalHarness, Reply, ScriptedLog
 
 
@@ -184,6 +184,13 @@ def test_a_journal_that_cannot_lead_keeps_its_facts(harness: JournalHarness) -> 
     with pytest.raises(ProtocolError):
         journal.lead(harness.log)
     assert shard.values == kept
+
+
+def test_a_journal_that_leads_a_log_that_another_node_has_claimed_is_suspended(harness: JournalHarness) -> None:
+    journal = Journal("values-0", harness.shard, NO_LOG, harness.turn, LATE_MS, replace=anew(harness.shard))
+    harness.log.failure = Fenced("another node has claimed the log")
+    journal.lead(harness.log)
+    assert (journal.writable, journal.fenced) == (False, True)
 
 
 def test_damage_found_while_it_is_suspended_keeps_it_suspended(harness: JournalHarness) -> None:

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from broker.groups.group_journal import LOADING, NOT_OURS, SERVING
+from broker.groups.group_journal import LOADING, NOT_OURS, SERVING, SUSPENDED
+from broker.groups.journal import RETRY_MS_MIN
 from broker.groups.shards import PROGRESS_SECONDS, SLICE_SECONDS, UNREADABLE_RETRY_SECONDS
 from broker.runtime.contain import DEFECTS
 from coordinator import Fact
@@ -15,7 +16,7 @@ from coordinator.policies import GroupPolicies
 from coordinator.states import State
 from protocol.errors import ErrorCode, ProtocolError
 from simulator.loop import TimerHandle
-from storage import DamagedLog, HeldBy, LogId, Unreadable
+from storage import AppendFailed, DamagedLog, Fenced, HeldBy, LogId, Undecided, Unreadable
 from tests.coordinator.playbook import T0
 from tests.support.group_logs import CONFIG, SESSION_MS, START_MS, GroupWorld, make_stable_group
 
@@ -53,6 +54,46 @@ def test_a_partition_loads_in_slices_and_the_loop_runs_between_them() -> None:
         turns += 1
     assert 3 <= turns <= 6
     assert world.shards.journals[0].replayed == world.shards.journals[0].offsets == 60
+
+
+@pytest.mark.parametrize("failed", ["before the replay", "during the replay"])
+@pytest.mark.parametrize(("failure", "refusal"), [(Fenced("another node has claimed the log"), NOT_OURS), (Undecided("the lease has ended"), SUSPENDED)])
+def test_a_partition_whose_log_fails_while_it_loads_is_not_served(failed: str, failure: AppendFailed, refusal: int) -> None:
+    world = GroupWorld(load=False)
+    world.log().stored += [commits(f"group-{number}", 3) for number in range(20)]
+    world.slice_seconds = SLICE_SECONDS / 4
+    served: list[int] = []
+    world.journal.on_serving = lambda journal: served.append(journal.partition)
+    if failed == "before the replay":
+        world.log().fail(failure)
+    world.shards.load_all()
+    world.loop.pass_once()
+    assert world.journal.refusal == LOADING
+    if failed == "during the replay":
+        world.log().fail(failure)
+    world.loop.run()
+    assert world.journal.refusal == refusal
+    assert served == []
+    assert world.journal.owns_log is (refusal == SUSPENDED)
+    if refusal == SUSPENDED:
+        assert world.journal.refusal_reason == str(failure)
+        world.loop.pass_ms(RETRY_MS_MIN)
+        world.complete_recovery()
+        assert world.journal.refusal == SERVING
+        assert world.journal.offsets == 60
+
+
+def test_a_failure_that_a_log_does_not_report_is_found_at_the_end_of_the_load() -> None:
+    world = GroupWorld()
+    world.log().fail(Undecided("reported"))
+    world.loop.pass_ms(RETRY_MS_MIN)
+    world.log().failed(Undecided("while it is suspended"))
+    world.complete_recovery()
+    assert world.journal.refusal == SERVING
+    world.log().failure = Undecided("never reported")
+    world.fail_step()
+    assert world.journal.refusal == SUSPENDED
+    assert world.journal.refusal_reason == "the log failed while it was read"
 
 
 def test_loaded_partitions_serve_while_others_load() -> None:

@@ -124,6 +124,20 @@ def test_logs_are_fenced_even_if_the_lease_is_regained_at_once() -> None:
     assert node.meta.may_answer()
 
 
+def test_a_heartbeat_after_the_end_of_the_lease_begins_another_lease() -> None:
+    node = Node()
+    first = node.meta.lease_number
+    assert node.meta.has_lease(first)
+    node.skew = FENCE_FRACTION * LEASE - 0.01
+    assert node.meta.has_lease(first)
+    node.skew = LEASE
+    assert not node.meta.has_lease(first), "also before the end was noticed"
+    node.meta._send_heartbeat()  # before the timer that would notice it
+    assert node.served == ["lost", "regained"]
+    assert not node.meta.has_lease(first)
+    assert node.meta.has_lease(node.meta.lease_number)
+
+
 def test_long_replies_are_stopped_too() -> None:
     node = Node()
     _, wire, connection = client_of(node)
