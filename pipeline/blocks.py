@@ -23,7 +23,7 @@ from pipeline.end_offsets import from_notes
 from pipeline.schema import schema_of
 
 COMMON: Final = -1  # the chunk of what concerns all groups
-RECORDS_MAX: Final = 300_000  # in a block
+RECORDS_MAX: Final = 100_000  # in a block
 CHUNKS_DEFAULT: Final = 6
 
 BLOCKS: Final = pa.schema(

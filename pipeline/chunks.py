@@ -46,7 +46,7 @@ from pipeline.state import STATES
 from pipeline.status import recompute_since
 from pipeline.tables import File, Part, Store, table_schema
 
-CELL_RECORDS: Final = 350_000
+CELL_RECORDS: Final = 120_000
 SLICE_RECORDS: Final = 300_000
 # After a group's last event its rows may change for this long without new events: a member has not returned in time, or a storm has ended.
 OPEN_MS: Final = 25 * 3_600_000
