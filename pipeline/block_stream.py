@@ -1,7 +1,8 @@
 """The table `blocks` of the source `koffsets`, which `tenure analyze` reads itself: see `blocks.py`.
 
-The place of the stream is not Spark's checkpoint but the newest published batch of the tables, whose cursors are more than offsets: they know open
-transactions. A batch is read between these cursors and the end that Spark was told before it began, so that reading it again gives the same blocks.
+A query begins at the cursors of the newest published batch of the tables, which it gets as an option, and not at a checkpoint of Spark's. An offset of the
+stream has a cursor for each log, which also knows open transactions. A batch is read up to an end that Spark was told before it began, so that reading it
+again gives the same blocks. Of a live log only the end is known before it is read: a query that goes on reads such logs up to their last stable offset.
 """
 
 from __future__ import annotations
@@ -19,30 +20,23 @@ from pipeline.blocks import Block, batch_of
 from pipeline.inputs import Inputs, LogId
 from pipeline.packing import SplitPart, blocks_of, facts_of, packed
 from pipeline.resuming import Cursor
-from pipeline.rounds import cursors_of
 from pipeline.source import packing_of
 from pipeline.splits import Plan, Split, plan
 from pipeline.stream import AvailableNow, from_offset, to_offset
-from pipeline.tables import Tables
 from pipeline.wire_reading import WireSplit, plan_wire
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
-BATCH: Final = "batch"  # in an offset: there is news besides records
+ROUND: Final = "round"  # in an offset: there is news besides records
 Planned = tuple[Plan, list[WireSplit]]
+Offset = dict[str, str]
 
 
-def options_of(tables: Tables, inputs: Inputs, chunks: int, *, ends: bool) -> dict[str, str]:
+def options_of(inputs: Inputs, chunks: int, cursors: Mapping[LogId, Cursor], *, ends: bool) -> Offset:
     """The options of the source. `ends`: the query ends with the records that exist at its start."""
-    return {
-        "table": "blocks",
-        "inputs": json.dumps(asdict(inputs)),
-        "chunks": str(chunks),
-        "out": tables.folder,
-        "outOptions": json.dumps(tables.store.options),
-        "ends": str(ends).lower(),
-    }
+    place = json.dumps(to_offset(cursors))
+    return {"table": "blocks", "inputs": json.dumps(asdict(inputs)), "chunks": str(chunks), "cursors": place, "ends": str(ends).lower()}
 
 
 def inputs_from(text: str) -> Inputs:
@@ -67,24 +61,22 @@ def read_blocks(task: Any) -> Iterator[pa.RecordBatch]:
 
 class _Blocks:
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = dict(options)
-        self.inputs = inputs_from(self.options["inputs"])
-        self.chunks = int(self.options["chunks"])
-        self.tables = Tables.open(self.options["out"], create=True, options=json.loads(self.options.get("outOptions", "{}")))
+        self.inputs = inputs_from(options["inputs"])
+        self.chunks = int(options["chunks"])
+        self.packing = packing_of(options)
 
     def tasks(self, planned: Planned) -> list[InputPartition]:
         splits = [SplitPart(split) for split in (*planned[0].splits, *planned[1])]
         tasks: list[InputPartition] = [BlockTask(self.inputs, [], self.chunks, facts_of(planned[0]))]
-        return tasks + [BlockTask(self.inputs, [part.split for part in task], self.chunks) for task in packed(splits, packing_of(self.options))]
+        return tasks + [BlockTask(self.inputs, [part.split for part in task], self.chunks) for task in packed(splits, self.packing)]
 
-    def plan(self, begins: Mapping[LogId, Cursor], ends: Mapping[LogId, int] | None = None) -> Planned:
+    def plan(self, begins: Mapping[LogId, Cursor], ends: Mapping[LogId, int] | None = None, *, stable: bool = False) -> Planned:
         planned = plan(self.inputs, begins, ends)
-        wire = plan_wire(self.inputs, begins)
+        wire = plan_wire(self.inputs, begins, stable=stable)
         if ends is not None:
             wire = [split._replace(end=min(split.end, ends.get(split.id, split.begin))) for split in wire]
-            wire = [split for split in wire if split.begin < split.end]
         changed = {id: cursor for id, cursor in planned.cursors.items() if begins.get(id) != cursor}
-        return planned._replace(cursors=changed), wire
+        return planned._replace(cursors=changed), [split for split in wire if split.begin < split.end]
 
 
 class BlockReader(_Blocks, DataSourceReader):
@@ -100,13 +92,16 @@ class BlockReader(_Blocks, DataSourceReader):
 class BlockStream(_Blocks, DataSourceStreamReader, AvailableNow):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        self._planned: tuple[int, dict[str, str], Planned] | None = None  # of the batch after this one, up to this offset
+        self._initial: Offset = json.loads(options["cursors"])
+        self._ends = options["ends"] == "true"
+        self._known = self._initial  # the place of the query: PySpark 4.1 does not tell it
+        self._planned: tuple[Offset, Offset, Planned] | None = None  # between these offsets
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planned": None, "tables": None}
+        return {**self.__dict__, "_planned": None}
 
-    def initialOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's names)
-        return to_offset(cursors_of(self.tables.published()))
+    def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names)
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -116,29 +111,37 @@ class BlockStream(_Blocks, DataSourceStreamReader, AvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         pass
 
-    def reportLatestOffset(self) -> dict[str, str] | None:  # noqa: N802
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         return None
 
-    def latestOffset(self, start: dict[str, str] | None = None, limit: ReadLimit | None = None) -> dict[str, str]:  # noqa: N802
-        published = self.tables.published()
-        if self._planned is not None and self.options["ends"] == "true":
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:  # noqa: N802
+        if self._planned is not None and self._ends:
             return self._planned[1]
-        begins = cursors_of(published)
-        planned = self.plan(begins)
-        ends = {**begins, **planned[0].cursors, **{split.id: Cursor(split.end) for split in planned[1]}}
-        offset = to_offset(ends)
-        asks = bool(self.inputs.brokers) and self.options["ends"] != "true"
+        begin = self._known if start is None else start
+        planned = self.plan(cursors_at(begin), stable=not self._ends)
+        end = {**without_round(begin), **to_offset({**planned[0].cursors, **{split.id: Cursor(split.end) for split in planned[1]}})}
+        asks = bool(self.inputs.brokers) and not self._ends  # for the end offsets of topics, which change without commits
         if asks or planned[0].segments or planned[0].coverage or planned[0].lost:
-            offset[BATCH] = json.dumps([published.batch + 1, int(time.time()) if asks else 0])
-        self._planned = published.batch, offset, planned
-        return offset
+            end[ROUND] = str(time.time_ns())
+        elif ROUND in begin:
+            end[ROUND] = begin[ROUND]
+        self._planned = begin, end, planned
+        return end
 
-    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        published = self.tables.published()
-        if self._planned is not None and self._planned[:2] == (published.batch, end):
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        self._known = end
+        if self._planned is not None and self._planned[:2] == (start, end):
             return self.tasks(self._planned[2])
-        ends = from_offset({name: text for name, text in end.items() if name != BATCH})
-        return self.tasks(self.plan(cursors_of(published), {id: cursor.next_offset for id, cursor in ends.items()}))
+        ends = {id: cursor.next_offset for id, cursor in cursors_at(end).items()}
+        return self.tasks(self.plan(cursors_at(start), ends, stable=not self._ends))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_blocks(partition)
+
+
+def without_round(offset: Offset) -> Offset:
+    return {name: text for name, text in offset.items() if name != ROUND}
+
+
+def cursors_at(offset: Offset) -> dict[LogId, Cursor]:
+    return from_offset(without_round(offset))

@@ -23,7 +23,7 @@ from pipeline.blocks import BLOCKS, CHUNKS_DEFAULT, COMMON, blocks_in
 from pipeline.chunks import ChunkResult, ChunkTask, Common, build_chunk
 from pipeline.inputs import BadInput, Inputs, NoAnswer
 from pipeline.progress import Progress
-from pipeline.rounds import Round, Steps
+from pipeline.rounds import Round, Steps, cursors_of
 from pipeline.session import SparkFailed
 from pipeline.source import NAME
 from pipeline.tables import Store, Tables, TablesBusy, TablesError
@@ -93,16 +93,15 @@ class SparkEngine:
     def _query(self, tables: Tables, inputs: Inputs, steps: Steps, trigger: Mapping[str, Any]) -> Any:
         from pyspark_koffsets import batch_function
 
+        published = tables.published()
+        chunks = int(published.content.get("chunks", self._chunks))
         work = Work(tables.folder, tables.store.options, inputs, steps, self._chunks)
         checkpoint = f"{tables.folder}/state/checkpoint"
         if tables.store.is_local:
             shutil.rmtree(checkpoint, ignore_errors=True)  # the place of the stream is in the tables
-        blocks = self.session.readStream.format(NAME).options(**options_of(tables, inputs, self._chunks_of(tables), ends="availableNow" in trigger)).load()
+        blocks = self.session.readStream.format(NAME).options(**options_of(inputs, chunks, cursors_of(published), ends="availableNow" in trigger)).load()
         writer = blocks.writeStream.queryName("tenure analyze").option("checkpointLocation", f"{checkpoint}/{time.time_ns()}")
         return writer.trigger(**trigger).foreachBatch(batch_function(pickle.dumps(work))).start()
-
-    def _chunks_of(self, tables: Tables) -> int:
-        return int(tables.published().content.get("chunks", self._chunks))
 
     def _told(self, content: Mapping[str, Any]) -> dict[str, object]:
         for text in content.get("said", ()):

@@ -63,6 +63,8 @@ def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], timeout_s: float 
             for id, topic in _logs(client, topics, inputs):
                 cursor = cursors.get(id, Cursor(0))
                 end = client.offset(topic, id.partition, LATEST, COMMITTED) if stable else _end_between_transactions(client, topic, id.partition)
+                if stable and cursor.open:
+                    end = max(end, cursor.next_offset)  # records of these transactions are after the last stable offset, and were read
                 if cursor.next_offset > end:
                     raise BadInput(f"{id}: was read up to offset {cursor.next_offset}, and ends at {end}: it was created again; use another --out")
                 if id.log == "offsets":

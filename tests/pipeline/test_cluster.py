@@ -13,14 +13,14 @@ import pytest
 
 from pipeline.demo import write_world
 from pipeline.rows import TABLES
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 from tests.pipeline import standalone
 from tests.running import ROOT
 
 pytestmark = pytest.mark.spark
 
 SECONDS = 400
-PACKAGES = ("tenure", "protocol", "storage", "coordinator", "history", "broker", "pipeline", "cli")
+PACKAGES = ("tenure", "protocol", "storage", "coordinator", "history", "broker", "pipeline", "pyspark_koffsets", "cli")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,8 @@ def reference_tables(data: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 def tables(out: Path) -> dict[str, pa.Table]:
-    warehouse = Warehouse.open(out)
-    return {name: warehouse.read(name) for name in TABLES}
+    made = Tables.open(out)
+    return {name: made.read(name) for name in TABLES}
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +95,7 @@ def test_a_killed_worker_and_a_killed_executor_change_nothing(cluster: str, data
     assert {path.name for path in marks.iterdir()} == {"worker", "executor"}
     written = tables(tmp_path / "out")
     assert [name for name in reference_tables if not written[name].equals(reference_tables[name])] == []
-    warehouse = Warehouse.open(tmp_path / "out")
-    named = {warehouse.folder / file.path for file in warehouse.current().files}
-    assert set(warehouse.folder.rglob("*.parquet")) - named  # files written by the killed processes do not count
+    made = Tables.open(tmp_path / "out")
+    published = made.published()
+    named = {f"{made.store.place(name)}/{file.path}" for name in published.versions for file in made.files_of(published, name)}
+    assert {str(path) for path in (tmp_path / "out").rglob("*.parquet") if "_delta_log" not in path.parts} - named  # files of killed processes do not count

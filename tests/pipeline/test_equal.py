@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,21 +13,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.build import build
+from coordinator.notes import NoteKind
+from pipeline.block_stream import options_of
 from pipeline.demo import write_world
-from pipeline.ingest import ingest
 from pipeline.inputs import Inputs
+from pipeline.jobs import Engine, PlainEngine, Steps
 from pipeline.progress import Progress
 from pipeline.rows import TABLES
 from pipeline.rows import Record as Row
-from pipeline.runner import Runner, SequentialRunner, SparkFailed, SparkRunner
-from pipeline.samples import record_directories
 from pipeline.schema import rows_of
-from pipeline.session import session
-from pipeline.warehouse import Warehouse
+from pipeline.session import SparkFailed, session
+from pipeline.spark_engine import DONE, SparkEngine, failure_of
+from pipeline.tables import Tables
 from tests.pipeline.building import SLICED, difference
-from tests.pipeline.limits import limit
 from tests.pipeline.segments import rows_of_spark
+from tests.running import ROOT
 from tests.spark.session import SETTINGS
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("jvm")]
@@ -42,17 +43,13 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def analyzed(out: Path, log_folder: Path, runner: Runner, cuts: Sequence[float] = ()) -> Warehouse:
+def analyzed(out: Path, log_folder: Path, engine: Engine, cuts: Sequence[float] = ()) -> Tables:
     """Analyse in several runs, one for each part of the log in `cuts`; a last run reads everything."""
-    warehouse = Warehouse.open(out, create=True)
+    tables = Tables.open(out, create=True)
     ends = {} if not cuts else ends_of(log_folder)
     for until in [*({number: int(end * cut) for number, end in ends.items()} for cut in cuts), {}]:
-        with warehouse.locked():
-            inputs = Inputs.of([str(log_folder)], until=until)
-            ingest(warehouse, runner, inputs, QUIET)
-            record_directories(warehouse, inputs)
-            build(warehouse, runner)
-    return warehouse
+        engine.round(tables, Inputs.of([str(log_folder)], until=until), Steps())
+    return tables
 
 
 def ends_of(log_folder: Path) -> dict[int, int]:
@@ -62,8 +59,8 @@ def ends_of(log_folder: Path) -> dict[int, int]:
 
 @pytest.fixture(scope="module")
 def reference_tables(log_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
-    warehouse = analyzed(tmp_path_factory.mktemp("none") / "out", log_folder, SequentialRunner(QUIET))
-    tables = {name: warehouse.read(name) for name in TABLES}
+    made = analyzed(tmp_path_factory.mktemp("none") / "out", log_folder, PlainEngine(QUIET))
+    tables = {name: made.read(name) for name in TABLES}
     assert all(len(tables[name]) for name in ("commits", "rebalances", "lag_1m", "status"))
     return tables
 
@@ -74,10 +71,10 @@ def on_spark(master: str, partitions: int) -> Iterator[Any]:
         yield spark
 
 
-def compare(warehouse: Warehouse, expected: dict[str, pa.Table], sliced: bool = False) -> None:
+def compare(made: Tables, expected: dict[str, pa.Table], sliced: bool = False) -> None:
     for name, table in expected.items():
         if not (sliced and name in SLICED):
-            read = warehouse.read(name)
+            read = made.read(name)
             assert read.equals(table), difference(name, read, table)
 
 
@@ -87,30 +84,62 @@ def test_tables_are_those_of_a_run_without_spark(
 ) -> None:
     cuts = sorted(random.Random(SEED).uniform(0.05, 0.95) for _ in range(slices))
     with on_spark(master, partitions) as spark:
-        compare(analyzed(tmp_path / "out", log_folder, SparkRunner(spark, QUIET), cuts), reference_tables, bool(cuts))
+        compare(analyzed(tmp_path / "out", log_folder, SparkEngine(spark, QUIET), cuts), reference_tables, bool(cuts))
 
 
 def test_a_stream_and_queries_have_the_records_of_the_tables(log_folder: Path, reference_tables: dict[str, pa.Table], tmp_path: Path) -> None:
-    from pipeline.source import CoordinatorLogs
-
     with on_spark("local[2]", 4) as spark:
-        spark.dataSource.register(CoordinatorLogs)
         stream = spark.readStream.format("koffsets").options(**limit(len(reference_tables["records"]) // 2)).load(str(log_folder))
         writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
         assert query.awaitTermination(300)
         assert query.exception() is None
-        assert rows_of_spark(spark.read.parquet(str(tmp_path / "out"))) == sorted(
-            rows_of(Row, reference_tables["records"]), key=lambda row: (row.log, row.partition, row.offset)
-        )
-        kinds = Counter(reference_tables["records"]["kind"].to_pylist())
+        streamed = rows_of_spark(spark.read.parquet(str(tmp_path / "out")))
+        kept = [row for row in streamed if row.kind != "offset" and not (row.log == "notes" and row.group == "" and is_end_offsets(row))]
+        assert kept == sorted(rows_of(Row, reference_tables["records"]), key=lambda row: (row.log, row.partition, row.offset))
+        commits = Counter((row.group, row.topic, row.topic_partition, row.offset) for row in streamed if row.kind == "offset")
+        assert commits == Counter(zip(*(reference_tables["commits"][name].to_pylist() for name in ("group", "topic", "topic_partition", "offset")), strict=True))
+        kinds = Counter(row.kind for row in streamed)
         frame = spark.read.format("koffsets").load(str(log_folder))
         for partitions in (1, 4, 64):
             spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
             assert {row["kind"]: row["count"] for row in frame.groupBy("kind").count().collect()} == kinds
 
 
-def test_a_task_that_fails_is_reported_in_one_line() -> None:
+def is_end_offsets(row: Row) -> bool:
+    return row.value_raw is not None and row.value_raw[2] == NoteKind.END_OFFSETS
+
+
+def test_the_plan_is_a_scan_a_shuffle_by_chunk_and_a_map_in_arrow(log_folder: Path, tmp_path: Path) -> None:
+    from pyspark_koffsets import chunk_function
+
+    with on_spark("local[1]", 2) as spark:
+        options = options_of(Inputs.of([str(log_folder)]), 6, {}, ends=True)
+        blocks = spark.read.format("koffsets").options(**options).load()
+        plan = blocks.where("chunk <> -1").groupBy("cluster", "chunk").applyInArrow(chunk_function(b""), DONE)._explain_string(mode="simple")
+        assert [name for name in ("FlatMapGroupsInArrow", "Exchange hashpartitioning", "BatchScan") if name not in plan] == []
+        counted = blocks.where("kind = 'counts'").toArrow()
+        kinds = {row["kind"]: row["records"] for row in blocks.groupBy("kind").sum("records").withColumnRenamed("sum(records)", "records").collect()}
+        records = spark.read.format("koffsets").load(str(log_folder)).count()
+        assert kinds["commits"] + kinds["events"] + kinds["ends"] == records
+        assert len(counted)
+
+
+def test_nothing_of_the_pipeline_uses_the_first_api_of_spark() -> None:
+    sources = [path for path in (ROOT / "pipeline").rglob("*.py")] + [ROOT / "pyspark_koffsets" / "__init__.py"]
+    assert [str(path) for path in sources if re.search(r"sparkContext|\.rdd\b|_jvm\b|_jsc\b", path.read_text())] == []
+
+
+def test_a_task_that_fails_is_reported_in_one_line(log_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with on_spark("local[1]", 1) as spark, pytest.raises(SparkFailed) as failed:
-        SparkRunner(spark, QUIET).run("dividing", lambda task: 1 // task, [1, 0], lambda task: 1)
-    assert str(failed.value) == "Spark gave up dividing: ZeroDivisionError: integer division or modulo by zero"
+        made = Tables.open(tmp_path / "out", create=True)
+        monkeypatch.setattr("pipeline.spark_engine.ChunkWork", lambda *parts: ())  # the tasks cannot use it
+        SparkEngine(spark, QUIET).round(made, Inputs.of([str(log_folder)]), Steps())
+    assert "\n" not in str(failed.value)
+    assert str(failed.value).startswith("Spark gave the run up: AttributeError: ")
+    assert made.published().batch == 0
+
+
+def test_the_reason_of_a_failure_is_found_in_a_mixed_traceback() -> None:
+    text = "[STREAM_FAILED] Query ended\nTraceback (most recent call last):\n  File x\npipeline.inputs.BadInput: /data: is empty\n\tat org.apache"
+    assert repr(failure_of(Exception(text))) == "BadInput('/data: is empty')"
