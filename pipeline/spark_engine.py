@@ -31,7 +31,7 @@ from pipeline.tables import Store, Tables, TablesBusy, TablesError
 DONE: Final = "cluster string, chunk int, result binary"
 _DONE_SCHEMA: Final = pa.schema([("cluster", pa.string()), ("chunk", pa.int32()), ("result", pa.binary())])
 _REASON: Final = re.compile(r"most recent failure: (?:Lost task \S+ in stage \S+ \(.*?\): )?([^\n]+)")
-_KNOWN: Final = {error.__name__: error for error in (BadInput, NoAnswer, TablesBusy, TablesError)}
+_KNOWN: Final = {error.__name__: error for error in (BadInput, NoAnswer, SparkFailed, TablesBusy, TablesError)}
 
 
 class Work(NamedTuple):
@@ -56,6 +56,9 @@ class SparkEngine:
     """`session`: a SparkSession, also of Spark Connect."""
 
     def __init__(self, session: Any, progress: Progress, chunks: int = CHUNKS_DEFAULT) -> None:
+        from pyspark_koffsets import DefaultSource
+
+        session.dataSource.register(DefaultSource)  # Spark finds it by itself, but keeps what the first session of a process has found
         self.session = session
         self._progress = progress
         self._chunks = chunks
@@ -192,7 +195,7 @@ def run_chunk(pickled: bytes, rows: pa.Table) -> pa.Table:
 
 def failure_of(error: Exception) -> Exception:
     """An error of the pipeline's own in a mixed traceback of Python and Java, or SparkFailed with the reason in one line."""
-    if type(error) in _KNOWN.values() or isinstance(error, SparkFailed):
+    if type(error) in _KNOWN.values():
         return error
     text = str(error)
     reason = ""

@@ -67,7 +67,10 @@ def reference_tables(log_folder: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @contextmanager
 def on_spark(master: str, partitions: int) -> Iterator[Any]:
+    from pyspark_koffsets import DefaultSource
+
     with session(master, {**SETTINGS, "spark.sql.shuffle.partitions": str(partitions)}) as spark:
+        spark.dataSource.register(DefaultSource)
         yield spark
 
 
@@ -110,13 +113,14 @@ def is_end_offsets(row: Row) -> bool:
     return row.value_raw is not None and row.value_raw[2] == NoteKind.END_OFFSETS
 
 
-def test_the_plan_is_a_scan_a_shuffle_by_chunk_and_a_map_in_arrow(log_folder: Path, tmp_path: Path) -> None:
+def test_the_plan_is_a_scan_a_shuffle_by_chunk_and_a_map_in_arrow(log_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pyspark_koffsets import chunk_function
 
     with on_spark("local[1]", 2) as spark:
         options = options_of(Inputs.of([str(log_folder)]), 6, {}, ends=True)
         blocks = spark.read.format("koffsets").options(**options).load()
-        plan = blocks.where("chunk <> -1").groupBy("cluster", "chunk").applyInArrow(chunk_function(b""), DONE)._explain_string(mode="simple")
+        blocks.where("chunk <> -1").groupBy("cluster", "chunk").applyInArrow(chunk_function(b""), DONE).explain()
+        plan = capsys.readouterr().out
         assert [name for name in ("FlatMapGroupsInArrow", "Exchange hashpartitioning", "BatchScan") if name not in plan] == []
         counted = blocks.where("kind = 'counts'").toArrow()
         kinds = {row["kind"]: row["records"] for row in blocks.groupBy("kind").sum("records").withColumnRenamed("sum(records)", "records").collect()}
