@@ -25,6 +25,7 @@ from functools import reduce
 from operator import and_
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -181,7 +182,8 @@ class Writer:
 
     def __init__(self, store: Store, table: str, part: Part) -> None:
         self._store, self._table, self._part = store, table, part
-        self._path = f"{'' if part.chunk < 0 else f'chunk={part.chunk}/'}{uuid.uuid4().hex}.parquet"
+        folders = (f"{name}={quote(value, safe='')}/" for name, value in _values(table, part).items())  # which some readers take the values from
+        self._path = f"{''.join(folders)}{uuid.uuid4().hex}.parquet"
         self._writer: pq.ParquetWriter | None = None
         self._filesystem = store.filesystem(table)
         self._rows = 0
@@ -512,8 +514,8 @@ class Batch:
 
         _with_new_columns(name, delta)
         at = int(time.time() * 1000)
-        actions: list[Any] = [AddAction(file.path, file.size, _values(file), at, True, file.stats) for file in new]
-        actions += [RemoveAction(path=file.path, data_change=True, deletion_timestamp=at, size=file.size, partition_values=_values(file)) for file in outdated]
+        actions: list[Any] = [AddAction(file.path, file.size, _values(name, file.part), at, True, file.stats) for file in new]
+        actions += [RemoveAction(path=file.path, data_change=True, deletion_timestamp=at, size=file.size, partition_values=_values(name, file.part)) for file in outdated]
         properties = CommitProperties(max_commit_retries=0, app_transactions=[Transaction(APP, self.number)])
         parts = [part for part in BY_TIME if part in parts_of(name)]
         _changed(self.tables.store.place(name), lambda: delta.create_write_transaction(actions, "append", Schema.from_arrow(_delta_schema(name)), partition_by=parts, commit_properties=properties))
@@ -620,16 +622,16 @@ def _with_new_columns(name: str, delta: Any) -> None:
 def _files(name: str, delta: Any) -> list[File]:
     actions = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
     return [
-        File(name, Part(*(row.get(f"partition.{part}", default) for part, default in Part._field_defaults.items())), row["path"], row["size_bytes"], row["num_records"] or 0)
+        File(name, Part(*(row.get(f"partition.{part}", default) for part, default in Part._field_defaults.items())), unquote(row["path"]), row["size_bytes"], row["num_records"] or 0)
         for row in actions
     ]
 
 
-def _values(file: File) -> dict[str, str | None]:
+def _values(table: str, part: Part) -> dict[str, str]:
     def text(value: object) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
-    return {name: text(getattr(file.part, name)) for name in parts_of(file.table)}
+    return {name: text(getattr(part, name)) for name in parts_of(table)}
 
 
 def _may_have(part: Part, only: Only | None) -> bool:
