@@ -512,7 +512,7 @@ class Batch:
         from deltalake import Schema
         from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-        _with_new_columns(name, delta)
+        _changed(self.tables.store.place(name), lambda: _with_new_columns(name, delta))
         at = int(time.time() * 1000)
         actions: list[Any] = [AddAction(file.path, file.size, _values(name, file.part), at, True, file.stats) for file in new]
         actions += [RemoveAction(path=file.path, data_change=True, deletion_timestamp=at, size=file.size, partition_values=_values(name, file.part)) for file in outdated]
