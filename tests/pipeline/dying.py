@@ -1,6 +1,6 @@
 """Runs that are killed at a step: `python -m tests.pipeline.dying BASE DATA FOLDER` prints for each tested step the result of the next run.
 
-At a step a table is half written, a file is about to be published or has just been, or a folder is about to be removed. BASE has the
+At a step a file is half written, a table is about to be changed or has just been, or old files and versions are about to be removed. BASE has the
 tables of an earlier run; each run that dies begins with a copy of it. Each run is a fork of one process, because imports are slow.
 """
 
@@ -14,19 +14,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import deltalake
 
 import cli
-import pipeline.build
-import pipeline.ingest
+import pipeline.jobs
 import pipeline.samples
+import pipeline.session
+import pipeline.wire_reading
 from cli.analyze import run as command
-from pipeline import warehouse as disk
+from pipeline import tables as module
 from pipeline.rows import TABLES
-from pipeline.warehouse import Warehouse
+from pipeline.tables import PROGRESS, Batch, Tables, Writer, key_of
+from tests.pipeline.building import SLICED
 
-STEPS_TESTED = 3  # about this many of the steps that do not publish are tested
-USED = (pipeline.build, pipeline.ingest, pipeline.samples, command)  # imported once
+STEPS_TESTED = 5  # about this many of the steps that do not publish are tested
+USED = (pipeline.jobs, pipeline.samples, pipeline.session, pipeline.wire_reading, command)  # imported once
 
 
 class DiskOperations:
@@ -42,31 +44,44 @@ class DiskOperations:
         return len(self.names) == self._last
 
     def watch(self) -> None:
-        write_table, replace, rmtree = pq.write_table, Path.replace, shutil.rmtree
+        module.TIDY_BATCHES, module.SMALL_FILES_MAX = 1, 8  # type: ignore[misc]
+        end, change, compact = Writer.__exit__, Batch._change, Batch.compact
 
-        def write(table: Any, path: Path, **options: Any) -> None:
-            dies = self.begin(f"write {path.parent.parent.name}")
-            write_table(table, path, **options)
+        def written(writer: Writer, *error: Any) -> None:
+            dies = self.begin(f"write {writer._table}")
+            end(writer, *error)
             if dies:
+                path = Path(writer._store.place(writer._table)) / writer._path
                 os.truncate(path, path.stat().st_size // 2)
                 die()
 
-        def rename(path: Path, target: Path) -> Path:
-            if self.begin(f"publish {target.name}"):
+        def changed(batch: Batch, name: str, *arguments: Any) -> None:
+            if self.begin(f"change {name}"):
                 die()
-            replace(path, target)
-            if self.begin(f"published {target.name}"):
+            change(batch, name, *arguments)
+            if self.begin(f"changed {name}"):
                 die()
-            return target
 
-        def remove(path: Path, **options: Any) -> None:
-            if self.begin(f"remove {path.parent.name}"):
+        def compacted(batch: Batch, name: str) -> None:
+            compact(batch, name)
+            if self.begin(f"compacted {name}"):
                 die()
-            rmtree(path, **options)
 
-        pq.write_table = write
-        Path.replace = rename  # type: ignore[method-assign,assignment]
-        disk.shutil.rmtree = remove  # type: ignore[attr-defined]
+        Writer.__exit__ = written  # type: ignore[method-assign]
+        Batch._change = changed  # type: ignore[method-assign]
+        Batch.compact = compacted  # type: ignore[method-assign]
+        for name in ("vacuum", "create_checkpoint", "cleanup_metadata"):
+            self._watch_tidying(name)
+
+    def _watch_tidying(self, name: str) -> None:
+        real = getattr(deltalake.DeltaTable, name)
+
+        def called(table: Any, *arguments: Any, **options: Any) -> Any:
+            if self.begin(f"{name} {Path(table.table_uri).name}"):
+                die()
+            return real(table, *arguments, **options)
+
+        setattr(deltalake.DeltaTable, name, called)
 
 
 def die() -> None:
@@ -93,13 +108,17 @@ def run(data: Path, out: Path, steps: DiskOperations | None = None) -> int:
 
 
 def differing_tables(out: Path, expected: Path) -> int:
-    ours, theirs = Warehouse.open(out), Warehouse.open(expected)
+    ours, theirs = Tables.open(out), Tables.open(expected)
     for name in TABLES:
-        if not ours.read(name).equals(theirs.read(name)):
+        table = ours.read(name)
+        keys = list(zip(*(table[column].to_pylist() for column in key_of(name)), strict=True))
+        if not table.equals(theirs.read(name)) or (len(set(keys)) < len(keys) and name not in SLICED):  # these have rows of each run
             return 1
-    with ours.locked():  # taking the lock removes files that no table refers to
-        named = {ours.folder / file.path for file in ours.current().files}
-    return 0 if set(out.rglob("*.parquet")) == named else 2
+    module.TIDY_BATCHES = module.KEPT_VERSIONS = 1  # type: ignore[misc]
+    published = ours.begin().publish(ours.published().content)  # removes what it does not need
+    named = {Path(ours.store.place(name)) / file.path for name in published.versions for file in ours.files_of(published, name)}
+    left = {path for path in out.rglob("*.parquet") if path.parent.name != "_delta_log" and path.parent.name != PROGRESS}
+    return 0 if left == named else 2
 
 
 def steps_of(base: Path, data: Path, folder: Path) -> list[str]:
@@ -117,7 +136,7 @@ def steps_of(base: Path, data: Path, folder: Path) -> list[str]:
 def main() -> int:
     base, data, folder = map(Path, sys.argv[1:])
     names = steps_of(base, data, folder)
-    publishing = [number for number, name in enumerate(names, 1) if name.startswith("publish")]
+    publishing = [number for number, name in enumerate(names, 1) if name in (f"change {PROGRESS}", f"changed {PROGRESS}")]
     rest_of_steps = [number for number in range(1, len(names) + 1) if number not in publishing]
     for number in sorted({*publishing, *rest_of_steps[:: max(1, len(rest_of_steps) // STEPS_TESTED)]}):
         out = folder / str(number)

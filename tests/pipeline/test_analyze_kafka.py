@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import cli
-from pipeline.rows import Coverage, Episode, Replaced, Segment
+from pipeline.inputs import Inputs
+from pipeline.rows import TABLES, Commit, Coverage, Episode, Replaced, Segment
 from pipeline.rows import Record as Row
 from pipeline.schema import rows_of
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 from tests.pipeline import browser
+from tests.pipeline.decoded import check_stored, decoded
 from tests.pipeline.kafka_world import HOSTILE, LOGS, Work, compare, kafka_at_work
 from tests.running import ROOT
 
@@ -41,10 +43,11 @@ class Analysed:
         assert cli.main(["analyze", "report", "--out", str(tables), "--json", str(self.json)]) == 0
         assert cli.main(["analyze", "reconcile", "--out", str(tables)]) == 0
         self.document: dict[str, Any] = json.loads(self.json.read_text())
-        self._tables = Warehouse.open(tables)
+        self.tables = Tables.open(tables)
+        self.source = str(source)
 
     def table(self, name: str, row: Any) -> list[Any]:
-        return rows_of(row, self._tables.read(name))
+        return rows_of(row, self.tables.read(name))
 
     def group(self, name: str) -> dict[str, Any]:
         (group_document,) = (group for group in self.document["groups"] if group["group"] == name)
@@ -53,7 +56,8 @@ class Analysed:
 
 def compare_all(analysed: Analysed, data: Path) -> int:
     """Compare the analysed records with Kafka's dump tool; returns their number. Segments with aborted records, which only the tool shows, are omitted."""
-    records = analysed.table("records", Row)
+    records = decoded(Inputs.of([analysed.source]))
+    check_stored(analysed.tables, records)
     aborted = {row.path for row in analysed.table("segments", Segment) if row.aborted}
     return compare(records, [path for path in sorted(data.glob("__consumer_offsets-*/*.log")) if path.stat().st_size and str(path) not in aborted])
 
@@ -117,11 +121,14 @@ def test_a_running_kafka_is_analyzed_over_the_wire_and_from_its_directory(work: 
     """Kafka may compact between the two reads: only records present in both are compared."""
     directory = Analysed(work.data, tmp_path / "directory")
     live = Analysed(f"kafka://127.0.0.1:{work.port}", tmp_path / "live")
-    directory_rows = {row[:4]: row for row in directory.table("records", Row)}
-    live_rows = {row[:4]: row for row in live.table("records", Row)}
-    same = directory_rows.keys() & live_rows.keys()
-    assert len(same) >= 20
-    assert all(directory_rows[key][4:-2] == live_rows[key][4:-2] for key in same)
+    same = 0  # but for the columns of a commit about the one before it
+    for name, kind, columns in (("records", Row, slice(4, -2)), ("commits", Commit, slice(0, 8))):
+        key = TABLES[name].key
+        directory_rows, live_rows = ({tuple(getattr(row, column) for column in key): row for row in each.table(name, kind)} for each in (directory, live))
+        both = directory_rows.keys() & live_rows.keys()
+        assert all(directory_rows[place][columns] == live_rows[place][columns] for place in both)
+        same += len(both)
+    assert same >= 20
     assert len(directory.document["groups"]) == len(live.document["groups"]) >= GROUP_COUNT_MIN
     assert directory.document["clusters"] == live.document["clusters"]
     assert not re.search(r"<b onclick|\x1b|\u202e", live.html.read_text())

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.ingest import ingest
 from pipeline.inputs import Inputs
-from pipeline.progress import Progress
+from pipeline.jobs import Steps
 from pipeline.rows import Record as Row
-from pipeline.runner import SequentialRunner
-from pipeline.schema import rows_of
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 from tests.kafka_process import free_ports, kafka_folder, running_kafka
+from tests.pipeline.building import ENGINE
+from tests.pipeline.decoded import check_stored, decoded
 from tests.pipeline.fake_cluster import commit_offsets
 from tests.pipeline.limits import limit
 from tests.pipeline.segments import rows_of_spark
@@ -25,7 +24,6 @@ from tests.spark.session import await_that
 
 pytestmark = pytest.mark.spark
 
-QUIET = Progress()
 SECONDS = 300.0
 
 
@@ -84,16 +82,13 @@ class Stream:
         return rows_of_spark(self._spark.read.parquet(f"{self._folder}/rows"))
 
 
-def key(row: Row) -> tuple[object, ...]:
-    return row.log, row.partition, row.offset
-
-
 def ingested(out: Path, source: str) -> list[Row]:
     """All records that are stored now, read without Spark."""
-    warehouse = Warehouse.open(out, create=True)
-    with warehouse.locked():
-        ingest(warehouse, SequentialRunner(QUIET), Inputs.of([source]), QUIET)
-    return sorted(rows_of(Row, warehouse.read("records")), key=key)
+    made, inputs = Tables.open(out, create=True), Inputs.of([source])
+    ENGINE.round(made, inputs, Steps(builds=False))
+    rows = decoded(inputs)
+    check_stored(made, rows)
+    return rows
 
 
 @pytest.mark.parametrize("start", [live_tenure, pytest.param(live_kafka, marks=pytest.mark.kafka)])

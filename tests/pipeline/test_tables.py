@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +22,21 @@ from pipeline.demo import write_world
 from pipeline.jobs import Inputs, Steps
 from pipeline.rows import TABLES, Coverage, Deploy, Hygiene
 from pipeline.schema import in_order, rows_of, schema_of, table_of
-from pipeline.state import STATES
-from pipeline.tables import CLAIM_S, TIDY_BATCHES, LAYERS, PROGRESS, SMALL_FILES_MAX, Batch, File, Part, Published, Store, Tables, TablesBusy, TablesError
+from pipeline.tables import (
+    CLAIM_S,
+    PROGRESS,
+    PROGRESS_SCHEMA,
+    TIDY_BATCHES,
+    Batch,
+    File,
+    Part,
+    Published,
+    Store,
+    Tables,
+    TablesBusy,
+    TablesError,
+    _files,
+)
 from tests.pipeline.building import ENGINE, analyzed
 from tests.running import ROOT, environment
 
@@ -138,7 +151,7 @@ def claimed(tables: Tables, **claim: object) -> None:
 def test_a_batch_of_another_machine_is_refused_for_some_minutes(tables: Tables) -> None:
     publish(tables, ROWS)
     claimed(tables)
-    with pytest.raises(TablesBusy, match="another run uses it .process 1 on elsewhere"):
+    with pytest.raises(TablesBusy, match=r"another run uses it \(process 1 on elsewhere\)"):
         tables.begin()
     assert hygiene(tables) == ROWS[::-1]
 
@@ -270,23 +283,271 @@ def test_damaged_tables_are_reported_in_one_line(tables: Tables, name: str, dama
 @pytest.mark.parametrize("row", [{"versions": "{"}, {"versions": "[1]"}, {"content": "5"}, {"batch": None}, {"versions": '{"hygiene": 99}'}])
 def test_damaged_progress_is_reported(tables: Tables, row: dict[str, Any]) -> None:
     publish(tables, ROWS)
-    before = {"batch": 1, "versions": "{}", "content": "{}", "claim": "{}"}
-    file = tables.store.write(PROGRESS, Part(), pa.Table.from_pylist([before | row], module_schema()))
+    content = pa.Table.from_pylist([{"batch": 1, "versions": "{}", "content": "{}", "claim": "{}"} | row], PROGRESS_SCHEMA)
     delta = tables._delta(PROGRESS)
-    batch = Batch(tables, Published(), delta)
-    batch._change(PROGRESS, delta, [file], tables_files(tables))
+    Batch(tables, Published(), delta)._change(PROGRESS, delta, [tables.store.write(PROGRESS, Part(), content)], _files(PROGRESS, delta))
     with pytest.raises(TablesError, match="cannot be read") as refused:
         Tables.open(tables.folder).read("hygiene")
     assert one_line(refused)
 
 
-def module_schema() -> pa.Schema:
-    from pipeline.tables import PROGRESS_SCHEMA
-
-    return PROGRESS_SCHEMA
+# Full disks and interruptions
 
 
-def tables_files(tables: Tables) -> list[File]:
-    from pipeline.tables import _files
+FULL = "Generic LocalFileSystem error\n   \x1b[31m\u21b3\x1b[0m Unable to copy data to file\n    \x1b[31m\u21b3\x1b[0m No space left on device (os error 28)\n"
 
-    return _files(PROGRESS, tables._delta(PROGRESS))
+
+class _FullDelta:
+    """A Delta table on a full disk: it raises what deltalake does."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise OSError(FULL)
+
+
+def test_a_full_disk_is_told_in_one_line_and_leaves_what_was_published(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(tables, ROWS[:1])
+    batch = tables.begin()
+    with pytest.raises(OSError, match=f"No space left on device: '{tables.store.place('hygiene')}'"):
+        batch._change("hygiene", _FullDelta(), (), ())
+    with monkeypatch.context() as patched:
+        patched.setattr("pipeline.tables.pq.ParquetWriter", FullWriter)
+        with pytest.raises(OSError, match=f"No space left on device: '{tables.store.place('hygiene')}/cluster=c/chunk=0/[0-9a-f]*.parquet'"):
+            written(tables, ROWS)
+        batch.release()  # has no room either, and says nothing, for the first error is told
+    assert hygiene(tables) == ROWS[:1]
+
+
+class FullWriter:
+    """Writes Parquet files to a full disk: it fails at their end."""
+
+    def __init__(self, path: str, schema: pa.Schema, **options: Any) -> None:
+        self.schema = schema
+
+    def write_table(self, table: pa.Table, **options: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_run_on_a_full_disk_says_so(tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["analyze", "run", "--offsets", str(world), "--out", str(tmp_path / "out"), "--master", "none", "--quiet"]
+    monkeypatch.setattr("pipeline.tables.pq.ParquetWriter", FullWriter)
+    assert cli.main(words) == 74
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(".parquet: No space left on device")
+    assert not (tmp_path / "out").exists()
+
+
+# Growth
+
+
+@pytest.mark.parametrize("batches", [42])
+def test_files_and_logs_stay_few_over_many_batches(tables: Tables, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One table grows, one is replaced by each batch, and one does not change."""
+    for name, value in (("TIDY_BATCHES", 4), ("KEPT_VERSIONS", 4), ("SMALL_FILES_MAX", 6)):  # the real ones would need hundreds of batches
+        monkeypatch.setattr(f"pipeline.tables.{name}", value)
+    counts, logs = [], []
+    batch = tables.begin()
+    batch.commit([tables.store.write("coverage", Part(), table_of("coverage", [RANGE]))])
+    batch.publish({})
+    for number in range(1, batches):
+        batch = tables.begin()
+        growing = table_of("deploys", [Deploy("c", "g", number, 1, 2, 3, 4, "static", 5, 0, None, "exact")])
+        batch.commit([written(tables, ROWS), tables.store.write("deploys", PART, growing)], {"hygiene": {PART}})
+        batch.publish({})
+        counts.append(len(list(Path(tables.folder).rglob("*.parquet"))))
+        logs.append({path.parent.name: len(list(path.iterdir())) for path in Path(tables.folder).glob("*/*/_delta_log")})
+        assert len(tables.files_of(tables.published(), "deploys")) <= 6
+    third = batches // 3
+    assert max(counts[2 * third :]) <= max(counts[third : 2 * third]) + 2
+    for name in ("hygiene", "deploys", "coverage", PROGRESS):
+        assert max(log[name] for log in logs[2 * third :]) <= max(log[name] for log in logs[third : 2 * third]) + 2, name
+        protocol = tables._delta(name).protocol()
+        assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+    assert hygiene(tables) == ROWS[::-1]
+    assert tables.read("deploys")["deploy"].to_pylist() == list(range(1, batches))
+    assert rows_of(Coverage, tables.read("coverage")) == [RANGE]
+
+
+def test_earlier_versions_stay_readable_for_some_batches(tables: Tables) -> None:
+    states = [publish(tables, ROWS[: 1 + number % 2], replaces=True) for number in range(TIDY_BATCHES)]
+    for number in range(TIDY_BATCHES - 8, TIDY_BATCHES):
+        rows = rows_of(Hygiene, Tables.open(tables.folder).read("hygiene", published=states[number]))
+        assert len(rows) == 1 + number % 2
+    for _ in range(TIDY_BATCHES):
+        publish(tables, ROWS, replaces=True)
+    with pytest.raises(TablesError, match="cannot be read") as refused:
+        Tables.open(tables.folder).read("hygiene", published=states[0])
+    assert one_line(refused)
+
+
+# New columns
+
+
+class NewerHygiene(NamedTuple):
+    cluster: str
+    group: str
+    topic: str | None
+    topic_partition: int | None
+    kind: str
+    detail: str
+    at_ms: int
+    remedy: str | None
+
+
+@pytest.fixture
+def schemas() -> Iterator[None]:
+    """Schemas may change in the test."""
+    yield
+    schema_of.cache_clear()
+
+
+def test_a_newer_column_is_added_and_old_rows_have_null(schemas: None, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(tables, ROWS[:1])
+    schema_of.cache_clear()
+    monkeypatch.setitem(TABLES, "hygiene", TABLES["hygiene"]._replace(row=NewerHygiene))
+    old = NewerHygiene(*ROWS[0], None)
+    assert rows_of(NewerHygiene, tables.read("hygiene")) == [old]
+    new = NewerHygiene("c", "a", "t", 1, "data_lost", "3 records", 6, "none")
+    batch = tables.begin()
+    batch.commit([tables.store.write("hygiene", PART, table_of("hygiene", [new]))])
+    batch.publish({})
+    assert rows_of(NewerHygiene, tables.read("hygiene")) == [new, old]
+    delta = tables._delta("hygiene")
+    assert [field.name for field in delta.schema().fields][-2:] == ["chunk", "remedy"]
+    assert (delta.protocol().min_reader_version, delta.protocol().min_writer_version) == (1, 2)
+    for engine, values in read_by_all([(tables.store.place("hygiene"), None)], column="remedy")[0].items():
+        assert values == {None: 1, "none": 1}, engine
+
+
+# Readers
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world") / "data"
+    write_world(folder, seed=7, days=0.06)
+    return folder
+
+
+READ_BY_ALL = """
+import json, os, sys
+from collections import Counter
+from deltalake import DeltaTable
+
+def read(path, version, column):
+    delta = DeltaTable(path, version=version)
+    yield "pyarrow", delta.to_pyarrow_dataset().to_table(columns=[column])[column].to_pylist()
+    try:
+        import duckdb
+        rows = delta.to_pyarrow_dataset()
+        yield "DuckDB", [row[0] for row in duckdb.sql(f'SELECT "{column}" FROM rows').fetchall()]
+    except ImportError:
+        pass
+    try:
+        import polars
+        yield "Polars", polars.read_delta(path, version=version)[column].to_list()
+        yield "Polars, lazily", polars.scan_delta(path, version=version).select(column).collect()[column].to_list()
+    except ImportError:
+        pass
+    try:
+        import pandas
+        yield "pandas", [None if pandas.isna(value) else value for value in delta.to_pandas(columns=[column])[column].tolist()]
+    except ImportError:
+        pass
+
+places, column = json.load(sys.stdin)
+counts = [{engine: list(Counter(rows).items()) for engine, rows in read(path, version, column)} for path, version in places]
+print(json.dumps(counts), flush=True)
+os._exit(0)  # without the end of threads of Arrow and Delta, which at times aborts
+"""
+
+
+def read_by_all(places: list[tuple[str, int | None]], column: str = "cluster") -> list[dict[str, Counter[str | None]]]:
+    """The values of a column of each table at a version, and how often they occur, as each of the engines that are installed reads them."""
+    command = [sys.executable, "-W", "ignore", "-c", READ_BY_ALL]
+    done = subprocess.run(command, input=json.dumps([places, column]), capture_output=True, text=True, timeout=100, check=True)
+    return [{engine: Counter(dict(counts)) for engine, counts in engines.items()} for engines in json.loads(done.stdout)]
+
+
+def clusters(tables: Tables, rows: int) -> Counter[str | None]:
+    (cluster,) = tables.published().now_ms
+    return Counter({cluster: rows})
+
+
+def existing(tables: Tables) -> list[str]:
+    return [name for name in TABLES if tables._delta(name) is not None]
+
+
+def in_the_middle(made: Tables, world: Path, monkeypatch: pytest.MonkeyPatch, changes: int) -> None:
+    """A round over all logs that stops after some of its commits, as one that runs or was killed."""
+    change, numbers = Batch._change, iter(range(1000))
+
+    class Stopped(BaseException):
+        pass
+
+    def changed(batch: Batch, name: str, *arguments: Any) -> None:
+        if name != PROGRESS and next(numbers) == changes:
+            raise Stopped
+        change(batch, name, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Batch, "_change", changed)
+        patched.setattr(Batch, "release", lambda batch: None)
+        with pytest.raises(Stopped):
+            ENGINE.round(made, Inputs.of([str(world)]), Steps())
+
+
+def test_other_engines_read_the_published_versions_also_during_a_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    until = dict.fromkeys(range(4), 60)
+    made = analyzed(tmp_path / "out", world, [until], finish=False)
+    in_the_middle(made, world, monkeypatch, changes=12)
+    published = made.published()
+    names = [name for name in existing(made) if name in published.versions]
+    assert {"commits", "status", "lag_1m", "rebalances", "records"} <= set(names)
+    before = {name: made.read(name).num_rows for name in names}
+    changed = [name for name in names if made._delta(name).version() > published.versions[name]]
+    assert changed
+    assert len(changed) < len(names)
+
+    newest = {name: made.rows_in(Published(2, {name: made._delta(name).version()}), name) for name in names}
+    read = read_by_all([(made.store.place(name), version) for name in names for version in (published.versions[name], None)])
+    at_versions, at_last = read[::2], read[1::2]
+
+    monkeypatch.setattr("pipeline.tables._is_alive", lambda claim: False)  # the round above
+    ENGINE.round(made, Inputs.of([str(world)]), Steps())
+    for name, published_rows, last_rows in zip(names, at_versions, at_last, strict=True):
+        assert published_rows == dict.fromkeys(published_rows, clusters(made, before[name])), name
+        assert last_rows == dict.fromkeys(last_rows, clusters(made, newest[name])), name
+        if name not in changed:
+            assert newest[name] == before[name]
+        elif name != "records":  # a batch commits it in two steps
+            assert newest[name] == made.read(name).num_rows, name  # one batch further, and no more
+
+    whole = {name: made.read(name) for name in existing(made)}
+    for name, engines in zip(whole, read_by_all([(made.store.place(name), None) for name in whole]), strict=True):
+        assert engines == dict.fromkeys(engines, clusters(made, whole[name].num_rows)), name
+    undisturbed = analyzed(tmp_path / "undisturbed", world, [until])
+    for name, table in whole.items():
+        assert table.equals(undisturbed.read(name)), name
+
+
+def test_a_cluster_of_any_name_is_read_by_all(tables: Tables) -> None:
+    cluster = "a b/c=d%41\u00e9\"'?#+:\\.."
+    for chunk, row in enumerate(ROWS):
+        batch = tables.begin()
+        rows = in_order("hygiene", table_of("hygiene", [row._replace(cluster=cluster)]))
+        batch.commit([tables.store.write("hygiene", Part(cluster, chunk), rows), tables.store.write("hygiene", Part(cluster, 0), rows)])
+        batch.publish({})
+    batch = tables.begin()
+    batch.compact("hygiene")
+    batch.publish({})
+    assert {file.part: file.rows for file in tables.files_of(tables.published(), "hygiene")} == {Part(cluster, 0): 3, Part(cluster, 1): 1}
+    assert tables.read("hygiene")["cluster"].to_pylist() == [cluster] * 4
+    for engine, values in read_by_all([(tables.store.place("hygiene"), None)])[0].items():
+        assert values == {cluster: 4}, engine
+    batch = tables.begin()
+    batch.commit([], {"hygiene": {Part(cluster, 0)}})
+    batch.publish({})
+    assert tables.read("hygiene", columns=["group"]).to_pylist() == [{"group": "a"}]

@@ -11,24 +11,21 @@ from typing import Any
 import pytest
 
 from pipeline import live_ends, wire, wire_reading
-from pipeline.build import build
 from pipeline.coverage import merged
-from pipeline.ingest import BadInput, Inputs, ingest
-from pipeline.inputs import LogId, NoAnswer
-from pipeline.live_ends import store_live_ends
-from pipeline.progress import Progress
+from pipeline.inputs import BadInput, Inputs, LogId, NoAnswer
+from pipeline.jobs import Steps
 from pipeline.resuming import Cursor
 from pipeline.rows import Coverage, EndOffset, Segment
 from pipeline.rows import Record as Row
-from pipeline.runner import SequentialRunner
 from pipeline.schema import rows_of
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 from pipeline.wire import Client
 from pipeline.wire_reading import WireRead, plan_wire
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.list_offsets import ListOffsetsRequest
 from tests import running
+from tests.pipeline.building import ENGINE, QUIET
 from tests.pipeline.fake_cluster import FakeCluster, commit_offsets
 from tests.pipeline.segments import batch_of, commit, marker, random_batches, reference, write_segment
 
@@ -202,48 +199,39 @@ def test_a_bound_within_a_batch_excludes_the_whole_batch(cluster: FakeCluster) -
 
 
 def test_a_tenure_broker_read_live_equals_its_directory(tmp_path: Path) -> None:
-    data, out = tmp_path / "data", tmp_path / "out"
-    quiet = Progress()
+    data = tmp_path / "data"
     with running.broker("--profile", "test", "--listen", "127.0.0.1:0", "--data", str(data), "--set", "offsets.topic.num.partitions=3") as broker:
-        warehouse = Warehouse.open(out, create=True)
-        inputs = Inputs.of([f"kafka://127.0.0.1:{broker.port}"])
+        live, beside = (Tables.open(tmp_path / name, create=True) for name in ("out", "beside"))
         for turn in range(3):
             commit_offsets(broker.port, turn)
-            with warehouse.locked():
-                ingest(warehouse, SequentialRunner(quiet), inputs, quiet)
-        live = rows_of(Row, warehouse.read("records"))
-        assert {row.group for row in live if row.kind == "offset"} == {f"group-{number}" for number in range(9)}
-        assert all(row.complete for row in merged(rows_of(Coverage, warehouse.read("coverage"))))
-        second_warehouse = Warehouse.open(tmp_path / "beside", create=True)
-        with second_warehouse.locked():
-            ingest(second_warehouse, SequentialRunner(quiet), Inputs.of([str(data)]), quiet)
-        assert [row[:-2] for row in live] == [row[:-2] for row in rows_of(Row, second_warehouse.read("records"))]
+            ENGINE.round(live, Inputs.of([f"kafka://127.0.0.1:{broker.port}"]), Steps(builds=False))
+        commits = live.read("commits")
+        assert set(commits["group"].to_pylist()) == {f"group-{number}" for number in range(9)}
+        assert all(row.complete for row in merged(rows_of(Coverage, live.read("coverage"))))
+        ENGINE.round(beside, Inputs.of([str(data)]), Steps(builds=False))
+        assert commits.equals(beside.read("commits"))
+        assert [row[:-2] for row in rows_of(Row, live.read("records"))] == [row[:-2] for row in rows_of(Row, beside.read("records"))]
 
 
 def test_end_offsets_are_requested_in_each_turn(tmp_path: Path) -> None:
     """Each run requests end offsets and stores them only if they changed; stored ones survive a full build."""
-    quiet = Progress()
     with running.broker("--profile", "test", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as broker:
-        warehouse = Warehouse.open(tmp_path / "out", create=True)
+        tables = Tables.open(tmp_path / "out", create=True)
         inputs = Inputs.of([f"kafka://127.0.0.1:{broker.port}"], cluster="ours")
         commit_offsets(broker.port, 0)
         before_ms = time.time_ns() // 1_000_000
         for _ in range(2):
-            with warehouse.locked():
-                ingest(warehouse, SequentialRunner(quiet), inputs, quiet)
-                store_live_ends(warehouse, inputs, quiet)
-                build(warehouse, SequentialRunner(quiet))
-    first = live_rows(warehouse)
+            ENGINE.round(tables, inputs, Steps())
+    first = live_rows(tables)
     assert [row[:3] for row in first] == [("ours", "orders", number) for number in range(20)]
     assert {(row.log_start, row.end_offset, row.origin) for row in first} == {(0, 0, "live")}
     assert all(before_ms <= row.at_ms <= time.time_ns() // 1_000_000 for row in first)
-    with warehouse.locked():
-        store_live_ends(warehouse, inputs, quiet)  # the broker is down: this warns and does not fail
-        build(warehouse, SequentialRunner(quiet), full=True)
-    assert live_rows(warehouse) == first
-    lags = warehouse.read("groups", columns=["group", "lag"]).to_pylist()
+    assert live_ends.live_ends(inputs, {"ours": ["orders"]}, {}, QUIET) == []  # the broker is down: this warns and does not fail
+    ENGINE.round(tables, None, Steps(reads=False, full=True))
+    assert live_rows(tables) == first
+    lags = tables.read("groups", columns=["group", "lag"]).to_pylist()
     assert {lag["lag"] for lag in lags if lag["group"].startswith("group-")} == {0}  # not negative: the committed 100 is beyond the end offset
 
 
-def live_rows(warehouse: Warehouse) -> list[EndOffset]:
-    return [row for row in rows_of(EndOffset, warehouse.read("end_offsets")) if row.origin == "live"]
+def live_rows(tables: Tables) -> list[EndOffset]:
+    return [row for row in rows_of(EndOffset, tables.read("end_offsets")) if row.origin == "live"]

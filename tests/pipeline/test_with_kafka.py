@@ -13,19 +13,17 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from pipeline.build import build
 from pipeline.coverage import merged
-from pipeline.ingest import Inputs, ingest
-from pipeline.live_ends import store_live_ends
-from pipeline.progress import Progress
+from pipeline.jobs import Inputs, Steps
 from pipeline.rows import Commit, Coverage, Group, Segment
 from pipeline.rows import Record as Row
-from pipeline.runner import SequentialRunner
 from pipeline.schema import rows_of
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 from tests.cli.kafka_dump import KAFKA_WRITTEN
 from tests.kafka_process import kafka_folder, running_kafka
 from tests.oracle import run_java
+from tests.pipeline.building import ENGINE
+from tests.pipeline.decoded import check_stored, decoded
 from tests.pipeline.kafka_world import compare, copy
 
 pytestmark = pytest.mark.kafka
@@ -33,22 +31,24 @@ pytestmark = pytest.mark.kafka
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 FORMATTERS = "org.apache.kafka.tools.consumer"
 PARTITIONS = 2
-QUIET = Progress()
 Numbers = Counter[tuple[object, ...]]
 
 
 def read(out: Path, source: object) -> list[Row]:
-    warehouse = Warehouse.open(out, create=True)
-    with warehouse.locked():
-        ingest(warehouse, SequentialRunner(QUIET), Inputs.of([str(source)]), QUIET)
-    return rows_of(Row, warehouse.read("records"))
+    """The records, which the tables have, too."""
+    made = Tables.open(out, create=True)
+    inputs = Inputs.of([str(source)])
+    ENGINE.round(made, inputs, Steps(builds=False))
+    rows = decoded(inputs)
+    check_stored(made, rows)
+    return rows
 
 
 def test_a_compacted_kafka_directory_equals_its_dump_tools_output(tmp_path: Path) -> None:
     rows = read(tmp_path / "out", KAFKA_WRITTEN)
     count = compare(rows, [segment for segment in sorted(KAFKA_WRITTEN.glob("__consumer_offsets-*/*.log")) if segment.stat().st_size])
     assert count == len([row for row in rows if row.kind != "control"]) == 94
-    ranges = merged(rows_of(Coverage, Warehouse.open(tmp_path / "out").read("coverage")))
+    ranges = merged(rows_of(Coverage, Tables.open(tmp_path / "out").read("coverage")))
     assert {row.why for row in ranges if row.partition == 2} == {"compacted", ""}
 
 
@@ -153,7 +153,7 @@ def test_kafka_read_live_and_from_its_directory_equals_its_formatters_output(kaf
     group_records = Counter((row.group, row.tombstone) for row in live if row.kind == "group")
     assert group_records == Counter((group["key"]["data"]["group"], group["value"] is None) for group in groups)
     assert [row[1:-2] for row in live] == [row[1:-2] for row in here]
-    segments = rows_of(Segment, Warehouse.open(tmp_path / "here").read("segments"))
+    segments = rows_of(Segment, Tables.open(tmp_path / "here").read("segments"))
     assert sum(row.records for row in segments) == len(here)
     assert sum(row.missing_offsets for row in segments) > 0  # offsets are missing because the log was compacted
     assert {row.cluster for row in live} == {row.cluster for row in here}
@@ -165,12 +165,9 @@ def test_a_kafka_read_live_has_the_lag_of_its_groups(kafka: tuple[Path, int], tm
     """Kafka writes no notes with end offsets, so they are requested from the brokers."""
     _, port = kafka
     inputs = Inputs.of([f"kafka://127.0.0.1:{port}"])
-    warehouse = Warehouse.open(tmp_path / "out", create=True)
-    with warehouse.locked():
-        ingest(warehouse, SequentialRunner(QUIET), inputs, QUIET)
-        store_live_ends(warehouse, inputs, QUIET)
-        build(warehouse, SequentialRunner(QUIET))
-    committed = {row.group: row.committed for row in rows_of(Commit, warehouse.read("commits")) if row.topic == "orders"}
-    lags = {row.group: row.lag for row in rows_of(Group, warehouse.read("groups"))}
+    made = Tables.open(tmp_path / "out", create=True)
+    ENGINE.round(made, inputs, Steps())
+    committed = {row.group: row.committed for row in rows_of(Commit, made.read("commits")) if row.topic == "orders"}
+    lags = {row.group: row.lag for row in rows_of(Group, made.read("groups"))}
     for group in ("billing", "größe"):
         assert lags[group] == 500 - (committed[group] or 0)
