@@ -1,9 +1,9 @@
-"""A warehouse with hand-made rows: a group that needs a change, a stuck group, and a group with hostile names."""
+"""Tables with hand-made rows: a group that needs a change, a stuck group, and a group with hostile names."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pipeline.rows import (
@@ -23,7 +23,7 @@ from pipeline.rows import (
     Status,
 )
 from pipeline.schema import table_of
-from pipeline.warehouse import Warehouse
+from pipeline.tables import File, Part, Tables, parts_of
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 BEGAN = 1_790_000_000_000
@@ -86,7 +86,7 @@ def group_row(group: str, **more: object) -> Group:
     return new_group._replace(**more)  # type: ignore[arg-type]
 
 
-def filled(folder: Path) -> Warehouse:
+def filled(folder: Path) -> Tables:
     chance = random.Random(7)
     causes = ["member_left", "new_member", "session_expired", "rebalance_timeout", "leader_rejoined", "coordinator_moved", "unknown"]
     rows: dict[str, list[tuple[object, ...]]] = {name: [] for name in TABLES}
@@ -144,18 +144,29 @@ def filled(folder: Path) -> Warehouse:
         Coverage("c", "offsets", 4, 901, 4_000, BEGAN + DAY, NOW, True, ""),
     ]
     rows["segments"].append(Segment("c", "offsets", 4, "x/0.log", 9_000, 0, 0, 4_000, BEGAN, NOW, 300, 4_001, 0, "none", 17, 1, 120, 0, 0))
-    warehouse = Warehouse.open(folder, create=True)
-    files = [warehouse.write(name, 1, "c/0", table_of(name, rows_of_table)) for name, rows_of_table in rows.items() if rows_of_table]
-    warehouse.publish(replace(warehouse.current(), run=1, files=tuple(files), now_ms={"c": NOW}, built=1))
-    return warehouse
+    made = Tables.open(folder, create=True)
+    publish(made, [made.store.write(name, part_of(name, "c"), table_of(name, rows_of_table)) for name, rows_of_table in rows.items() if rows_of_table], {"c": NOW})
+    return made
 
 
-def with_second_cluster(folder: Path) -> Warehouse:
+def with_second_cluster(folder: Path) -> Tables:
     """Another cluster has a group `checkout` too."""
-    warehouse = filled(folder)
+    made = filled(folder)
     other = [group_row("checkout")._replace(cluster="elsewhere")]
     gaps = [Coverage("elsewhere", "offsets", 4, 0, 900, BEGAN, NOW, True, "")]
-    current = warehouse.current()
-    files = (warehouse.write("groups", 2, "elsewhere/0", table_of("groups", other)), warehouse.write("coverage", 2, "elsewhere/0", table_of("coverage", gaps)))
-    warehouse.publish(replace(current, run=2, files=(*current.files, *files), now_ms={**current.now_ms, "elsewhere": NOW + 1}))
-    return warehouse
+    written = [("groups", table_of("groups", other)), ("coverage", table_of("coverage", gaps))]
+    publish(made, [made.store.write(name, part_of(name, "elsewhere"), table) for name, table in written], {"elsewhere": NOW + 1})
+    return made
+
+
+def part_of(name: str, cluster: str, chunk: int = 0, settled: bool = False) -> Part:
+    """The part of a table with the rows of a chunk of groups."""
+    part = Part(cluster, chunk, settled)
+    return Part(**{column: getattr(part, column) for column in parts_of(name)})
+
+
+def publish(made: Tables, files: Iterable[File], now_ms: Mapping[str, int]) -> None:
+    batch = made.begin()
+    batch.commit(files)
+    content = batch.before.content
+    batch.publish({**content, "chunks": 1, "now_ms": {**content.get("now_ms", {}), **now_ms}})

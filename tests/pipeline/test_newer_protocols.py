@@ -12,10 +12,10 @@ import cli
 from history import GroupDeleted, GroupRecord, Story
 from pipeline.decode import CONSUMER, KIND_OF_KEY, OTHER, SHARE, STREAMS, UNREADABLE, decoded
 from pipeline.report.document import document
-from pipeline.report.tables import Tables
+from pipeline.report.tables import ReportTables
 from pipeline.rows import Advice, Episode, Generation, Group, Hygiene, MemberSpell, NewerGroup, Record
 from pipeline.schema import rows_of
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from protocol.records import with_version
 from tests.pipeline.building import analyzed, difference, tables
@@ -39,17 +39,17 @@ def joined(group: str) -> list[Pair]:
     return [newer(5, group, member), newer(3, group), newer(7, group, member), newer(6, group), newer(8, group, member)]
 
 
-def run(folder: Path, *batches: bytes) -> Warehouse:
+def run(folder: Path, *batches: bytes) -> Tables:
     write_segment(folder / "data" / LOG, batches)
     return analyzed(folder / "out", folder / "data", [])
 
 
-def rows(warehouse: Warehouse, name: str, row: Any) -> list[Any]:
-    return rows_of(row, warehouse.read(name))
+def rows(made: Tables, name: str, row: Any) -> list[Any]:
+    return rows_of(row, made.read(name))
 
 
-def group(warehouse: Warehouse, name: str) -> Group:
-    (row,) = rows_of(Group, warehouse.read("groups", only={"group": name}))
+def group(made: Tables, name: str) -> Group:
+    (row,) = rows_of(Group, made.read("groups", only={"group": name}))
     return row
 
 
@@ -65,52 +65,52 @@ def test_records_of_newer_protocols_have_a_kind_and_their_group(versions: Any, k
 
 
 def test_the_rows_of_a_log_have_the_kinds_too(tmp_path: Path) -> None:
-    warehouse = run(tmp_path, batch_of(0, *[newer(version, f"g{version}") for version in sorted(KIND_OF_KEY)]))
-    assert [(row.kind, row.group) for row in rows(warehouse, "records", Record)] == [(KIND_OF_KEY[version], f"g{version}") for version in sorted(KIND_OF_KEY)]
+    made = run(tmp_path, batch_of(0, *[newer(version, f"g{version}") for version in sorted(KIND_OF_KEY)]))
+    assert [(row.kind, row.group) for row in rows(made, "records", Record)] == [(KIND_OF_KEY[version], f"g{version}") for version in sorted(KIND_OF_KEY)]
 
 
 @pytest.mark.parametrize(("records", "kind"), [(joined("g"), CONSUMER), ([newer(10, "g"), newer(11, "g")], SHARE), ([newer(17, "g"), newer(19, "g")], STREAMS)])
 def test_a_group_of_a_newer_protocol_has_no_false_numbers_and_is_not_accused(tmp_path: Path, records: list[Pair], kind: str) -> None:
     commits = [batch_of(5 + number, commit("g", "t", 0, number, EPOCH_MS + number, metadata="m" * 2_000), at_ms=EPOCH_MS + number) for number in range(3)]
-    warehouse = run(tmp_path, batch_of(0, *records), *commits)
-    row = group(warehouse, "g")
+    made = run(tmp_path, batch_of(0, *records), *commits)
+    row = group(made, "g")
     assert [getattr(row, name) for name in NUMBERS] == [None] * len(NUMBERS)
     assert (row.state, row.commits, row.partitions, row.flags) == ("unknown", 3, 1, ["newer_protocol"])
-    assert rows(warehouse, "newer_groups", NewerGroup) == [NewerGroup("unknown", "g", kind, len(records), len(records) - 1, EPOCH_MS, EPOCH_MS)]
+    assert rows(made, "newer_groups", NewerGroup) == [NewerGroup("unknown", "g", kind, len(records), len(records) - 1, EPOCH_MS, EPOCH_MS)]
     for name in ("hygiene", "rebalances", "generations", "members", "member_spells", "timeout_advice", "timeout_curve"):
-        assert not warehouse.read(name).num_rows, name
+        assert not made.read(name).num_rows, name
 
 
 def test_a_quiet_group_of_a_newer_protocol_is_not_called_dead(tmp_path: Path) -> None:
     late = EPOCH_MS + 30 * DAY_MS
-    warehouse = run(tmp_path, batch_of(0, *joined("g"), commit("g", "t", 0, 1, EPOCH_MS)), batch_of(6, commit("h", "t", 0, 1, late), at_ms=late))
-    assert {row.group for row in rows(warehouse, "hygiene", Hygiene)} == {"h"}
+    made = run(tmp_path, batch_of(0, *joined("g"), commit("g", "t", 0, 1, EPOCH_MS)), batch_of(6, commit("h", "t", 0, 1, late), at_ms=late))
+    assert {row.group for row in rows(made, "hygiene", Hygiene)} == {"h"}
 
 
 def test_a_group_without_commits_is_listed(tmp_path: Path) -> None:
-    warehouse = run(tmp_path, batch_of(0, newer(11, "shared")))
-    sentences = document(Tables(warehouse), version="1")["summary"]["sentences"]
+    made = run(tmp_path, batch_of(0, newer(11, "shared")))
+    sentences = document(ReportTables(made), version="1")["summary"]["sentences"]
     assert sentences == ["The records about the members of 1 group are not understood: only commits and lag are known."]
-    row = group(warehouse, "shared")
+    row = group(made, "shared")
     assert (row.state, row.commits, row.first_ms, row.last_ms) == ("unknown", 0, EPOCH_MS, EPOCH_MS)
 
 
 def test_a_group_known_only_from_commits_stays_as_it_is(tmp_path: Path) -> None:
-    warehouse = run(tmp_path, batch_of(0, commit("g", "t", 0, 1, EPOCH_MS), *joined("other")))
-    row = group(warehouse, "g")
+    made = run(tmp_path, batch_of(0, commit("g", "t", 0, 1, EPOCH_MS), *joined("other")))
+    row = group(made, "g")
     assert (row.state, row.members, row.rebalances, row.coverage, row.flags) == ("unknown", 0, 0, 1.0, [])
-    assert [(row.group, row.kind) for row in rows(warehouse, "hygiene", Hygiene)] == [("g", "commits_without_members")]
+    assert [(row.group, row.kind) for row in rows(made, "hygiene", Hygiene)] == [("g", "commits_without_members")]
 
 
 def test_the_members_of_an_upgraded_group_are_unknown_and_its_classic_rebalances_stay(tmp_path: Path) -> None:
     batches = [batch_of(0, group_record("g", 1, ["a"])), batch_of(1, group_record("g", 2, ["a", "b"])), batch_of(2, (group_record("g", 2)[0], None), *joined("g"))]
-    warehouse = run(tmp_path, *batches, batch_of(8, commit("g", "t", 0, 1, EPOCH_MS)))
-    row = group(warehouse, "g")
+    made = run(tmp_path, *batches, batch_of(8, commit("g", "t", 0, 1, EPOCH_MS)))
+    row = group(made, "g")
     assert (row.state, row.members, row.generation, row.rebalances, row.coverage) == ("unknown", None, None, None, None)
     assert row.worst_status is not None  # its offsets stay
-    assert len(rows(warehouse, "rebalances", Episode)) == 2
-    assert len(rows(warehouse, "generations", Generation)) == 3
-    assert not warehouse.read("hygiene").num_rows
+    assert len(rows(made, "rebalances", Episode)) == 2
+    assert len(rows(made, "generations", Generation)) == 3
+    assert not made.read("hygiene").num_rows
 
 
 def test_incremental_runs_make_the_same_tables(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def removed(name: str) -> list[Pair]:
     return [(key, None) for key, _ in reversed(joined(name))]
 
 
-def history(folder: Path, *writes: list[Pair], pause_ms: int = MINUTE_MS) -> Warehouse:
+def history(folder: Path, *writes: list[Pair], pause_ms: int = MINUTE_MS) -> Tables:
     """Each of the writes is one batch, `pause_ms` after the previous one."""
     batches, base = [], 0
     for number, pairs in enumerate(writes):
@@ -163,24 +163,24 @@ def history(folder: Path, *writes: list[Pair], pause_ms: int = MINUTE_MS) -> War
     return run(folder, *batches)
 
 
-def told(warehouse: Warehouse) -> list[tuple[object, ...]]:
-    episodes = rows(warehouse, "rebalances", Episode)
+def told(made: Tables) -> list[tuple[object, ...]]:
+    episodes = rows(made, "rebalances", Episode)
     return [(row.cause, row.confidence, row.from_generation, row.to_generation, row.rounds, row.missing) for row in episodes]
 
 
 def test_a_group_that_returns_to_the_classic_protocol_is_not_formed_anew(tmp_path: Path) -> None:
     old, back = [group_record("g", 1, ["a"])], [group_record("g", 9, ["a", "b"])]
-    warehouse = history(tmp_path, old, [GONE, *joined("g")], joined("g"), [*removed("g"), *back], [group_record("g", 10, ["a", "b", "c"])])
-    assert told(warehouse) == [("formation", "strong", 0, 1, 1, 0), ("unknown", "none", None, 9, None, -1), ("new_member", "strong", 9, 10, 1, 0)]
-    between = rows(warehouse, "rebalances", Episode)[1]
+    made = history(tmp_path, old, [GONE, *joined("g")], joined("g"), [*removed("g"), *back], [group_record("g", 10, ["a", "b", "c"])])
+    assert told(made) == [("formation", "strong", 0, 1, 1, 0), ("unknown", "none", None, 9, None, -1), ("new_member", "strong", 9, 10, 1, 0)]
+    between = rows(made, "rebalances", Episode)[1]
     assert (between.start_lo_ms, between.start_hi_ms, between.members_before, between.members_after) == (EPOCH_MS + MINUTE_MS, EPOCH_MS + 3 * MINUTE_MS, None, 2)
     assert between.evidence.startswith("the group used a newer protocol, whose records are not understood, and then the classic one")
-    assert [row.rounds_aborted for row in rows(warehouse, "generations", Generation)] == [0, None, None, 0]
-    row = group(warehouse, "g")
+    assert [row.rounds_aborted for row in rows(made, "generations", Generation)] == [0, None, None, 0]
+    row = group(made, "g")
     assert (row.state, row.members, row.generation, row.rebalances, row.coverage) == ("stable", 3, 10, None, None)
     assert row.flags == ["rebalances_missing", "newer_protocol"]
-    assert not warehouse.read("gap_samples").num_rows  # a static member that is in both is not one that was away
-    assert {spell.end_kind for spell in rows(warehouse, "member_spells", MemberSpell)} == {"upgraded", "open"}
+    assert not made.read("gap_samples").num_rows  # a static member that is in both is not one that was away
+    assert {spell.end_kind for spell in rows(made, "member_spells", MemberSpell)} == {"upgraded", "open"}
 
 
 @pytest.mark.parametrize("tombstone", [[GONE], []], ids=["as written", "after compaction"])
@@ -190,11 +190,11 @@ def test_members_of_an_upgraded_group_are_not_lost(tmp_path: Path, tombstone: li
     """Also if that is hours ago, and some of them are in the group when it returns."""
     back = [[*removed("g"), group_record("g", 9, ["a", "c"], version)]] if returns else []
     writes = [[group_record("g", 1, ["a", "b"], version)], [*tombstone, *joined("g")], *back, [commit("h", "t", 0, 1, EPOCH_MS)]]
-    warehouse = history(tmp_path, *writes, pause_ms=10 * 3_600_000)
+    made = history(tmp_path, *writes, pause_ms=10 * 3_600_000)
     for name in ("gap_samples", "replacements", "deploys"):
-        assert not warehouse.read(name).num_rows, name
-    assert not any(row.deaths for row in rows(warehouse, "timeout_advice", Advice))
-    ends = {(spell.member_id, spell.end_kind) for spell in rows(warehouse, "member_spells", MemberSpell)}
+        assert not made.read(name).num_rows, name
+    assert not any(row.deaths for row in rows(made, "timeout_advice", Advice))
+    ends = {(spell.member_id, spell.end_kind) for spell in rows(made, "member_spells", MemberSpell)}
     if returns or tombstone:
         assert ends == {("a", "upgraded"), ("b", "upgraded")} | ({("a", "open"), ("c", "open")} if returns else set())
 
@@ -202,30 +202,30 @@ def test_members_of_an_upgraded_group_are_not_lost(tmp_path: Path, tombstone: li
 @pytest.mark.parametrize("tombstone", [[GONE], []], ids=["as written", "after compaction"])
 @pytest.mark.parametrize("left", [removed("g"), [newer(3, "g", value=None)]], ids=["all tombstones", "one tombstone"])
 def test_what_compaction_leaves_of_the_change_is_enough(tmp_path: Path, tombstone: list[Pair], left: list[Pair]) -> None:
-    warehouse = history(tmp_path, [group_record("g", 3, ["a"])], [*tombstone, newer(8, "g", b"\0\1m", None)], left, [group_record("g", 2, ["a"])])
-    assert told(warehouse)[1:] == [("unknown", "none", None, 2, None, -1)]
+    made = history(tmp_path, [group_record("g", 3, ["a"])], [*tombstone, newer(8, "g", b"\0\1m", None)], left, [group_record("g", 2, ["a"])])
+    assert told(made)[1:] == [("unknown", "none", None, 2, None, -1)]
 
 
 def test_a_group_whose_log_begins_in_the_newer_protocol_is_not_formed_when_it_becomes_classic(tmp_path: Path) -> None:
-    warehouse = history(tmp_path, joined("g"), [*removed("g"), group_record("g", 8, ["a"])])
-    assert told(warehouse) == [("unknown", "none", None, 8, None, -1)]
+    made = history(tmp_path, joined("g"), [*removed("g"), group_record("g", 8, ["a"])])
+    assert told(made) == [("unknown", "none", None, 8, None, -1)]
 
 
 def test_members_that_join_an_emptied_group_of_the_newer_protocol_do_not_form_a_group(tmp_path: Path) -> None:
-    warehouse = history(tmp_path, [group_record("g", 1, ["a"])], [GONE, *joined("g")], [*removed("g"), group_record("g", 0)], [group_record("g", 1, ["b"])])
-    assert told(warehouse)[1:] == [("unknown", "none", None, None, None, -1), ("new_member", "strong", 0, 1, 1, 0)]
+    made = history(tmp_path, [group_record("g", 1, ["a"])], [GONE, *joined("g")], [*removed("g"), group_record("g", 0)], [group_record("g", 1, ["b"])])
+    assert told(made)[1:] == [("unknown", "none", None, None, None, -1), ("new_member", "strong", 0, 1, 1, 0)]
 
 
 def test_a_group_may_change_its_protocol_repeatedly(tmp_path: Path) -> None:
     change = [[GONE, *joined("g")], [*removed("g"), group_record("g", 5, ["a"])]]
-    warehouse = history(tmp_path, [group_record("g", 1, ["a"])], *change, *change)
-    assert told(warehouse)[1:] == [("unknown", "none", None, 5, None, -1)] * 2
+    made = history(tmp_path, [group_record("g", 1, ["a"])], *change, *change)
+    assert told(made)[1:] == [("unknown", "none", None, 5, None, -1)] * 2
 
 
 def test_a_deleted_classic_group_is_formed_anew(tmp_path: Path) -> None:
-    warehouse = history(tmp_path, [group_record("g", 4, ["a"])], [GONE], [group_record("g", 0)], [group_record("g", 1, ["b"])], joined("h"))
-    assert [row[0] for row in told(warehouse)] == ["formation", "formation"]
-    assert group(warehouse, "g").rebalances == 2
+    made = history(tmp_path, [group_record("g", 4, ["a"])], [GONE], [group_record("g", 0)], [group_record("g", 1, ["b"])], joined("h"))
+    assert [row[0] for row in told(made)] == ["formation", "formation"]
+    assert group(made, "g").rebalances == 2
 
 
 @pytest.mark.parametrize("taken_over", [True, False])

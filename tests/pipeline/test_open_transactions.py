@@ -10,17 +10,16 @@ import pyarrow as pa
 import pytest
 
 import cli
-from pipeline.build import build
 from pipeline.coverage import CoverageState
-from pipeline.ingest import ingest
 from pipeline.inputs import Inputs, LogId
+from pipeline.jobs import Steps
 from pipeline.reconcile import reconcile
 from pipeline.rows import Coverage, Group, Segment
 from pipeline.schema import rows_of
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 from pipeline.wire import COMMITTED, EARLIEST, LATEST, UNCOMMITTED, Client
 from pipeline.wire_reading import WireRead, WireSplit, plan_wire
-from tests.pipeline.building import QUIET, RUNNER, analyzed, difference, tables
+from tests.pipeline.building import ENGINE, analyzed, difference, tables
 from tests.pipeline.fake_cluster import TOPIC, FakeCluster
 from tests.pipeline.segments import EPOCH_MS, batch_of, commit, group_record, marker, next_offset, write_segment
 
@@ -68,8 +67,8 @@ def check_equal(found: dict[str, pa.Table], whole: dict[str, pa.Table]) -> None:
         assert found[name].equals(table), difference(name, found[name], table)
 
 
-def committed(warehouse: Warehouse) -> list[tuple[str, int]]:
-    rows = warehouse.read("commits", columns=["group", "committed"]).to_pylist()
+def committed(made: Tables) -> list[tuple[str, int]]:
+    rows = made.read("commits", columns=["group", "committed"]).to_pylist()
     return [(row["group"], row["committed"]) for row in rows]
 
 
@@ -87,11 +86,11 @@ def log_with(end: bytes | None) -> list[bytes]:
 
 def test_commits_behind_an_open_transaction_are_used_at_once(tmp_path: Path) -> None:
     write_log(tmp_path / "data", log_with(None))
-    warehouse = analyzed(tmp_path / "out", tmp_path / "data", [])
-    assert committed(warehouse) == [("also", 6), ("other", 8), ("paid", 5), ("paid", 9)]
-    assert [(row.records, row.aborted) for row in rows_of(Segment, warehouse.read("segments"))] == [(5, 0)]
-    assert [(row.from_offset, row.to_offset, row.complete) for row in rows_of(Coverage, warehouse.read("coverage"))] == [(0, 6, True)]
-    assert all(check.holds for check in reconcile(warehouse, 10))
+    made = analyzed(tmp_path / "out", tmp_path / "data", [])
+    assert committed(made) == [("also", 6), ("other", 8), ("paid", 5), ("paid", 9)]
+    assert [(row.records, row.aborted) for row in rows_of(Segment, made.read("segments"))] == [(5, 0)]
+    assert [(row.from_offset, row.to_offset, row.complete) for row in rows_of(Coverage, made.read("coverage"))] == [(0, 6, True)]
+    assert all(check.holds for check in reconcile(made, 10))
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -106,7 +105,7 @@ def test_its_end_in_a_later_run_makes_the_tables_of_one_run(tmp_path: Path, comm
     for name, number in (("records", 9 if commits else 7), ("aborted", 0 if commits else 2)):
         assert sum(getattr(row, name) for row in rows_of(Segment, cut.read("segments"))) == number
     assert all(check.holds for check in reconcile(cut, 10))
-    assert not cut.current().files_of("pending")
+    assert not cut.rows_in(cut.published(), "pending")
     (row,) = rows_of(Group, cut.read("groups", only={"group": "paid"}))
     assert row.commits == len(expected)
 
@@ -116,8 +115,7 @@ def test_an_end_in_the_next_but_one_run_and_a_full_build_make_the_same_tables(tm
     whole = tables(analyzed(tmp_path / "whole", tmp_path / "data", []))
     cut = analyzed(tmp_path / "cut", tmp_path / "data", [{0: 3}, {0: 4}, {0: 5}, {0: 6}, {0: 7}])
     check_equal(tables(cut), whole)
-    with cut.locked():
-        build(cut, RUNNER, full=True)
+    ENGINE.round(cut, None, Steps(reads=False, full=True))
     check_equal(tables(cut), whole)
 
 
@@ -126,14 +124,13 @@ def test_several_ingests_before_a_build_make_the_same_tables(tmp_path: Path) -> 
     whole = tables(analyzed(tmp_path / "whole", tmp_path / "data", []))
     for bounds in ([{0: 4}, {}], [{0: 4}, {0: 7}, {}]):
         for built_first in (False, True):
-            warehouse = Warehouse.open(tmp_path / f"cut-{len(bounds)}-{built_first}", create=True)
-            with warehouse.locked():
-                for number, bound in enumerate(bounds):
-                    ingest(warehouse, RUNNER, Inputs.of([str(tmp_path / "data")], until=bound), QUIET)
-                    if built_first and not number:
-                        build(warehouse, RUNNER)
-                build(warehouse, RUNNER)
-            check_equal(tables(warehouse), whole)
+            made = Tables.open(tmp_path / f"cut-{len(bounds)}-{built_first}", create=True)
+            for number, bound in enumerate(bounds):
+                ENGINE.round(made, Inputs.of([str(tmp_path / "data")], until=bound), Steps(builds=False))
+                if built_first and not number:
+                    ENGINE.round(made, None, Steps(reads=False))
+            ENGINE.round(made, None, Steps(reads=False))
+            check_equal(tables(made), whole)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -153,16 +150,12 @@ def test_random_transactions_cut_anywhere_make_the_tables_of_one_run(tmp_path: P
 def test_each_run_over_a_growing_log_has_the_tables_of_a_first_run(tmp_path: Path, seed: int) -> None:
     """Those of one run over what the log contains then, with the same open transactions."""
     batches = random_log(100 + seed)
-    growing = Warehouse.open(tmp_path / "growing", create=True)
+    growing = Tables.open(tmp_path / "growing", create=True)
     for count in range(7, len(batches) + 1, 11):
         write_log(tmp_path / "data", batches[:count])
-        with growing.locked():
-            summary = ingest(growing, RUNNER, Inputs.of([str(tmp_path / "data")]), QUIET)
-            build(growing, RUNNER)
-        once = Warehouse.open(tmp_path / f"once-{count}", create=True)
-        with once.locked():
-            assert ingest(once, RUNNER, Inputs.of([str(tmp_path / "data")]), QUIET)["undecided"] == summary["undecided"]
-            build(once, RUNNER)
+        summary = ENGINE.round(growing, Inputs.of([str(tmp_path / "data")]), Steps())
+        once = Tables.open(tmp_path / f"once-{count}", create=True)
+        assert ENGINE.round(once, Inputs.of([str(tmp_path / "data")]), Steps())["undecided"] == summary["undecided"]
         check_equal(tables(growing), tables(once))
 
 
@@ -185,12 +178,10 @@ def test_a_live_log_makes_the_same_tables_as_its_directory(tmp_path: Path, clust
     batches = random_log(200 + seed)
     write_log(tmp_path / "data", batches)
     whole = tables(analyzed(tmp_path / "whole", tmp_path / "data", []))
-    live = Warehouse.open(tmp_path / "live", create=True)
+    live = Tables.open(tmp_path / "live", create=True)
     for count in (9, 10, 25, len(batches)):
         cluster.batches = batches[:count]
-        with live.locked():
-            ingest(live, RUNNER, Inputs.of([source(cluster)], cluster="unknown"), QUIET)
-            build(live, RUNNER)
+        ENGINE.round(live, Inputs.of([source(cluster)], cluster="unknown"), Steps())
     found = tables(live)
     for name in ("records",):
         whole[name], found[name] = (table[name].drop_columns(["segment", "file_pos"]) for table in (whole, found))
@@ -237,8 +228,8 @@ def test_an_open_transaction_does_not_alarm_monitors(tmp_path: Path, capsys: pyt
     printed = capsys.readouterr()
     assert "undecided: 1\n" in printed.out
     assert "1 records are part of an open transaction: a later run reads them" in printed.err
-    warehouse = Warehouse.open(Path(out))
-    (row,) = rows_of(Group, warehouse.read("groups", only={"group": "steady"}))
+    made = Tables.open(Path(out))
+    (row,) = rows_of(Group, made.read("groups", only={"group": "steady"}))
     assert (row.commits, row.last_ms) == (62, late - late % 60_000)
-    assert not warehouse.read("groups", only={"group": "paid"}).num_rows
+    assert not made.read("groups", only={"group": "paid"}).num_rows
     assert cli.main(["analyze", "status", "--out", out, "--fail-on", "ERR"]) == 0

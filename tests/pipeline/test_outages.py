@@ -88,8 +88,8 @@ def test_a_member_that_does_not_come_back_with_the_others_was_restarted(notes: b
 
 def analyzed_rows(tmp_path: Path, script: Callable[[World], None], notes: bool, runs: int = 1) -> tuple[list[Episode], list[Deploy], list[Gap]]:
     write_script(script, tmp_path / "data", notes)
-    warehouse = analyzed(tmp_path / "out", tmp_path / "data", [{0: 20 * number} for number in range(1, runs)])
-    return rows_of(Episode, warehouse.read("rebalances")), rows_of(Deploy, warehouse.read("deploys")), rows_of(Gap, warehouse.read("gap_samples"))
+    made = analyzed(tmp_path / "out", tmp_path / "data", [{0: 20 * number} for number in range(1, runs)])
+    return rows_of(Episode, made.read("rebalances")), rows_of(Deploy, made.read("deploys")), rows_of(Gap, made.read("gap_samples"))
 
 
 @pytest.mark.parametrize("notes", [True, False])

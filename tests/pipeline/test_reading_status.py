@@ -8,7 +8,6 @@ import random
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,12 @@ import pytest
 
 import cli
 from pipeline.report.stretches import merged_intervals
-from pipeline.report.tables import Tables
+from pipeline.report.tables import ReportTables
 from pipeline.rows import Status
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
 from pipeline.status_rules import VERDICTS
-from pipeline.warehouse import File, Warehouse
-from tests.pipeline.report_rows import group_row
+from pipeline.tables import File, Tables
+from tests.pipeline.report_rows import group_row, part_of, publish
 from tests.running import ROOT
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -45,26 +44,26 @@ def history(draw: random.Random, cluster: str, group: str) -> list[Status]:
     return rows
 
 
-def written(folder: Path, rows: list[Status]) -> Warehouse:
-    """The tables, in files as a build writes them: each with the rows of one bucket that end before a settling time."""
-    warehouse = Warehouse.open(folder, create=True)
+def written(folder: Path, rows: list[Status]) -> Tables:
+    """The tables, in files as rounds write them: the rows of one chunk that end before a settling time, and the newest ones."""
+    made = Tables.open(folder, create=True)
     files: list[File] = []
     for cluster in CLUSTERS:
-        for group in GROUPS:
-            bucket = f"{cluster}/{group}"
-            files.append(warehouse.write("groups", 1, bucket, table_of("groups", [group_row(group)._replace(cluster=cluster)])))
-            for since, until in ((0, 600), (600, 900), (900, None)):
-                part = [row for row in rows if (row.cluster, row.group) == (cluster, group) and row.to_ms >= since and (until is None or row.to_ms < until)]
-                files.append(warehouse.write("status", 1, bucket, in_order("status", table_of("status", part)), until))
-    warehouse.publish(replace(warehouse.current(), run=1, files=tuple(files), now_ms=dict.fromkeys(CLUSTERS, NOW)))
-    return warehouse
+        for chunk, group in enumerate(GROUPS):
+            table = table_of("groups", [group_row(group)._replace(cluster=cluster)])
+            files.append(made.store.write("groups", part_of("groups", cluster, chunk), table))
+            for since, until in ((0, 600), (600, 900), (900, NOW + 1)):
+                part = [row for row in rows if (row.cluster, row.group) == (cluster, group) and since <= row.to_ms < until]
+                files.append(made.store.write("status", part_of("status", cluster, chunk, until < NOW), in_order("status", table_of("status", part))))
+    publish(made, files, dict.fromkeys(CLUSTERS, NOW))
+    return made
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_rows_read_equal_those_of_the_whole_table(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draw = random.Random(seed)
     rows = [row for cluster in CLUSTERS for group in GROUPS for row in history(draw, cluster, group)]
-    warehouse = written(tmp_path / "out", rows)
+    made = written(tmp_path / "out", rows)
     for cluster, group, ruleset in ((None, None, "tenure"), ("d", None, "burrow"), (None, "h", "tenure"), ("c", "i", "burrow")):
         wanted = [row for row in rows if row.cluster == (cluster or row.cluster) and row.group == (group or row.group)]
         words = ["--ruleset", ruleset, *(["--cluster", cluster] if cluster else []), *(["--group", group] if group else [])]
@@ -72,7 +71,7 @@ def test_the_rows_read_equal_those_of_the_whole_table(seed: int, tmp_path: Path,
         partitions = json.loads(capsys.readouterr().out)["partitions"]
         expected = [row for row in wanted if row.ruleset == ruleset and not row.final]
         assert sorted(map(str, partitions)) == sorted(str(row._asdict()) for row in expected)
-        tables = Tables(warehouse, None if group is None else [group], cluster)
+        tables = ReportTables(made, None if group is None else [group], cluster)
         of_tenure = in_order("status", table_of("status", [row for row in wanted if row.ruleset == "tenure"]))
         assert [row for rows_of_group in tables.status.values() for row in rows_of_group] == rows_of(Status, merged_intervals(of_tenure))
 
@@ -92,11 +91,11 @@ def many_rows(final: bool, count: int) -> pa.Table:
 
 
 def test_the_memory_of_status_does_not_grow_with_the_history(tmp_path: Path) -> None:
-    warehouse = Warehouse.open(tmp_path / "out", create=True)
-    settled = warehouse.write("status", 1, "c/0", many_rows(True, ROWS_MANY), ROWS_MANY + 1)
-    newest = warehouse.write("status", 1, "c/1", many_rows(False, ROWS_MANY // 3))
-    groups = warehouse.write("groups", 1, "c/0", table_of("groups", [group_row("g")]))
-    warehouse.publish(replace(warehouse.current(), run=1, files=(groups, settled, newest), now_ms={"c": NOW}))
+    made = Tables.open(tmp_path / "out", create=True)
+    settled = made.store.write("status", part_of("status", "c", settled=True), many_rows(True, ROWS_MANY))
+    newest = made.store.write("status", part_of("status", "c", chunk=1), many_rows(False, ROWS_MANY // 3))
+    groups = made.store.write("groups", part_of("groups", "c"), table_of("groups", [group_row("g")]))
+    publish(made, [groups, settled, newest], {"c": NOW})
     # VmHWM is the peak of this program; ru_maxrss would include that of the process that started it.
     program = "import sys, cli; code = cli.main(sys.argv[1:]); print(open('/proc/self/status').read(), file=sys.stderr); sys.exit(code)"
     words = ["analyze", "status", "--out", str(tmp_path / "out"), "--json"]
@@ -109,7 +108,7 @@ def test_the_memory_of_status_does_not_grow_with_the_history(tmp_path: Path) -> 
 
 def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
     draw = random.Random(3)
-    warehouse = written(tmp_path / "out", [row for cluster in CLUSTERS for group in GROUPS for row in history(draw, cluster, group)])
-    whole = warehouse.read("status")
+    made = written(tmp_path / "out", [row for cluster in CLUSTERS for group in GROUPS for row in history(draw, cluster, group)])
+    whole = made.read("status")
     assert whole.equals(in_order("status", joined("status", [whole])))
-    assert warehouse.read("status", columns=["lag", "group"]).equals(whole.select(["lag", "group"]))
+    assert made.read("status", columns=["lag", "group"]).equals(whole.select(["lag", "group"]))

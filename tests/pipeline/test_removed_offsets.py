@@ -14,8 +14,8 @@ from coordinator import Commit
 from pipeline.report import write_report
 from pipeline.rows import Group
 from pipeline.schema import rows_of
+from pipeline.tables import Tables
 from pipeline.virtual import World
-from pipeline.warehouse import Warehouse
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from tests.pipeline.building import analyzed
 from tests.pipeline.scenarios import GROUP, MINUTE_MS, write_script
@@ -37,8 +37,8 @@ def failing(capsys: pytest.CaptureFixture[str], out: Path, ruleset: str) -> tupl
     return code, json.loads(capsys.readouterr().out)
 
 
-def the_group(warehouse: Warehouse) -> Group:
-    (row,) = rows_of(Group, warehouse.read("groups"))
+def the_group(made: Tables) -> Group:
+    (row,) = rows_of(Group, made.read("groups"))
     return row
 
 
@@ -61,17 +61,17 @@ def test_a_removed_offset_has_no_status_and_no_lag(
     out = tmp_path / "out"
     until: Sequence[dict[int, int]] = [{0: record_count(tmp_path / "before")}] if sliced else []
     if sliced:
-        warehouse = analyzed(out, tmp_path / "after", until, finish=False)
+        made = analyzed(out, tmp_path / "after", until, finish=False)
         code, document = failing(capsys, out, "burrow")
         assert (code, {row["status"] for row in document["partitions"]}) == (2, {"STOP"})
-        assert the_group(warehouse).lag is not None
-    warehouse = analyzed(out, tmp_path / "after", [])
+        assert the_group(made).lag is not None
+    made = analyzed(out, tmp_path / "after", [])
     for ruleset in ("burrow", "tenure"):
         assert failing(capsys, out, ruleset) == (0, {"ruleset": ruleset, "partitions": [], "failing": 0})
-    assert warehouse.read("status").num_rows  # its history remains
-    row = the_group(warehouse)
+    assert made.read("status").num_rows  # its history remains
+    row = the_group(made)
     assert (row.worst_status, row.lag, row.time_lag_ms, row.commits > 0) == (None, None, None, True)
-    write_report(warehouse, tmp_path / "report.html", tmp_path / "report.json", version="9.9")
+    write_report(made, tmp_path / "report.html", tmp_path / "report.json", version="9.9")
     report = json.loads((tmp_path / "report.json").read_text())
     assert [change for change in report["first"] if "stalled" in change["title"] or "deleted before" in change["title"]] == []
     assert not any("stalled partitions" in sentence for sentence in report["summary"]["sentences"])

@@ -19,11 +19,11 @@ from pipeline.report.first import recommendations
 from pipeline.report.page import _marked, membership, page
 from pipeline.report.savings import Saving, static_savings
 from pipeline.report.stretches import highest, merged_intervals
-from pipeline.report.tables import Tables
+from pipeline.report.tables import ReportTables
 from pipeline.report.words import brief, counted, day, interval, plain, ranges, short_time
 from pipeline.rows import Episode, Gap, Hygiene, LagMinute, Status
 from pipeline.schema import rows_of, table_of
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 from tests.pipeline import browser
 from tests.pipeline.report_rows import BEGAN, NOW, filled, with_second_cluster
 from tests.running import ROOT
@@ -34,14 +34,14 @@ SCREENS = ROOT / "build" / "report-screens"
 
 
 @pytest.fixture(scope="module")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     return filled(tmp_path_factory.mktemp("report") / "out")
 
 
 @pytest.fixture(scope="module")
-def written(warehouse: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(made: Tables, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
-    write_report(warehouse, folder / "report.html", folder / "report.json", version="9.9", per_group=True)
+    write_report(made, folder / "report.html", folder / "report.json", version="9.9", per_group=True)
     return folder
 
 
@@ -102,8 +102,8 @@ def test_the_first_screen_names_the_change_its_savings_and_the_commands(written:
     assert "tenure group describe billing" in first
 
 
-def test_findings_about_lost_data_precede_those_about_time(warehouse: Warehouse) -> None:
-    tables = Tables(warehouse)
+def test_findings_about_lost_data_precede_those_about_time(made: Tables) -> None:
+    tables = ReportTables(made)
     advices = recommendations(tables, static_savings(tables))
     assert [advice["urgency"] for advice in advices] == sorted((advice["urgency"] for advice in advices), reverse=True)
     assert "about to expire" in advices[0]["title"]
@@ -114,9 +114,9 @@ def test_findings_about_lost_data_precede_those_about_time(warehouse: Warehouse)
     "late", [{"cause_detail": 'app: "consumer poll timeout has expired."'}, {"evidence": f"silent for {MAX_POLL_INTERVAL}", "confidence": "weak"}]
 )
 def test_members_that_poll_too_late_are_not_advised_to_be_static(tmp_path: Path, late: dict[str, Any]) -> None:
-    warehouse = filled(tmp_path / "out")
+    made = filled(tmp_path / "out")
 
-    tables = Tables(warehouse)
+    tables = ReportTables(made)
     key = ("c", "checkout")
     assert any("make its members static" in recommendation["title"] for recommendation in recommendations(tables, static_savings(tables)) if recommendation["group"] == "checkout")
     tables.episodes[key] = [episode._replace(**late) for episode in tables.episodes[key]]
@@ -126,7 +126,7 @@ def test_members_that_poll_too_late_are_not_advised_to_be_static(tmp_path: Path,
 
 
 def test_the_headline_the_tables_and_the_cards_show_one_number(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     rows = [episode._replace(confidence="exact", stalled_lo_ms=30_000) for episode in tables.episodes["c", "checkout"]]
     tables.episodes["c", "checkout"] = rows
     bridged = [episode.episode for episode in rows if episode.avoidable == "yes"]
@@ -150,7 +150,7 @@ def test_the_headline_the_tables_and_the_cards_show_one_number(tmp_path: Path) -
 
 
 def test_advice_that_is_not_given_counts_nowhere(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     key = ("c", "checkout")
     tables.episodes[key] = [episode._replace(cause_detail="consumer poll timeout has expired.") for episode in tables.episodes[key]]
     report = document(tables, version="9.9")
@@ -159,7 +159,7 @@ def test_advice_that_is_not_given_counts_nowhere(tmp_path: Path) -> None:
     assert not re.search(r"rebalances, [1-9].* avoidable", page(report))
 
 
-def scaling(tables: Tables, notes: str, apart_ms: int, **more: Any) -> list[dict[str, Any]]:
+def scaling(tables: ReportTables, notes: str, apart_ms: int, **more: Any) -> list[dict[str, Any]]:
     """The recommendations for a group that admits three pairs of members and lets them go."""
     example = next(episode for rows in tables.episodes.values() for episode in rows)
     rows: list[Episode] = []
@@ -173,7 +173,7 @@ def scaling(tables: Tables, notes: str, apart_ms: int, **more: Any) -> list[dict
 
 
 def test_a_group_that_scales_up_and_down_is_advised_another_protocol(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     (card,) = scaling(tables, "exact", 300_000)
     assert "CooperativeStickyAssignor" in card["how"]
     assert "group.protocol" not in card["why"]  # Tenure has no KIP-848
@@ -187,14 +187,14 @@ def test_a_group_that_scales_up_and_down_is_advised_another_protocol(tmp_path: P
 
 
 def test_members_that_arrive_in_quick_succession_are_admitted_together(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     *_, card = scaling(tables, "exact", 20_000)
     assert card["how"] == "tenure group policy set elastic expansion.timeout.ms=25000"
     assert (card["saves_rebalances_min"], card["saves_rebalances"]) == (0, 2)
     assert not [each for each in scaling(tables, "none", 20_000) if "expansion" in each["how"]]  # only Tenure has policies
 
 
-def test_the_trigger_of_the_worst_moment_is_on_the_second_screen(warehouse: Warehouse, written: Path) -> None:
+def test_the_trigger_of_the_worst_moment_is_on_the_second_screen(made: Tables, written: Path) -> None:
     worst, *_ = json.loads((written / "report.json").read_text())["moments"]
     text = (written / "report.html").read_text()
     second = text[text.index("When it was worst</h2>") : text.index("<h2>Timeline")]
@@ -202,16 +202,16 @@ def test_the_trigger_of_the_worst_moment_is_on_the_second_screen(warehouse: Ware
     assert 'href="report-groups/' in second
 
 
-def test_every_link_of_the_page_has_a_target(warehouse: Warehouse, tmp_path: Path) -> None:
-    (path,) = write_report(warehouse, tmp_path / "report.html", version="9.9")
+def test_every_link_of_the_page_has_a_target(made: Tables, tmp_path: Path) -> None:
+    (path,) = write_report(made, tmp_path / "report.html", version="9.9")
     text = path.read_text()
     targets = set(re.findall(r'href="#([^"]+)"', text))
     assert targets <= set(re.findall(r'id="([^"]+)"', text))
     assert {f"group-{number}" for number in range(6)} <= targets
 
 
-def test_groups_with_equal_names_in_two_clusters_are_distinguished(warehouse: Warehouse, tmp_path: Path) -> None:
-    content = document(Tables(warehouse), version="9.9")
+def test_groups_with_equal_names_in_two_clusters_are_distinguished(made: Tables, tmp_path: Path) -> None:
+    content = document(ReportTables(made), version="9.9")
     for name in ("groups", "details", "first", "moments"):
         twins = [row | {"cluster": "elsewhere"} for row in content[name] if row["group"] == "checkout"]
         content[name] += twins
@@ -230,8 +230,8 @@ def test_groups_with_equal_names_in_two_clusters_are_distinguished(warehouse: Wa
 
 
 def test_the_report_of_one_of_two_clusters(tmp_path: Path) -> None:
-    warehouse = with_second_cluster(tmp_path / "out")
-    both, one, other = (document(Tables(warehouse, cluster=name), version="9.9") for name in (None, "c", "elsewhere"))
+    made = with_second_cluster(tmp_path / "out")
+    both, one, other = (document(ReportTables(made, cluster=name), version="9.9") for name in (None, "c", "elsewhere"))
     assert both["clusters"] == ["c", "elsewhere"]
     assert (both["to_ms"], one["to_ms"], other["to_ms"]) == (NOW + 1, NOW, NOW + 1)
     for name in ("groups", "details", "first", "moments", "coverage", "hygiene"):
@@ -245,8 +245,8 @@ def test_the_report_of_one_of_two_clusters(tmp_path: Path) -> None:
 
 
 def test_groups_with_equal_names_in_two_clusters_have_separate_page_files(tmp_path: Path) -> None:
-    warehouse = with_second_cluster(tmp_path / "out")
-    write_report(warehouse, tmp_path / "r.html", version="9.9", per_group=True)
+    made = with_second_cluster(tmp_path / "out")
+    write_report(made, tmp_path / "r.html", version="9.9", per_group=True)
     text = (tmp_path / "r.html").read_text()
     pages = re.findall(r'href="(r-groups/\d+-checkout.html)">checkout</a><br><span class="soft">cluster (\w+)<', text)
     assert {cluster for _, cluster in pages} == {"c", "elsewhere"}
@@ -255,7 +255,7 @@ def test_groups_with_equal_names_in_two_clusters_have_separate_page_files(tmp_pa
 
 
 def test_the_page_names_the_remedy_for_history_lost_to_compaction(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     for name in ("episodes", "status", "hygiene", "deploys", "replacements"):
         getattr(tables, name).clear()
     tables.advice.clear()
@@ -270,13 +270,13 @@ def test_the_page_names_the_remedy_for_history_lost_to_compaction(tmp_path: Path
 
 
 def test_a_deleted_group_is_not_shown_as_lagging(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     tables.groups = [group._replace(state="deleted", lag=None, time_lag_ms=None, worst_status=None) for group in tables.groups if group.group == "billing"]
     assert '<td class="n" data-v="-1"></td><td class="n" data-v="-1"></td><td></td><td>notes</td></tr>' in page(document(tables, version="9.9"))
 
 
 def test_findings_of_many_partitions_are_reported_in_one_line(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     tables.hygiene["c", "quiet-1"] = [
         Hygiene("c", "quiet-1", "orders", partition, "offsets_about_to_expire", "in 2 hours, unless a member joins or an offset is committed", NOW) for partition in (0, 1, 2, 3, 7)
     ]
@@ -295,14 +295,14 @@ def test_findings_of_many_partitions_are_reported_in_one_line(tmp_path: Path) ->
     ],
 )
 def test_the_time_lost_is_an_upper_bound_unless_it_is_exact(tmp_path: Path, more: dict[str, Any], words: str) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     tables.episodes = {key: [episode._replace(**more) for episode in rows] for key, rows in tables.episodes.items()}
     sentence = document(tables, version="9.9")["summary"]["sentences"][0]
     assert sentence.endswith(words), sentence
 
 
 def test_several_stalled_partitions_are_in_the_plural(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     (key, statuses), *_ = ((key, rows) for key, rows in tables.status.items() if any(row.status == "STOP" for row in rows))
     stopped = next(row for row in statuses if row.status == "STOP")._replace(final=False)
     for count, words in ((1, "0 is stalled"), (2, "0 and 1 more are stalled")):
@@ -311,7 +311,7 @@ def test_several_stalled_partitions_are_in_the_plural(tmp_path: Path) -> None:
 
 
 def test_a_short_session_timeout_is_not_called_outside_of_the_limits_of_the_broker(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     tables.hygiene["c", "quiet-1"] = [Hygiene("c", "quiet-1", None, None, "session_out_of_policy", "session.timeout.ms=6000 of a is not between 10000 and 600000", NOW)]
     (row,) = (recommendation for recommendation in recommendations(tables, static_savings(tables)) if recommendation["group"] == "quiet-1")
     assert row["title"] == "quiet-1: a session timeout is very short or very long"
@@ -334,7 +334,7 @@ def test_adjacent_equal_intervals_are_merged() -> None:
 
 
 def test_an_unhealthy_partition_is_shown_among_many_healthy_ones(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     flapping = [Status("c", "billing", "u", at, "tenure", turn * 60, turn * 60 + 60, ("OK", "UNKNOWN")[turn % 2], "x", 0, 1.0, None, True) for at in range(2) for turn in range(300)]
     bad = Status("c", "billing", "z", 1, "tenure", BEGAN, NOW, "LOST", "deleted-before-read", 9, 1.0, None, True)
     tables.status["c", "billing"] = [*flapping, bad]
@@ -345,7 +345,7 @@ def test_an_unhealthy_partition_is_shown_among_many_healthy_ones(tmp_path: Path)
 
 
 def test_a_group_without_members_is_described_by_its_last_members(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     for state in ("empty", "deleted"):
         for share, text in ((1.0, "static"), (0.5, "mixed"), (0.0, "dynamic")):
             tables.groups = [group._replace(state=state, members=0, static_members=0) for group in tables.groups if group.group == "checkout"]
@@ -378,7 +378,7 @@ def test_the_legend_of_the_heat_map_names_each_shade_in_use_once(lag_max: int) -
 
 
 def test_a_count_of_1_has_a_singular_noun(tmp_path: Path) -> None:
-    tables = Tables(filled(tmp_path / "out"))
+    tables = ReportTables(filled(tmp_path / "out"))
     tables.groups = [group._replace(partitions=1, rebalances=1, members=1) for group in tables.groups if group.group == "billing"]
     tables.segments = [segment._replace(records=1, batches=1, torn_bytes=1, quarantined_bytes=1, damaged_batches=1) for segment in tables.segments]
     text = " ".join(re.sub(r"<[^>]*>", " ", page(document(tables, version="9.9"))).split())
@@ -403,12 +403,12 @@ def test_the_json_report_matches_its_schema(written: Path) -> None:
             validate(document | change)
 
 
-def test_numbers_of_the_page_are_those_of_the_tables(warehouse: Warehouse, written: Path) -> None:
+def test_numbers_of_the_page_are_those_of_the_tables(made: Tables, written: Path) -> None:
     document = json.loads((written / "report.json").read_text())
-    episodes = warehouse.read("rebalances")
+    episodes = made.read("rebalances")
     numbers = {number["label"]: number["value"] for number in document["summary"]["numbers"]}
     assert numbers["rebalances"] == episodes.num_rows
-    assert numbers["avoidable with static membership"] == sum(warehouse.read("timeout_advice")["avoided"].to_pylist())
+    assert numbers["avoidable with static membership"] == sum(made.read("timeout_advice")["avoided"].to_pylist())
     assert sum(document["summary"]["causes"].values()) == episodes.num_rows
     assert {detail["group"]: detail["episodes"]["count"] for detail in document["details"]} == {
         name: episodes["group"].to_pylist().count(name) for name in set(episodes["group"].to_pylist())
@@ -417,7 +417,7 @@ def test_numbers_of_the_page_are_those_of_the_tables(warehouse: Warehouse, writt
 
 
 def test_without_any_group_there_is_still_a_page(tmp_path: Path) -> None:
-    (page,) = write_report(Warehouse.open(tmp_path / "out", create=True), tmp_path / "empty.html", version="9.9")
+    (page,) = write_report(Tables.open(tmp_path / "out", create=True), tmp_path / "empty.html", version="9.9")
     assert "These logs contain no consumer group." in page.read_text()
 
 

@@ -11,7 +11,7 @@ import pytest
 from pipeline.report import charts
 from pipeline.report.document import document
 from pipeline.report.page import page
-from pipeline.report.tables import Tables
+from pipeline.report.tables import ReportTables
 from pipeline.rows import Status
 from tests.pipeline import browser
 from tests.pipeline.report_rows import BEGAN, DAY, HOUR, MINUTE, NOW, episode, filled
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.once  # one page of HTML
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return document(Tables(filled(tmp_path_factory.mktemp("pictures") / "out")), version="9.9")
+    return document(ReportTables(filled(tmp_path_factory.mktemp("pictures") / "out")), version="9.9")
 
 
 def lane(group: str, moments: list[int], **more: object) -> dict[str, Any]:

@@ -8,15 +8,12 @@ from pathlib import Path
 import pytest
 
 import cli
-from pipeline.build import build
-from pipeline.ingest import ingest
 from pipeline.inputs import Inputs
+from pipeline.jobs import PlainEngine, Steps
 from pipeline.progress import Progress
-from pipeline.retention import retention_by_cluster, store_retention
 from pipeline.rows import Hygiene
-from pipeline.runner import SequentialRunner
 from pipeline.schema import rows_of
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 from tests import running
 from tests.pipeline.fake_cluster import FakeCluster, commit_offsets
 from tests.pipeline.segments import EPOCH_MS, batch_of, commit, write_segment
@@ -27,18 +24,18 @@ DAY_MS = 86_400_000
 ASSUMED = "the default (the logs do not tell"
 
 
-def analyzed(out: Path, inputs: Inputs, output: io.StringIO | None = None) -> Warehouse:
-    progress = Progress(output)
-    warehouse = Warehouse.open(out, create=True)
-    with warehouse.locked():
-        ingest(warehouse, SequentialRunner(progress), inputs, progress)
-        store_retention(warehouse, inputs, progress)
-        build(warehouse, SequentialRunner(progress))
-    return warehouse
+def analyzed(out: Path, inputs: Inputs, output: io.StringIO | None = None) -> Tables:
+    made = Tables.open(out, create=True)
+    PlainEngine(Progress(output)).round(made, inputs, Steps())
+    return made
 
 
-def expiring(warehouse: Warehouse) -> list[str]:
-    return [row.detail for row in rows_of(Hygiene, warehouse.read("hygiene")) if row.kind == "offsets_about_to_expire"]
+def retention(made: Tables) -> dict[str, int]:
+    return dict(made.published().content["retention_ms"])
+
+
+def expiring(made: Tables) -> list[str]:
+    return [row.detail for row in rows_of(Hygiene, made.read("hygiene")) if row.kind == "offsets_about_to_expire"]
 
 
 def test_a_live_cluster_is_asked_unless_the_option_is_given(tmp_path: Path) -> None:
@@ -47,15 +44,15 @@ def test_a_live_cluster_is_asked_unless_the_option_is_given(tmp_path: Path) -> N
     ) as broker:
         source = f"kafka://127.0.0.1:{broker.port}"
         commit_offsets(broker.port, 0)
-        warehouse = analyzed(tmp_path / "out", Inputs.of([source], cluster="ours"))
-        assert retention_by_cluster(warehouse.current()) == {"ours": 90 * 60_000}
-        details = expiring(warehouse)
+        made = analyzed(tmp_path / "out", Inputs.of([source], cluster="ours"))
+        assert retention(made) == {"ours": 90 * 60_000}
+        details = expiring(made)
         assert len(details) == 60
         assert all(detail.startswith("in 1 hours") and ASSUMED not in detail for detail in details)
         # A new value is used by the next build, although there are no new records.
-        warehouse = analyzed(tmp_path / "out", Inputs.of([source], cluster="ours", offsets_retention_ms=30 * DAY_MS))
-        assert retention_by_cluster(warehouse.current()) == {"ours": 30 * DAY_MS}
-        assert expiring(warehouse) == []
+        made = analyzed(tmp_path / "out", Inputs.of([source], cluster="ours", offsets_retention_ms=30 * DAY_MS))
+        assert retention(made) == {"ours": 30 * DAY_MS}
+        assert expiring(made) == []
 
 
 def test_without_an_answer_of_the_broker_the_default_is_assumed(tmp_path: Path) -> None:
@@ -63,13 +60,13 @@ def test_without_an_answer_of_the_broker_the_default_is_assumed(tmp_path: Path) 
     cluster = FakeCluster([batch_of(0, commit("g", "t", 0, 1, EPOCH_MS)), batch_of(1, commit("h", "t", 0, 1, late_ms), at_ms=late_ms)])
     try:
         source = f"kafka://127.0.0.1:{cluster.ports[0]}"
-        warehouse = analyzed(tmp_path / "out", Inputs.of([source]), output := io.StringIO())
-        assert retention_by_cluster(warehouse.current()) == {}
+        made = analyzed(tmp_path / "out", Inputs.of([source]), output := io.StringIO())
+        assert retention(made) == {}
         assert "offsets.retention.minutes is not known, and its default is assumed" in output.getvalue()
-        assert [ASSUMED in detail for detail in expiring(warehouse)] == [True]
-        warehouse = analyzed(tmp_path / "given", Inputs.of([source], offsets_retention_ms=30 * DAY_MS))
-        assert retention_by_cluster(warehouse.current()) == {"fake": 30 * DAY_MS}
-        assert expiring(warehouse) == []
+        assert [ASSUMED in detail for detail in expiring(made)] == [True]
+        made = analyzed(tmp_path / "given", Inputs.of([source], offsets_retention_ms=30 * DAY_MS))
+        assert retention(made) == {"fake": 30 * DAY_MS}
+        assert expiring(made) == []
     finally:
         cluster.close()
 
@@ -84,5 +81,5 @@ def test_of_a_directory_the_option_or_the_default_counts(
     )
     out = tmp_path / "out"
     assert cli.main(["analyze", "run", "--master", "none", "--quiet", "--offsets", str(tmp_path / "data"), "--out", str(out), *words]) == 0
-    details = expiring(Warehouse.open(out))
+    details = expiring(Tables.open(out))
     assert [ASSUMED in detail for detail in details] == [assumed] * count

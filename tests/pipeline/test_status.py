@@ -122,7 +122,7 @@ def test_a_rebalance_is_excused_for_five_minutes_and_no_longer() -> None:
     rows = [empty_row | {"group": "g", "start_lo_ms": lo, "start_hi_ms": hi, "end_ms": end} for lo, hi, end in starts]
     rebalances = pa.table({name: [row[name] for row in rows] for name in ("group", "start_lo_ms", "start_hi_ms", "end_ms")})
     rebalances = rebalances.cast(pa.schema([("group", pa.string()), *((name, pa.int64()) for name in rebalances.column_names[1:])]))
-    intervals = excused_intervals(["g"], rebalances, no_rows("notes"), T0 + 100 * S)
+    intervals = excused_intervals({"g": 0}, rebalances, no_rows("notes"), T0 + 100 * S)
     assert intervals == {"g": [(T0, T0 + 30 * S), (T0 + 40 * S, T0 + 100 * S), (T0 + 900 * S, T0 + 1_200 * S), (T0 + 98_700 * S, T0 + 99_000 * S)]}
 
 
@@ -150,8 +150,8 @@ def test_a_removed_offset_ends_its_status() -> None:
 def test_coordinator_downtime_is_excused() -> None:
     notes = [(0, 3), (100, 2), (150, 2), (200, 3), (300, 1)]
     rows = [("c", 0, offset, T0 + at * S, "", 9, "coordinator", 0, 0, 0, 0, -1, 0, f'{{"what":{change}}}') for offset, (at, change) in enumerate(notes)]
-    excuses = excused_intervals(["g"], no_rows("rebalances"), table_of("notes", rows), T0 + 400 * S)
-    assert excuses == {"g": [(T0 + 100 * S, T0 + 200 * S), (T0 + 300 * S, T0 + 400 * S)]}
+    excuses = excused_intervals({"g": 0, "elsewhere": 1}, no_rows("rebalances"), table_of("notes", rows), T0 + 400 * S)
+    assert excuses == {"g": [(T0 + 100 * S, T0 + 200 * S), (T0 + 300 * S, T0 + 400 * S)], "elsewhere": []}
 
 
 def test_excused_time_does_not_count() -> None:
