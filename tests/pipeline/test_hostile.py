@@ -22,10 +22,10 @@ from cli.failure import Exit
 from pipeline import inputs
 from pipeline.inputs import open_for_reading
 from pipeline.report import charts
-from pipeline.rows import Episode, Segment
+from pipeline.rows import Commit, Episode, Segment
 from pipeline.rows import Record as Row
 from pipeline.schema import rows_of
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 from protocol.batch import Compression, Record, build
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.records import with_version
@@ -79,7 +79,11 @@ class Command:
         return line
 
     def table(self, name: str, row: Any) -> list[Any]:
-        return rows_of(row, Warehouse.open(self.out).read(name))
+        return rows_of(row, Tables.open(self.out).read(name))
+
+    def records(self) -> list[Row | Commit]:
+        """What was read: offset commits, and all other records."""
+        return [*self.table("records", Row), *self.table("commits", Commit)]
 
 
 @pytest.fixture
@@ -159,7 +163,7 @@ def test_a_path_that_is_no_data_directory_is_reported_in_one_line(command: Comma
 
 
 def test_input_errors_are_reported_before_spark_starts(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.analyze.run.open_runner", lambda *_: pytest.fail("Spark is started"))
+    monkeypatch.setattr("cli.analyze.run.open_engine", lambda *_: pytest.fail("Spark is started"))
     ended = command("run", "--offsets", tmp_path / "gone", "--master", "local[2]")
     assert (ended.code, ended.errors) == (Exit.DAMAGED, f"tenure: {tmp_path}/gone: No such file or directory\n")
 
@@ -280,7 +284,7 @@ def test_a_full_disk_is_reported_in_one_line_that_names_the_file_and_nothing_is_
         assert not [path for path in command.out.rglob("*.parquet") if path.read_bytes() == b"PAR1"]
     room = 1_000
     assert command.run(data).code == Exit.DONE
-    assert len(command.table("records", Row)) == RECORD_COUNT
+    assert len(command.records()) == RECORD_COUNT
 
 
 def test_a_full_disk_leaves_no_partial_report(command: Command, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,6 +502,6 @@ def test_a_log_that_grows_and_is_compacted_while_it_is_read_is_read_whole(
         stopped.set()
         worker.join()
     assert command.run(tmp_path / "data").code == Exit.DONE
-    read = Counter(row.offset for row in command.table("records", Row))
+    read = Counter(row.offset for row in command.records())
     assert set(read) >= set(batches_left)
     assert max(read.values()) == 1
