@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 import time
@@ -202,10 +203,8 @@ class Writer:
                     self._path, content.schema, filesystem=self._filesystem, compression="zstd", compression_level=1, **_encoding(content.schema)
                 )
             self._writer.write_table(content.cast(self._writer.schema), row_group_size=ROWS_TOGETHER)
-        except OSError as error:  # of a full disk or a removed folder: it has no file name
-            self._abandon()
-            path = f"{self._store.place(self._table)}/{self._path}"
-            raise OSError(error.errno, os.strerror(error.errno or errno.EIO), path) from None
+        except OSError as error:
+            raise self._failed(error) from None
         self._rows += content.num_rows
         self._note_bounds(content)
 
@@ -224,12 +223,21 @@ class Writer:
         if kind is not None:
             self._abandon()
         elif self._writer is not None:
-            self._writer.close()
+            try:
+                self._writer.close()
+            except OSError as failure:
+                raise self._failed(failure) from None
+
+    def _failed(self, error: OSError) -> OSError:
+        """The error of a full disk or a removed folder, with the name of the file; the file is removed."""
+        self._abandon()
+        return OSError(error.errno, os.strerror(error.errno or errno.EIO), f"{self._store.place(self._table)}/{self._path}")
 
     def _abandon(self) -> None:
         with suppress(Exception):
             if self._writer is not None:
                 self._writer.close()
+        with suppress(Exception):
             self._filesystem.delete_file(self._path)
 
     @property
@@ -345,7 +353,7 @@ class Tables:
                 return None
             raise TablesError(f"{place}: cannot be read (it has no version {version}); use another --out") from None
         except (DeltaError, OSError) as error:
-            raise TablesError(f"{place}: cannot be read ({str(error).splitlines()[0]}); use another --out") from None
+            raise TablesError(f"{place}: cannot be read ({_in_one_line(error)}); use another --out") from None
 
     def published(self) -> Published:
         return self._claimed()[0]
@@ -427,19 +435,22 @@ class Tables:
 
     def create(self, name: str) -> Any:
         from deltalake import DeltaTable, Schema
-        from deltalake.exceptions import DeltaError
 
         place = self.store.place(name)
-        parts = [part for part in BY_TIME if part in parts_of(name)]
+        parts: list[str] = [part for part in BY_TIME if part in parts_of(name)]
         configuration = {"delta.logRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "1000"}
+        schema, options = Schema.from_arrow(_delta_schema(name)), self.store.options or None
         try:
-            return DeltaTable.create(
-                place, Schema.from_arrow(_delta_schema(name)), partition_by=parts or None, configuration=configuration, description=DESCRIPTION, storage_options=self.store.options or None, mode="error"
+            return _changed(
+                place,
+                lambda: DeltaTable.create(
+                    place, schema, partition_by=parts or None, configuration=configuration, description=DESCRIPTION, storage_options=options, mode="error"
+                ),
             )
-        except DeltaError:
+        except TablesError:
             if self._delta(name) is None:
                 raise
-            raise TablesBusy(_CHANGED_BY_ANOTHER.format(name)) from None
+            raise TablesBusy(_CHANGED_BY_ANOTHER.format(place)) from None
 
 
 class Batch:
@@ -468,7 +479,7 @@ class Batch:
                     delta.update_incremental()
                 self._versions[name] = delta.version()
             else:
-                _conflicts_refused(name, lambda delta=delta, known=known: delta.restore(known))  # type: ignore[misc]
+                _changed(self.tables.store.place(name), lambda delta=delta, known=known: delta.restore(known))  # type: ignore[misc]
                 delta.update_incremental()
                 self._versions[name] = delta.version()
         self.before = replace(self.before, versions=dict(self._versions))
@@ -505,7 +516,7 @@ class Batch:
         actions += [RemoveAction(path=file.path, data_change=True, deletion_timestamp=at, size=file.size, partition_values=_values(file)) for file in outdated]
         properties = CommitProperties(max_commit_retries=0, app_transactions=[Transaction(APP, self.number)])
         parts = [part for part in BY_TIME if part in parts_of(name)]
-        _conflicts_refused(name, lambda: delta.create_write_transaction(actions, "append", Schema.from_arrow(_delta_schema(name)), partition_by=parts, commit_properties=properties))
+        _changed(self.tables.store.place(name), lambda: delta.create_write_transaction(actions, "append", Schema.from_arrow(_delta_schema(name)), partition_by=parts, commit_properties=properties))
         delta.update_incremental()
         self._versions[name] = delta.version()
 
@@ -527,7 +538,7 @@ class Batch:
     def compact(self, name: str) -> None:
         """Write the files of each part as one."""
         delta = self.tables._delta(name)
-        _conflicts_refused(name, delta.optimize.compact)
+        _changed(self.tables.store.place(name), delta.optimize.compact)
         delta.update_incremental()
         self._versions[name] = delta.version()
 
@@ -536,28 +547,31 @@ class Batch:
         delta = self.tables._delta(name)
         if delta is None:
             return
-        _conflicts_refused(name, lambda: delta.delete(condition))
+        _changed(self.tables.store.place(name), lambda: delta.delete(condition))
         delta.update_incremental()
         self._versions[name] = delta.version()
 
     def _tidy(self) -> None:
         """Remove the files and versions that only earlier batches used, and files that no batch has committed."""
         for name in (*self._versions, PROGRESS):
-            delta = self.tables._delta(name)
-            kept = sorted(entry["version"] for entry in delta.history(KEPT_VERSIONS))
-            delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=kept)
-            delta.update_incremental()
-            if name == PROGRESS:
-                self._progress = delta
-            else:
-                self._versions[name] = delta.version()
-            oldest = self.tables._delta(name, kept[0])
-            oldest.create_checkpoint()
-            oldest.cleanup_metadata()
+            _changed(self.tables.store.place(name), lambda name=name: self._tidy_table(name))  # type: ignore[misc]
+
+    def _tidy_table(self, name: str) -> None:
+        delta = self.tables._delta(name)
+        kept = sorted(entry["version"] for entry in delta.history(KEPT_VERSIONS))
+        delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=kept)
+        delta.update_incremental()
+        if name == PROGRESS:
+            self._progress = delta
+        else:
+            self._versions[name] = delta.version()
+        oldest = self.tables._delta(name, kept[0])
+        oldest.create_checkpoint()
+        oldest.cleanup_metadata()
 
     def release(self) -> None:
         """Give the batch up: its committed files are removed when the next one begins."""
-        with suppress(TablesError):
+        with suppress(TablesError, OSError):
             self._write_progress(self.before, {})
 
     def _write_progress(self, published: Published, claim: Mapping[str, object]) -> None:
@@ -569,16 +583,27 @@ class Batch:
         del self._versions[PROGRESS]
 
 
-_CHANGED_BY_ANOTHER: Final = "the table {}: another run changes it at the same time; run again when it has ended"
+_CHANGED_BY_ANOTHER: Final = "{}: another run changes it at the same time; run again when it has ended"
+_OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 
 
-def _conflicts_refused(name: str, change: Callable[[], object]) -> None:
-    from deltalake.exceptions import CommitFailedError
+def _changed(place: str, change: Callable[[], Any]) -> Any:
+    """Change the table there. An error is of one line and has the place."""
+    from deltalake.exceptions import CommitFailedError, DeltaError
 
     try:
-        change()
-    except CommitFailedError:
-        raise TablesBusy(_CHANGED_BY_ANOTHER.format(name)) from None
+        return change()
+    except (DeltaError, OSError) as error:
+        if found := _OS_ERROR.search(str(error)):
+            raise OSError(int(found[1]), os.strerror(int(found[1])), place) from None
+        if isinstance(error, CommitFailedError):
+            raise TablesBusy(_CHANGED_BY_ANOTHER.format(place)) from None
+        raise TablesError(f"{place}: cannot be written ({_in_one_line(error)})") from None
+
+
+def _in_one_line(error: Exception) -> str:
+    """The text of an error of deltalake, whose causes are on lines of their own, with colours."""
+    return ": ".join(filter(None, (re.sub(r"\x1b\[\d*m|↳", "", line).strip() for line in str(error).splitlines())))
 
 
 def _with_new_columns(name: str, delta: Any) -> None:
@@ -625,13 +650,14 @@ def _checked_folder(folder: Path, create: bool) -> tuple[Path, ...]:
             folder.mkdir(parents=True)
             return created
         inside = {path.name for path in folder.iterdir()}
+        is_ours = (folder / "state" / PROGRESS).exists()  # what others have put beside the tables is theirs
     except OSError as error:
         raise TablesError(f"{error.filename}: {error.strerror}") from None
     if {"FORMAT", "CURRENT.json"} & inside:
         raise TablesError(f"{folder}: its tables are of another version of Tenure; use another --out")
-    if inside - set(LAYERS):
+    if inside - set(LAYERS) and not is_ours:
         raise TablesError(f"{folder}: not the folder of an analysis, and not empty; use another --out")
-    if not create and not (folder / "state" / PROGRESS).exists():
+    if not create and not is_ours:
         raise TablesError(f"{folder}: empty; `tenure analyze run` or `ingest` fills it")
     return ()
 
