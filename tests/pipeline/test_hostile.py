@@ -15,7 +15,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 import cli
 from cli.failure import Exit
@@ -29,7 +31,7 @@ from pipeline.tables import Tables
 from protocol.batch import Compression, Record, build
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.records import with_version
-from tests.pipeline.segments import EPOCH_MS, batch_of, commit, group_record, marker, random_batches, sealed, write_segment
+from tests.pipeline.segments import EPOCH_MS, batch_of, commit, group_record, marker, next_offset, random_batches, sealed, write_segment
 
 pytestmark = pytest.mark.once
 
@@ -173,10 +175,10 @@ def test_an_unreadable_directory_is_reported_in_one_line(command: Command, tmp_p
     """The system's error is simulated, as tests may run as root, which may read every file."""
 
     def forbidding(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(path: Any, *arguments: Any) -> Any:
+        def call(path: Any, *arguments: Any, **named: Any) -> Any:
             if str(path) == str(tmp_path / hidden):
                 raise PermissionError(errno.EACCES, "Permission denied", str(path))
-            return real(path, *arguments)
+            return real(path, *arguments, **named)
 
         return call
 
@@ -226,6 +228,10 @@ def test_an_unreachable_broker_is_reported_soon(command: Command, monkeypatch: p
 # Output folders and files
 
 
+# As deltalake writes it.
+FULL = "Generic LocalFileSystem error\n  \x1b[31m↳\x1b[0m Unable to copy data to file\n    \x1b[31m↳\x1b[0m No space left on device (os error 28)"
+
+
 def test_an_output_folder_with_foreign_files_is_refused(command: Command, data: Path) -> None:
     foreign_files = {"thesis.txt": "years of work", "bronze/records/run=1/photo.parquet": "a face", ".hidden": "a key"}
     for name, text in foreign_files.items():
@@ -237,18 +243,20 @@ def test_an_output_folder_with_foreign_files_is_refused(command: Command, data: 
     assert "not the folder of an analysis" in command.refused(data)
 
 
-def test_only_files_of_an_interrupted_run_are_removed(command: Command, data: Path) -> None:
+def test_only_files_of_interrupted_runs_are_removed(command: Command, data: Path) -> None:
     assert command.run(data).code == Exit.DONE
-    own_files = {path for path in command.out.rglob("*") if path.is_file()}
     before = command.table("rebalances", Episode)
-    half = [command.out / "bronze/records/run=7/half.parquet", command.out / "gold/groups/run=1/half.parquet", command.out / ".CURRENT.json.1"]
-    foreign = command.out / "notes-of-mine.txt"
-    for path in (*half, foreign):
+    half = [command.out / "bronze/records/chunk=0/half.parquet", command.out / "gold/groups/half.parquet"]
+    foreign = [command.out / "notes-of-mine.txt", command.page.rename(command.out / "report.html")]
+    for path in (*half, foreign[0]):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("PAR1 and no more")
     ended = command.run(data)
     assert (ended.code, ended.numbers["records"]) == (Exit.DONE, 0)
-    assert {path for path in command.out.rglob("*") if path.is_file()} == {*own_files, foreign}
+    assert command.table("rebalances", Episode) == before
+    assert command("optimize").code == Exit.DONE
+    assert not [path for path in half if path.exists()]
+    assert all(path.exists() for path in foreign)
     assert command.table("rebalances", Episode) == before
 
 
@@ -261,30 +269,53 @@ def test_an_unwritable_report_path_is_reported_before_reading(command: Command, 
     assert not command.out.exists()
 
 
-def test_a_full_disk_is_reported_in_one_line_that_names_the_file_and_nothing_is_published(
-    command: Command, data: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("commits", [False, True], ids=["a file", "a commit"])
+def test_a_full_disk_is_reported_in_one_line_that_names_the_place_and_nothing_is_published(
+    command: Command, data: Path, monkeypatch: pytest.MonkeyPatch, commits: bool
 ) -> None:
-    room = 20
-    real = __import__("pyarrow.parquet", fromlist=["write_table"]).write_table
+    room = 0
 
-    def write(content: Any, path: Path, **options: Any) -> None:
+    def writes(*error: object) -> None:
         nonlocal room
         room -= 1
-        path.write_bytes(b"PAR1")
         if room < 0:
-            raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
-        real(content, path, **options)
+            raise OSError(*error)
 
-    monkeypatch.setattr("pipeline.warehouse.pq.write_table", write)
+    class Writer(pq.ParquetWriter):  # type: ignore[misc]
+        def write_table(self, *content: Any, **options: Any) -> None:
+            self.file_handle.write(b"PAR1")
+            writes(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+            super().write_table(*content, **options)
+
+    class Committing(DeltaTable):
+        def create_write_transaction(self, *what: Any, **options: Any) -> None:
+            writes(FULL)
+            super().create_write_transaction(*what, **options)
+
+    if commits:
+        monkeypatch.setattr("deltalake.DeltaTable", Committing)
+    else:
+        monkeypatch.setattr("pipeline.tables.pq.ParquetWriter", Writer)
     for allowed in range(0, 20, 6):
         room = allowed
         ended = command.run(data)
         assert ended.code == Exit.OUTPUT
-        assert re.fullmatch(r"tenure: /\S+/out/\S+\.parquet: No space left on device", ended.errors.splitlines()[-1])
+        assert re.fullmatch(r"tenure: /\S+/out/\S+: No space left on device", ended.errors.splitlines()[-1])
+        assert ended.errors.splitlines()[-1].endswith(".parquet: No space left on device") or commits
         assert not [path for path in command.out.rglob("*.parquet") if path.read_bytes() == b"PAR1"]
+        assert not command.out.exists()  # a failed first run leaves nothing
     room = 1_000
     assert command.run(data).code == Exit.DONE
     assert len(command.records()) == RECORD_COUNT
+    write_segment(data / LOG, batch_of(next_offset(random_batches(1, 8)[-1]), commit("g", "t", 0, 1, EPOCH_MS)))
+    monkeypatch.setattr("pipeline.tables._is_alive", lambda claim: False)  # as a process has ended that could not release its claim
+    for allowed in range(0, 9, 4):
+        room = allowed
+        assert command.run(data).code == Exit.OUTPUT
+        assert len(command.records()) == RECORD_COUNT
+    room = 1_000
+    assert command.run(data).code == Exit.DONE
+    assert len(command.records()) == RECORD_COUNT + 1
 
 
 def test_a_full_disk_leaves_no_partial_report(command: Command, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +324,6 @@ def test_a_full_disk_leaves_no_partial_report(command: Command, data: Path, monk
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     monkeypatch.setattr(Path, "write_text", full)
-    monkeypatch.setattr("pipeline.warehouse._write", lambda path, text: path.write_bytes(text.encode()))
     ended = command.run(data)
     assert ended.code == Exit.OUTPUT
     assert ended.errors.endswith(f"tenure: {command.page}: No space left on device\n")
@@ -303,14 +333,14 @@ def test_a_full_disk_leaves_no_partial_report(command: Command, data: Path, monk
 # Damage
 
 
-def small_log(codec: Compression) -> list[bytes]:
-    pairs = [commit("g", "t", 0, 7, EPOCH_MS + 1_000), group_record("g", 2, ["a"]), commit("g", "t", 1, 9, EPOCH_MS + 2_000), commit("h", "u", 1, 9, EPOCH_MS + 2_000)]
+def small_log(codec: Compression, g: str = "g", h: str = "h") -> list[bytes]:
+    pairs = [commit(g, "t", 0, 7, EPOCH_MS + 1_000), group_record(g, 2, ["a"]), commit(g, "t", 1, 9, EPOCH_MS + 2_000), commit(h, "u", 1, 9, EPOCH_MS + 2_000)]
     return [
-        batch_of(0, group_record("g", 1, ["a", "b"]), commit("g", "t", 0, 5, EPOCH_MS), commit("g", "t", 1, 6, EPOCH_MS)),
+        batch_of(0, group_record(g, 1, ["a", "b"]), commit(g, "t", 0, 5, EPOCH_MS), commit(g, "t", 1, 6, EPOCH_MS)),
         build([Record(3 + number, EPOCH_MS + 1_000 * number, *pair) for number, pair in enumerate(pairs)], base_offset=3, leader_epoch=0, compression=codec),
-        batch_of(7, commit("g", "t", 0, 8, EPOCH_MS + 9_000), transactional=True, producer=5, at_ms=EPOCH_MS + 9_000),
+        batch_of(7, commit(g, "t", 0, 8, EPOCH_MS + 9_000), transactional=True, producer=5, at_ms=EPOCH_MS + 9_000),
         marker(8, 5, commits=True, at_ms=EPOCH_MS + 9_100),
-        batch_of(9, commit("g", "t", 0, 10, EPOCH_MS + 20_000), group_record("g", 3), at_ms=EPOCH_MS + 20_000),
+        batch_of(9, commit(g, "t", 0, 10, EPOCH_MS + 20_000), group_record(g, 3), at_ms=EPOCH_MS + 20_000),
     ]
 
 
@@ -335,7 +365,7 @@ def changed(rng: random.Random, batch: bytes, at: int) -> bytes:
 def test_a_malformed_batch_is_skipped_and_counted(command: Command, tmp_path: Path, checksummed: bool, count: int) -> None:
     rng = random.Random(count)
     for number in range(count):
-        batches = small_log(list(Compression)[number % len(Compression)])
+        batches = small_log(list(Compression)[number % len(Compression)], f"g{number}", f"h{number}")
         index = rng.randrange(len(batches))
         at = rng.randrange(HEADER if number % 2 else len(batches[index]))
         changed_batch = changed(rng, batches[index], at)
@@ -344,13 +374,17 @@ def test_a_malformed_batch_is_skipped_and_counted(command: Command, tmp_path: Pa
     ended = command.run(tmp_path / "data") if count < 20 else command("ingest", "--offsets", tmp_path / "data", "--master", "none")
     assert ended.code == Exit.DONE
     read = Counter(row.partition for row in command.table("records", Row))
+    for row in command.table("commits", Commit):
+        own = re.fullmatch(r"[gh](\d+)", row.group)
+        read[int(own[1]) if own else -1] += 1  # the name may be damaged
     segments = {row.partition: row for row in command.table("segments", Segment)}
     waiting = 0
     for number, row in segments.items():
-        assert read[number] == row.records
-        if read[number] < RECORDS and not row.damaged_batches and not row.torn_bytes and not row.aborted:
-            waiting += RECORDS - read[number]  # records that wait for the end of a transaction, whose marker is lost
+        assert read[number] == row.records or read[-1]
+        if row.records < RECORDS and not row.damaged_batches and not row.torn_bytes and not row.aborted:
+            waiting += RECORDS - row.records  # records that wait for the end of a transaction, whose marker is lost
     assert len(segments) == count
+    assert sum(read.values()) == sum(row.records for row in segments.values())
     assert ended.numbers["undecided"] >= waiting
     assert ended.numbers["damaged_batches"] == sum(row.damaged_batches for row in segments.values()) > 0
     assert sum(read.values()) > count * RECORDS // 2
