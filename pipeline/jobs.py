@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipeline.blocks import BLOCKS, CHUNKS_DEFAULT, COMMITS, COMMON, EVENTS, Block, batch_of, blocks_in
 from pipeline.chunks import build_chunk
 from pipeline.inputs import BadInput, Inputs
-from pipeline.packing import blocks_of, facts_of
+from pipeline.packing import again_if_replaced, blocks_of, facts_of
 from pipeline.progress import Progress
 from pipeline.rounds import Round, Steps, cursors_of
 from pipeline.splits import Split, plan
@@ -42,6 +42,9 @@ class PlainEngine:
         self._chunks = chunks
 
     def round(self, tables: Tables, inputs: Inputs | None, steps: Steps) -> dict[str, object]:
+        return again_if_replaced(lambda: self._round(tables, inputs, steps))
+
+    def _round(self, tables: Tables, inputs: Inputs | None, steps: Steps) -> dict[str, object]:
         this = Round(tables, inputs, self._progress, steps, self._chunks)
         try:
             with tempfile.TemporaryDirectory(prefix="tenure-analyze-") as folder:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heapreplace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,11 @@ from pipeline.splits import Plan, Split, plan_between
 from pipeline.wire_reading import WireRead, WireSplit
 from protocol.batch_record import INT64_MAX
 
-ATTEMPTS: Final = 10  # to plan a split again
+ATTEMPTS: Final = 10  # to plan again
+REPLACED: Final = "{}: its segment is replaced faster than it can be read; copy the directory, or stop its broker"
 WIRE_RECORD_BYTES: Final = 100  # about
+
+Result = TypeVar("Result")
 
 
 class Packing(NamedTuple):
@@ -59,7 +62,8 @@ def records_in(inputs: Inputs, part: SplitPart) -> Iterator[pa.RecordBatch]:
     if isinstance(part.split, WireSplit):
         rows = WireRead(part.split).rows()
     else:
-        rows = _read_split(inputs, part.split, ReadResult(), ATTEMPTS)
+        rows = _read_split(inputs, part.split, ATTEMPTS)
+        part = part._replace(begin=max(part.begin, part.split.first), end=min(part.end, part.split.last + 1))  # a merged segment has more
     for batch in rows:
         offsets = batch.column("offset").to_numpy()
         first, last = np.searchsorted(offsets, [part.begin, part.end])
@@ -67,16 +71,16 @@ def records_in(inputs: Inputs, part: SplitPart) -> Iterator[pa.RecordBatch]:
             yield batch.slice(first, last - first)
 
 
-def _read_split(inputs: Inputs, split: Split, read: ReadResult, attempts: int) -> Iterator[pa.RecordBatch]:
+def _read_split(inputs: Inputs, split: Split, attempts: int) -> Iterator[pa.RecordBatch]:
     """Read a split. If a cleaner has replaced the segment, read the file that contains the offsets now."""
-    rows = read_split(split, read)
+    rows = read_split(split)
     try:
         first = next(rows, None)
     except SegmentReplaced:
         if not attempts:
-            raise BadInput(f"{split.path}: its segment is replaced faster than it can be read; copy the directory, or stop its broker") from None
+            raise BadInput(REPLACED.format(split.path)) from None
         for new_split in plan_between(inputs, {split.id: Cursor(split.first)}, {split.id: split.last + 1}):
-            yield from _read_split(inputs, new_split, read, attempts - 1)
+            yield from _read_split(inputs, new_split, attempts - 1)
         return
     if first is not None:
         yield first
@@ -87,7 +91,7 @@ def _read_split(inputs: Inputs, split: Split, read: ReadResult, attempts: int) -
 
 
 def blocks_of(inputs: Inputs, splits: Sequence[Split | WireSplit], chunks: int) -> Iterator[Block]:
-    """The records of these splits as blocks, and what was learned in reading."""
+    """The records of these splits as blocks, and what was learned in reading. Raises SegmentReplaced: then the whole plan is no longer true."""
     divider = Divider(chunks)
     for split in splits:
         if isinstance(split, WireSplit):
@@ -102,7 +106,7 @@ def blocks_of(inputs: Inputs, splits: Sequence[Split | WireSplit], chunks: int) 
             yield Block.of_facts({"segments": segments, "coverage": coverage, "cursors": {name: cursor.as_json()}, "ended": {name: ended}})
             continue
         read = ReadResult()
-        for batch in _read_split(inputs, split, read, ATTEMPTS):
+        for batch in read_split(split, read):
             yield from divider.add(batch, waits=split.waits)
         if read.holes:
             if inputs.on_corrupt == FAIL:
@@ -110,6 +114,16 @@ def blocks_of(inputs: Inputs, splits: Sequence[Split | WireSplit], chunks: int) 
             lost = 0 if split.waits else split.records - read.records
             yield Block.of_facts({"holes": [[*split.id, split.path, split.waits, lost, read.bytes, read.holes]]})
     yield from divider.finish()
+
+
+def again_if_replaced(read: Callable[[], Result]) -> Result:
+    """The result of a function that plans and reads, again if a cleaner replaces a segment between the two."""
+    for _ in range(ATTEMPTS):
+        try:
+            return read()
+        except SegmentReplaced as error:
+            replaced = error
+    raise BadInput(REPLACED.format(replaced))
 
 
 def facts_of(plan: Plan) -> Block:

@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -22,7 +23,9 @@ from pipeline.block_stream import options_of
 from pipeline.blocks import BLOCKS, CHUNKS_DEFAULT, COMMON, blocks_in
 from pipeline.chunks import ChunkResult, ChunkTask, Common, build_chunk
 from pipeline.inputs import BadInput, Inputs, NoAnswer
+from pipeline.packing import again_if_replaced
 from pipeline.progress import Progress
+from pipeline.reading import SegmentReplaced
 from pipeline.rounds import Round, Steps, cursors_of
 from pipeline.session import SparkFailed
 from pipeline.source import NAME
@@ -31,7 +34,7 @@ from pipeline.tables import Store, Tables, TablesBusy, TablesError
 DONE: Final = "cluster string, chunk int, result binary"
 _DONE_SCHEMA: Final = pa.schema([("cluster", pa.string()), ("chunk", pa.int32()), ("result", pa.binary())])
 _REASON: Final = re.compile(r"most recent failure: (?:Lost task \S+ in stage \S+ \(.*?\): )?([^\n]+)")
-_KNOWN: Final = {error.__name__: error for error in (BadInput, NoAnswer, SparkFailed, TablesBusy, TablesError)}
+_KNOWN: Final = {error.__name__: error for error in (BadInput, NoAnswer, SegmentReplaced, SparkFailed, TablesBusy, TablesError)}
 
 
 class Work(NamedTuple):
@@ -64,6 +67,9 @@ class SparkEngine:
         self._chunks = chunks
 
     def round(self, tables: Tables, inputs: Inputs | None, steps: Steps) -> dict[str, object]:
+        return again_if_replaced(lambda: self._round(tables, inputs, steps))
+
+    def _round(self, tables: Tables, inputs: Inputs | None, steps: Steps) -> dict[str, object]:
         before = tables.published().batch
         if inputs is not None:
             self._run(self._query(tables, inputs, steps, {"availableNow": True}))
@@ -83,15 +89,17 @@ class SparkEngine:
         assert inputs is not None
         show(self.round(tables, inputs, steps))
         shown = tables.published().batch
-        query = self._query(tables, inputs, steps._replace(full=False), {"processingTime": f"{round(every_s * 1000)} milliseconds"})
-        with self._stopping(query):
-            while query.isActive:
-                time.sleep(min(every_s, 1.0))
-                published = tables.published()
-                if published.batch > shown:
-                    shown = published.batch
-                    show(self._told(published.content))
-            self._run(query)  # raises what ended it
+        while True:
+            query = self._query(tables, inputs, steps._replace(full=False), {"processingTime": f"{round(every_s * 1000)} milliseconds"})
+            with suppress(SegmentReplaced), self._stopping(query):  # a new query plans again
+                while query.isActive:
+                    time.sleep(min(every_s, 1.0))
+                    published = tables.published()
+                    if published.batch > shown:
+                        shown = published.batch
+                        show(self._told(published.content))
+                self._run(query)  # raises what ended it
+                return
 
     def _query(self, tables: Tables, inputs: Inputs, steps: Steps, trigger: Mapping[str, Any]) -> Any:
         from pyspark_koffsets import batch_function

@@ -8,9 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.build import build
-from pipeline.ingest import Inputs, ingest
-from tests.pipeline.building import QUIET, RUNNER, analyzed, difference, tables
+from pipeline.jobs import Inputs, PlainEngine, Steps
+from tests.pipeline.building import ENGINE, QUIET, analyzed, difference, tables
 from tests.pipeline.scenarios import random_script, write_script
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
@@ -40,20 +39,31 @@ def test_building_in_slices_gives_the_same_tables(log_folder: Path, at_once: dic
         assert sliced[name].equals(table), difference(name, sliced[name], table)
 
 
+@pytest.mark.parametrize("chunks", [1, 3, 40])
+def test_chunks_and_cells_of_any_number_give_the_same_tables(
+    log_folder: Path, at_once: dict[str, pa.Table], tmp_path: Path, chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.chunks.CELL_RECORDS", 50)
+    monkeypatch.setattr("pipeline.chunks.SLICE_RECORDS", 40)
+    made = analyzed(tmp_path / "out", log_folder, [{0: 150}, {0: 300}], engine=PlainEngine(QUIET, chunks))
+    for name, table in tables(made).items():
+        assert at_once[name].equals(table), difference(name, table, at_once[name])
+    ENGINE.round(made, None, Steps(reads=False, full=True))
+    for name, table in tables(made).items():
+        assert at_once[name].equals(table), difference(name, table, at_once[name])
+
+
 def test_a_second_run_finds_nothing_new(log_folder: Path, tmp_path: Path) -> None:
-    warehouse = analyzed(tmp_path / "out", log_folder, [])
-    before = warehouse.current()
-    assert before.files_of("rebalances")
-    with warehouse.locked():
-        ingest(warehouse, RUNNER, Inputs.of([str(log_folder)]), QUIET)
-        assert build(warehouse, RUNNER) == {"built": "no new records"}
-    assert warehouse.current() == before
+    made = analyzed(tmp_path / "out", log_folder, [])
+    before = made.published()
+    assert made.rows_in(before, "rebalances")
+    assert ENGINE.round(made, Inputs.of([str(log_folder)]), Steps())["built"] == "no new records"
+    assert made.published() == before
 
 
 def test_a_rebuild_gives_the_same_tables(log_folder: Path, at_once: dict[str, pa.Table], tmp_path: Path) -> None:
-    warehouse = analyzed(tmp_path / "out", log_folder, [])
-    with warehouse.locked():
-        build(warehouse, RUNNER, full=True)
-    rebuilt = tables(warehouse)
+    made = analyzed(tmp_path / "out", log_folder, [])
+    ENGINE.round(made, None, Steps(reads=False, full=True))
+    rebuilt = tables(made)
     for name, table in at_once.items():
         assert rebuilt[name].equals(table), name

@@ -26,6 +26,7 @@ from pipeline.session import SparkFailed, session
 from pipeline.spark_engine import DONE, SparkEngine, failure_of
 from pipeline.tables import Tables
 from tests.pipeline.building import SLICED, difference
+from tests.pipeline.limits import limit
 from tests.pipeline.segments import rows_of_spark
 from tests.running import ROOT
 from tests.spark.session import SETTINGS
