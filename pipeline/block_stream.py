@@ -64,6 +64,7 @@ class _Blocks:
         self.inputs = inputs_from(options["inputs"])
         self.chunks = int(options["chunks"])
         self.packing = packing_of(options)
+        self._initial: Offset = json.loads(options["cursors"])
 
     def tasks(self, planned: Planned) -> list[InputPartition]:
         splits = [SplitPart(split) for split in (*planned[0].splits, *planned[1])]
@@ -80,10 +81,10 @@ class _Blocks:
 
 
 class BlockReader(_Blocks, DataSourceReader):
-    """All blocks, in a batch."""
+    """The blocks after the cursors, in a batch."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        return self.tasks(self.plan({}))
+        return self.tasks(self.plan(cursors_at(self._initial)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_blocks(partition)
@@ -92,7 +93,6 @@ class BlockReader(_Blocks, DataSourceReader):
 class BlockStream(_Blocks, DataSourceStreamReader, AvailableNow):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        self._initial: Offset = json.loads(options["cursors"])
         self._ends = options["ends"] == "true"
         self._known = self._initial  # the place of the query: PySpark 4.1 does not tell it
         self._planned: tuple[Offset, Offset, Planned] | None = None  # between these offsets

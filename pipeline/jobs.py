@@ -66,13 +66,7 @@ class PlainEngine:
             raise
 
     def follow(self, tables: Tables, inputs: Inputs | None, steps: Steps, every_s: float, show: Callable[[dict[str, object]], None]) -> None:
-        while True:
-            before = tables.published().batch
-            summary = self.round(tables, inputs, steps)
-            if tables.published().batch > before:
-                show(summary)
-            steps = steps._replace(full=False)
-            time.sleep(every_s)
+        follow(self, tables, inputs, steps, every_s, show)
 
     def _read(self, this: Round, inputs: Inputs, common: list[Block], spill: Spill) -> None:
         planned = plan(inputs, cursors_of(this.published))
@@ -86,6 +80,16 @@ class PlainEngine:
                     common.append(block)
                 else:
                     spill.add(block)
+
+
+def follow(engine: Engine, tables: Tables, inputs: Inputs | None, steps: Steps, every_s: float, show: Callable[[dict[str, object]], None]) -> None:
+    while True:
+        before = tables.published().batch
+        summary = engine.round(tables, inputs, steps)
+        if tables.published().batch > before:
+            show(summary)
+        steps = steps._replace(full=False)
+        time.sleep(every_s)
 
 
 class Spill:

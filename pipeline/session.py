@@ -106,6 +106,8 @@ def connected(remote: str, settings: Mapping[str, str]) -> Iterator[Any]:
         raise NoSpark("Spark Connect needs pyspark[connect], which is not installed: pip install 'pyspark[connect]'")
     from pyspark.sql import SparkSession
 
+    if remote.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         builder = SparkSession.builder.remote(remote)
         for name, value in settings.items():

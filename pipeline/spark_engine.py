@@ -3,7 +3,8 @@
     scan of koffsets  ->  blocks of COMMON to the driver
                       ->  shuffle by chunk  ->  applyInArrow: the tables of a chunk  ->  the driver commits their files
 
-Only DataFrames are used, so that it also runs over Spark Connect, where the function of each batch runs on the server: what it has to tell is in the tables.
+Only DataFrames are used, so that it also runs over Spark Connect. There a round is a query of its own, since a server has a stream's functions only if
+Tenure is installed on it; the client commits.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pipeline.block_stream import options_of
 from pipeline.blocks import BLOCKS, CHUNKS_DEFAULT, COMMON, blocks_in
 from pipeline.chunks import ChunkResult, ChunkTask, Common, build_chunk
 from pipeline.inputs import BadInput, Inputs, NoAnswer
+from pipeline.jobs import follow
 from pipeline.packing import again_if_replaced
 from pipeline.progress import Progress
 from pipeline.reading import SegmentReplaced
@@ -63,6 +65,7 @@ class SparkEngine:
 
         session.dataSource.register(DefaultSource)  # Spark finds it by itself, but keeps what the first session of a process has found
         self.session = session
+        self._streams = "connect" not in type(session).__module__
         self._progress = progress
         self._chunks = chunks
 
@@ -71,6 +74,10 @@ class SparkEngine:
 
     def _round(self, tables: Tables, inputs: Inputs | None, steps: Steps) -> dict[str, object]:
         before = tables.published().batch
+        if inputs is not None and not self._streams:
+            this = Round(tables, inputs, self._progress, steps, self._chunks)
+            options = options_of(inputs, this.chunks, cursors_of(this.published), ends=True)
+            return run_round(this, self.session.read.format(NAME).options(**options).load())
         if inputs is not None:
             self._run(self._query(tables, inputs, steps, {"availableNow": True}))
             published = tables.published()
@@ -87,6 +94,8 @@ class SparkEngine:
     def follow(self, tables: Tables, inputs: Inputs | None, steps: Steps, every_s: float, show: Callable[[dict[str, object]], None]) -> None:
         """Rounds until interrupted, by one query with a trigger."""
         assert inputs is not None
+        if not self._streams:
+            follow(self, tables, inputs, steps, every_s, show)
         show(self.round(tables, inputs, steps))
         shown = tables.published().batch
         while True:
@@ -164,11 +173,19 @@ def run_batch(pickled: bytes, blocks: Any) -> None:
     messages = Messages()
     this = Round(tables, work.inputs, messages, work.steps, work.chunks)
     this.said = messages.said
+    run_round(this, blocks)
+
+
+def run_round(this: Round, blocks: Any) -> dict[str, object]:
+    """A round with these blocks, a DataFrame."""
     blocks = blocks.persist()
     try:
-        common = blocks_in(blocks.where(f"chunk = {COMMON}").toArrow())
+        try:
+            common = blocks_in(blocks.where(f"chunk = {COMMON}").toArrow())
+        except Exception as error:
+            raise failure_of(error) from error
         commons, tasks = this.begin(common)
-        this.finish(build(blocks.sparkSession, blocks, tables.store, commons, tasks))
+        return this.finish(build(blocks.sparkSession, blocks, this.tables.store, commons, tasks))
     except BaseException:
         this.give_up()
         raise

@@ -124,7 +124,6 @@ def batch_function(pickled: bytes) -> Any:
     """The function of each batch of `tenure analyze`, for foreachBatch."""
 
     def run(blocks: Any, _batch: int) -> None:
-        use_own_packages()
         from pipeline.spark_engine import run_batch
 
         run_batch(pickled, blocks)
@@ -136,6 +135,8 @@ def chunk_function(pickled: bytes) -> Any:
     """The function of `tenure analyze` that makes the tables of a chunk, for applyInArrow."""
 
     def run(rows: Any) -> Any:
+        from tenure.start import use_own_packages
+
         use_own_packages()
         from pipeline.spark_engine import run_chunk
 
