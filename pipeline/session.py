@@ -70,9 +70,12 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         elif WORKERS_PYTHON in spark_settings:  # PySpark reads it only from the environment
             os.environ["PYSPARK_PYTHON"] = spark_settings[WORKERS_PYTHON]
-        if not (local and ROOT.is_dir()) and not _is_submitted():
+        if not (local and ROOT.is_dir()):
             code = write_code(ROOT, Path(folder) / "tenure-code.zip") if ROOT.is_dir() else ROOT
-            spark_settings |= {"spark.files": str(code), "spark.submit.pyFiles": str(code)}
+            # The process that plans a stream, on this machine, gets no files that are sent to executors.
+            spark_settings["spark.executorEnv.PYTHONPATH"] = str(code)
+            if not _is_submitted():
+                spark_settings |= {"spark.files": str(code), "spark.submit.pyFiles": str(code)}
         builder = SparkSession.builder.appName("tenure analyze")
         for name, value in {**spark_settings, **({"spark.master": master} if master else {})}.items():
             builder = builder.config(name, value)
