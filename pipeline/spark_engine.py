@@ -61,9 +61,12 @@ class SparkEngine:
     """`session`: a SparkSession, also of Spark Connect."""
 
     def __init__(self, session: Any, progress: Progress, chunks: int = CHUNKS_DEFAULT) -> None:
+        from pyspark.errors import AnalysisException
+
         from pyspark_koffsets import DefaultSource
 
-        session.dataSource.register(DefaultSource)  # Spark finds it by itself, but keeps what the first session of a process has found
+        with suppress(AnalysisException):  # Spark has found it by itself
+            session.dataSource.register(DefaultSource)
         self.session = session
         self._streams = "connect" not in type(session).__module__
         self._progress = progress

@@ -18,7 +18,8 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.upkeep import optimize, rechunk
 
         if options.action == "optimize":
-            show(screen, {f"files of {name}": count for name, count in optimize(tables).items()})
+            counts = optimize(tables)
+            show(screen, {"tables": len(counts), "files": sum(counts.values()), "most_files_of_a_table": max(counts.values(), default=0)})
         else:
             rechunk(tables, options.chunks)
             show(screen, PlainEngine(to_standard_error(options.quiet)).round(tables, None, Steps(reads=False)))
