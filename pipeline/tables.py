@@ -426,11 +426,19 @@ class Tables:
 
     # Writing
 
-    def begin(self) -> Batch:
-        """Claim the next batch. Raises TablesBusy if another process works on it."""
+    def unused(self) -> Published:
+        """The newest complete batch. Raises TablesBusy if another process works on the next one."""
+        return self._unclaimed()[0]
+
+    def _unclaimed(self) -> tuple[Published, Any]:
         published, claim, progress = self._claimed()
         if claim and _is_alive(claim):
             raise TablesBusy(f"{self.folder}: another run uses it (process {claim.get('pid', 'unknown')} on {claim.get('host', 'unknown')})")
+        return published, progress
+
+    def begin(self) -> Batch:
+        """Claim the next batch. Raises TablesBusy if another process works on it."""
+        published, progress = self._unclaimed()
         batch = Batch(self, published, progress)
         batch.claim()
         return batch
