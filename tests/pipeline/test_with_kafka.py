@@ -77,7 +77,7 @@ def use(bootstrap: str) -> None:
         for name in ("billing", "shipping", "größe"):
             settings = {"bootstrap.servers": bootstrap, "group.id": name, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
             if name == "billing":
-                settings["group.instance.id"] = "pod-1"
+                settings |= {"group.instance.id": "pod-1", "session.timeout.ms": 6000}  # ends before the logs are read
             consumer = confluent_kafka.Consumer(settings)
             consumer.subscribe(["orders"])
             read = 0
