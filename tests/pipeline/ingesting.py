@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipeline import jobs
+import pipeline.jobs
+from pipeline.chunks import build_chunk
 from pipeline.jobs import Inputs, PlainEngine, Steps
 from pipeline.progress import Progress
 from pipeline.tables import Tables
 
 SECONDS = 1.0
-real = jobs.build_chunk
 
 
 def main() -> None:
@@ -21,12 +21,12 @@ def main() -> None:
 
     def build_slowly(*arguments: Any) -> Any:
         """Write the files of a chunk, and then keep the process alive for a while, so that the test can kill it."""
-        built = real(*arguments)
+        built = build_chunk(*arguments)
         (marks / str(time.monotonic_ns())).touch()
         time.sleep(SECONDS)
         return built
 
-    jobs.build_chunk = build_slowly
+    pipeline.jobs.build_chunk = build_slowly  # type: ignore[attr-defined,assignment]
     PlainEngine(Progress()).round(Tables.open(out, create=True), Inputs.of([str(data)]), Steps(builds=False))
 
 

@@ -172,7 +172,7 @@ def test_the_claim_of_a_dead_process_is_ignored(tables: Tables, claim: dict[str,
 def test_of_two_writers_at_once_one_wins(tables: Tables, published: int) -> None:
     for _ in range(published):
         publish(tables, ROWS[:1])
-    first, second = (Batch(tables, *(tables._claimed()[at] for at in (0, 2))) for _ in range(2))
+    first, second = (Batch(tables, *tables._unclaimed()) for _ in range(2))
     first.claim()
     with pytest.raises(TablesBusy) as refused:
         second.claim()
