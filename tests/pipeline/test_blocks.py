@@ -138,8 +138,9 @@ def test_blocks_survive_as_rows(logs: Inputs) -> None:
 
 
 def test_blocks_that_go_to_files_come_back_once(logs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.blocks.RECORDS_MAX", 40)
     blocks = [block for block in read(logs, 6) if block.chunk != COMMON]
-    for limit in (0, 4_000, MEMORY_BYTES):
+    for limit in (0, 20_000, MEMORY_BYTES):
         monkeypatch.setattr("pipeline.jobs.MEMORY_BYTES", limit)
         folder = tmp_path / str(limit)
         folder.mkdir()
