@@ -1,8 +1,8 @@
 """The pipeline compared with a loop in plain Python over the same bytes: `python -m bench.pipeline [--spark MASTER]` prints JSON.
 
-The input is offset commits of 400 groups in batches of 14 records, a group record for each, and the end offsets of the topics every minute.
-Each round reads and builds everything into a new folder; a warm-up round comes first. Rates are per wall second and per second of processor
-time, of this process or, with Spark, also of its JVM and Python workers.
+The input is offset commits of 2,000 groups in batches of 14 records in 50 partitions, a group record for each, and the end offsets of the topics
+every minute. Each round reads and builds everything into a new folder; a warm-up round comes first. Rates are millions of records per wall second
+and per second of processor time, of this process or, with Spark, also of its JVM and Python workers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from typing import Any, Final
 
 from coordinator import partition_of
 from coordinator.notes import NoteKind
-from pipeline.build import build
 from pipeline.demo.commits import EVERY_MS, START_MS, write_commits
-from pipeline.ingest import Inputs, ingest
+from pipeline.jobs import Engine, Inputs, PlainEngine, Steps
 from pipeline.progress import Progress
-from pipeline.runner import Runner, SequentialRunner, SparkRunner
 from pipeline.session import NoSpark, session
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
 from protocol.batch import CONTROL, Record, iterate_headers, records
 from protocol.batch import build as build_batch
 from protocol.messages.consumer_offsets import OffsetCommitKey, OffsetCommitValue
@@ -37,20 +35,20 @@ from storage.segment import segment_name
 
 RECORDS: Final = 1_000_000
 ROUNDS: Final = 3
-GROUPS: Final = 400
+GROUPS: Final = 2_000
 BATCH_RECORDS: Final = 14
-PARTITIONS: Final = 8
+PARTITIONS: Final = 50  # of __consumer_offsets, as Kafka's default
 LOOP_RECORDS: Final = 100_000  # fewer than the input, since the plain loop is slow
 TOPICS: Final = 50  # as write_commits uses
 MINUTE_MS: Final = 60_000
 QUIET: Final = Progress()
 
 
-def write_logs(folder: Path, count: int, groups: int) -> None:
-    write_commits(folder, count, groups, BATCH_RECORDS, PARTITIONS)
+def write_logs(folder: Path, count: int, groups: int, partitions: int) -> None:
+    write_commits(folder, count, groups, BATCH_RECORDS, partitions)
     period_ms = -(-count // (groups * BATCH_RECORDS)) * EVERY_MS
-    for number in range(PARTITIONS):
-        topics = [name for name in (f"topic-{each}" for each in range(TOPICS)) if partition_of(name, PARTITIONS) == number]
+    for number in range(partitions):
+        topics = [name for name in (f"topic-{each}" for each in range(TOPICS)) if partition_of(name, partitions) == number]
         log = folder / f"__coordinator_notes-{number}"
         log.mkdir()
         with (log / f"{segment_name(0)}.log").open("wb") as file:
@@ -69,7 +67,7 @@ def _ends(topic: str, minute: int) -> bytes:
 
 
 def plain_loop(path: Path, records_max: int) -> int:
-    """Decode the records as the bronze step does, but in plain Python: with our codec, without numpy."""
+    """Decode the records as the pipeline does, but in plain Python: with our codec, without numpy."""
     data = path.read_bytes()
     rows = []
     at = 0
@@ -120,38 +118,35 @@ def peak_mib() -> float:
 
 
 @contextlib.contextmanager
-def running(master: str | None) -> Iterator[Runner]:
+def running(master: str | None) -> Iterator[Engine]:
     if master is None:
-        yield SequentialRunner(QUIET)
+        yield PlainEngine(QUIET)
         return
     with session(master) as spark:
-        yield SparkRunner(spark, QUIET)
+        from pipeline.spark_engine import SparkEngine
+
+        yield SparkEngine(spark, QUIET)
 
 
-def measure(count: int, groups: int, rounds: int, master: str | None) -> dict[str, Any]:
-    rates_by_name: dict[str, Any] = {"bronze": [], "tables": [], "all": [], "bronze_cpu": [], "tables_cpu": [], "all_cpu": [], "loop_cpu": []}
+def measure(count: int, groups: int, partitions: int, rounds: int, master: str | None) -> dict[str, Any]:
+    result: dict[str, Any] = {"all": [], "all_cpu": [], "loop_cpu": []}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-bench-")))
-        write_logs(folder / "data", count, groups)
+        write_logs(folder / "data", count, groups, partitions)
         inputs = Inputs.of([str(folder / "data")])
-        runner = stack.enter_context(running(master))
+        engine = stack.enter_context(running(master))
         log = max((folder / "data").glob("__consumer_offsets-*/*.log"), key=lambda path: path.stat().st_size)
         for turn in range(rounds + 1):
-            warehouse = Warehouse.open(folder / f"out-{turn}", create=True)
-            with warehouse.locked():
-                record_count, bronze, bronze_cpu = timed(lambda: int(str(ingest(warehouse, runner, inputs, QUIET)["records"])))  # noqa: B023
-                _, tables, tables_cpu = timed(lambda: len(build(warehouse, runner)))  # noqa: B023
-            shutil.rmtree(warehouse.folder)
+            tables = Tables.open(folder / f"out-{turn}", create=True)
+            record_count, wall, cpu = timed(lambda: int(str(engine.round(tables, inputs, Steps())["records"])))  # noqa: B023
+            shutil.rmtree(tables.folder)
             looped, _, loop_cpu = timed(lambda: plain_loop(log, LOOP_RECORDS))
             if not turn and rounds:
                 continue  # warm-up
-            rates = {"bronze": bronze, "tables": tables, "all": bronze + tables}
-            rates |= {"bronze_cpu": bronze_cpu, "tables_cpu": tables_cpu, "all_cpu": bronze_cpu + tables_cpu}
-            for name, seconds in rates.items():
-                rates_by_name[name].append(record_count / seconds / 1e6)
-            rates_by_name["loop_cpu"].append(looped / loop_cpu / 1e6)
-        rates_by_name |= {"records": record_count, "peak_mib": peak_mib()}
-    return rates_by_name
+            for name, number, seconds in (("all", record_count, wall), ("all_cpu", record_count, cpu), ("loop_cpu", looped, loop_cpu)):
+                result[name].append(number / seconds / 1e6)
+        result |= {"records": record_count, "peak_mib": peak_mib()}
+    return result
 
 
 def timed(work: Callable[[], int]) -> tuple[int, float, float]:
@@ -164,11 +159,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--groups", type=int, default=GROUPS)
+    parser.add_argument("--partitions", type=int, default=PARTITIONS)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="0: a single round without warm-up")
     parser.add_argument("--spark", metavar="MASTER", help="local[1], for instance; without: in this process")
     options = parser.parse_args()
     try:
-        result = measure(options.records, options.groups, options.rounds, options.spark)
+        result = measure(options.records, options.groups, options.partitions, options.rounds, options.spark)
     except NoSpark as error:
         result = {"lacking": str(error)}
     print(json.dumps(result))

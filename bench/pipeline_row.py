@@ -28,7 +28,7 @@ class Lacking(Exception):
 
 def measured(row: PipelineRow, core: int | None) -> dict[str, Any]:
     """The figures of a row. Spark is not pinned to the core, since its JVM has many threads."""
-    for package in ("numpy", "pyarrow", *(("pyspark",) if row.master else ())):
+    for package in ("numpy", "pyarrow", "deltalake", *(("pyspark",) if row.master else ())):
         if find_spec(package) is None:
             return {"status": "not measured", "reason": f"{package} is not installed: {REMEDY}"}
     try:
@@ -44,7 +44,7 @@ def measured(row: PipelineRow, core: int | None) -> dict[str, Any]:
         return {"status": "failed", "reason": str(error)}
     except Lacking as error:
         return {"status": "not measured", "reason": str(error)}
-    result["to_loop"] = [bronze / loop for bronze, loop in zip(result["bronze_cpu"], result["loop_cpu"], strict=True)]
+    result["to_loop"] = [rate / loop for rate, loop in zip(result["all_cpu"], result["loop_cpu"], strict=True)]
     figures = [{"figure": figure.name, "unit": figure.unit, "ours": spread(result[figure.field])} for figure in row.figures]
     return {"status": "measured", "records": result["records"], "figures": figures}
 

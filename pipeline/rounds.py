@@ -61,7 +61,7 @@ def cursors_of(published: Published) -> dict[LogId, Cursor]:
 class Round:
     def __init__(self, tables: Tables, inputs: Inputs | None, progress: Progress, steps: Steps, chunks: int) -> None:
         self.tables, self.inputs, self.progress, self.steps = tables, inputs, progress, steps
-        self.published = tables.published()
+        self.published = tables.unused()  # else it would read its input before it is refused
         self.chunks = int(self.published.content.get("chunks", chunks))
         self._batch: Batch | None = None
         self._content: dict[str, Any] = {}

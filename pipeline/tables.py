@@ -182,7 +182,7 @@ class Writer:
 
     def __init__(self, store: Store, table: str, part: Part) -> None:
         self._store, self._table, self._part = store, table, part
-        folders = (f"{name}={quote(value, safe='')}/" for name, value in _values(table, part).items())  # which some readers take the values from
+        folders = (f"{name}={quote(value or '', safe='')}/" for name, value in _values(table, part).items())  # which some readers take the values from
         self._path = f"{''.join(folders)}{uuid.uuid4().hex}.parquet"
         self._writer: pq.ParquetWriter | None = None
         self._filesystem = store.filesystem(table)
@@ -426,11 +426,19 @@ class Tables:
 
     # Writing
 
-    def begin(self) -> Batch:
-        """Claim the next batch. Raises TablesBusy if another process works on it."""
+    def unused(self) -> Published:
+        """The newest complete batch. Raises TablesBusy if another process works on the next one."""
+        return self._unclaimed()[0]
+
+    def _unclaimed(self) -> tuple[Published, Any]:
         published, claim, progress = self._claimed()
         if claim and _is_alive(claim):
             raise TablesBusy(f"{self.folder}: another run uses it (process {claim.get('pid', 'unknown')} on {claim.get('host', 'unknown')})")
+        return published, progress
+
+    def begin(self) -> Batch:
+        """Claim the next batch. Raises TablesBusy if another process works on it."""
+        published, progress = self._unclaimed()
         batch = Batch(self, published, progress)
         batch.claim()
         return batch
@@ -627,7 +635,7 @@ def _files(name: str, delta: Any) -> list[File]:
     ]
 
 
-def _values(table: str, part: Part) -> dict[str, str]:
+def _values(table: str, part: Part) -> dict[str, str | None]:
     def text(value: object) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -114,9 +114,10 @@ def open_engine(options: argparse.Namespace, progress: Progress) -> Iterator[Eng
         yield PlainEngine(progress)
         return
     from pipeline.session import session
-    from pipeline.spark_engine import SparkEngine
 
     with session(options.master, dict(options.conf), remote=options.remote) as spark:
+        from pipeline.spark_engine import SparkEngine  # needs PySpark, whose lack `session` tells
+
         yield SparkEngine(spark, progress)
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import cli
-from pipeline.on_demand import advice_for, bucket_of, clusters_of, tables_of
+from pipeline.on_demand import advice_for, clusters_of, tables_of
 from pipeline.rows import Episode
 from pipeline.schema import rows_of
+from pipeline.tables import Tables
 from pipeline.timeouts import Options
-from pipeline.warehouse import Warehouse
 from tests.pipeline.report_rows import with_second_cluster
 from tests.pipeline.scenarios import write
 
@@ -128,12 +128,11 @@ def test_wrong_arguments(out: Path, capsys: pytest.CaptureFixture[str], words: l
 
 
 def test_analyze_reads_a_single_group(out: Path) -> None:
-    warehouse = Warehouse.open(out)
-    (cluster,) = clusters_of(warehouse, "g")
-    assert clusters_of(warehouse, "q") == []
-    assert tables_of(warehouse, cluster, "g").episodes == rows_of(Episode, warehouse.read("rebalances"))
-    assert bucket_of(warehouse, cluster, "g") == warehouse.current().files_of("groups")[0].bucket
-    (tables,) = advice_for(warehouse, "g", Options())
+    made = Tables.open(out)
+    (cluster,) = clusters_of(made, "g")
+    assert clusters_of(made, "q") == []
+    assert tables_of(made, made.published(), cluster, "g").episodes == rows_of(Episode, made.read("rebalances"))
+    (tables,) = advice_for(made, "g", Options())
     assert len(tables.episodes) == 7
 
 

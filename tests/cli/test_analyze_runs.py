@@ -10,17 +10,17 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cli
-from cli.analyze import run as analyze
 from pipeline import session, wire
 from pipeline.inputs import NoAnswer
-from pipeline.warehouse import Warehouse, WarehouseBusy
+from pipeline.jobs import PlainEngine
+from pipeline.tables import Batch, Tables, TablesBusy
 from tests.pipeline.fake_cluster import commit_offsets
 from tests.pipeline.scenarios import write
 from tests.running import ROOT, broker, environment, wait_until
@@ -39,10 +39,25 @@ def command(action: str, out: Path, *more: object) -> list[str]:
     return ["analyze", action, "--out", str(out), "--master", "none", "--quiet", *map(str, more)]
 
 
+@contextmanager
+def used(out: Path) -> Iterator[None]:
+    """Work on the tables, as another run does; waits until they are free."""
+    until = time.monotonic() + SECONDS
+    while True:
+        try:
+            batch: Batch = Tables.open(out).begin()
+            break
+        except TablesBusy:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    yield
+    batch.release()
+
+
 def test_a_second_run_at_once_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(command("run", tmp_path / "out", "--offsets", data)) == 0
     capsys.readouterr()
-    with Warehouse.open(tmp_path / "out").locked():
+    with used(tmp_path / "out"):
         for action, more in (("run", ("--offsets", data)), ("ingest", ("--offsets", data)), ("build", ()), ("run", ("--offsets", data, "--follow"))):
             assert cli.main(command(action, tmp_path / "out", *more)) == 75
             (line,) = capsys.readouterr().err.splitlines()
@@ -50,16 +65,18 @@ def test_a_second_run_at_once_is_refused(data: Path, tmp_path: Path, capsys: pyt
     assert cli.main(command("build", tmp_path / "out")) == 0
 
 
-def test_tables_of_another_version_are_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_of_another_version_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "warehouse").mkdir()
+    (tmp_path / "warehouse" / "CURRENT.json").write_text("{}")
     assert cli.main(command("run", tmp_path / "out", "--offsets", data)) == 0
-    for version in ("0 0123456789abcdef", "2 0123456789abcdef", ""):
-        (tmp_path / "out" / "FORMAT").write_text(version)
+    monkeypatch.setattr("pipeline.tables.DESCRIPTION", "Tenure 1000")
+    for out in (tmp_path / "warehouse", tmp_path / "out"):
         capsys.readouterr()
-        for action, more in (("run", ("--offsets", data)), ("build", ()), ("build", ("--full",))):
-            assert cli.main(command(action, tmp_path / "out", *more)) == 65
+        for action, more in (("run", ("--offsets", data)), ("build", ()), ("build", ("--full",)), ("status", ())):
+            words = command(action, out, *more) if action != "status" else ["analyze", "status", "--out", str(out)]
+            assert cli.main(words) == 65
             (line,) = capsys.readouterr().err.splitlines()
-            assert "written by another version of Tenure" in line
-            assert "remove it and run again, or use another --out" in line
+            assert "its tables are of another version of Tenure; use another --out" in line
 
 
 @pytest.mark.parametrize(
@@ -170,7 +187,7 @@ def test_following_a_broker_keeps_tables_and_report_up_to_date(tmp_path: Path, c
                 while run.line()["groups"] != 3 * turn + 3:  # one turn of the command may read only a part of the commits
                     pass
             assert page.stat().st_mtime_ns > before
-            assert len(Warehouse.open(out).read("groups")) == 9
+            assert len(Tables.open(out).read("groups")) == 9
             wait_until(lambda: cli.main(command("build", out)) != 75, SECONDS)  # other commands may use the folder between two turns
             code, warned = run.end(signal.SIGINT)
             assert code == 0
@@ -197,29 +214,29 @@ def test_following_continues_after_a_restart_of_the_broker(tmp_path: Path) -> No
             assert run.end(signal.SIGINT) == (0, "")
 
 
-def test_a_failed_follow_turn_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    turns = iter((None, NoAnswer("kafka://nowhere: its metadata: Connection refused"), None, KeyboardInterrupt()))
+def test_a_failed_follow_turn_is_followed_by_another(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    round_of, turns = PlainEngine.round, iter((None, NoAnswer("kafka://nowhere: its metadata: Connection refused"), None, KeyboardInterrupt()))
 
-    def run_once(*arguments: object) -> dict[str, object]:
+    def turn(engine: PlainEngine, *arguments: Any) -> dict[str, object]:
         ended = next(turns)
         if ended is not None:
             raise ended
-        return {}
+        return round_of(engine, *arguments)
 
-    monkeypatch.setattr(analyze, "run_once", run_once)
-    assert cli.main(command("run", tmp_path / "out", "--offsets", "kafka://nowhere", "--follow", "--every", "1ms")) == 0
+    monkeypatch.setattr(PlainEngine, "round", turn)
+    assert cli.main(command("run", tmp_path / "out", "--offsets", data, "--follow", "--every", "1ms")) == 0
     assert capsys.readouterr().err == "tenure: kafka://nowhere: its metadata: Connection refused; trying again in 0.001 s\n"
 
 
 def test_a_follow_turn_without_new_records_prints_nothing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    run_once, turns = analyze.run_once, iter((True, True, True, False))
+    round_of, turns = PlainEngine.round, iter((True, True, True, False))
 
-    def three_turns(*arguments: Any) -> dict[str, object]:
+    def three_turns(engine: PlainEngine, *arguments: Any) -> dict[str, object]:
         if not next(turns):
             raise KeyboardInterrupt
-        return run_once(*arguments)
+        return round_of(engine, *arguments)
 
-    monkeypatch.setattr(analyze, "run_once", three_turns)
+    monkeypatch.setattr(PlainEngine, "round", three_turns)
     assert cli.main(command("run", tmp_path / "out", "--offsets", data, "--follow", "--every", "1ms")) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("records: ")
@@ -238,31 +255,16 @@ def test_the_python_listing_of_the_docs_reads_the_tables(data: Path, tmp_path: P
     assert cli.main(command("run", tmp_path / "analysis", "--offsets", data)) == 0
     monkeypatch.chdir(tmp_path)
     indented = re.findall(r"(?:^    .*\n|^\n)+", (ROOT / "docs" / "analyze.md").read_text(), re.MULTILINE)
-    (code,) = [textwrap.dedent(listing) for listing in indented if "Warehouse.open" in listing]
+    (code,) = [textwrap.dedent(listing) for listing in indented if "Tables.open" in listing]
     names: dict[str, Any] = {}
-    exec(code.replace("Warehouse.open", "table = Warehouse.open").replace(".to_pandas()", ""), names)  # without pandas, which tests do not need
+    exec(code.replace("Tables.open", "table = Tables.open").replace(".to_pandas()", ""), names)  # without pandas, which tests do not need
     assert len(names["table"]) == 7
-
-
-@contextmanager
-def locked(warehouse: Warehouse) -> Iterator[None]:
-    """Hold the lock of the warehouse; waits until it is free."""
-    until = time.monotonic() + SECONDS
-    with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(warehouse.locked())
-                break
-            except WarehouseBusy:
-                assert time.monotonic() < until
-                time.sleep(0.01)
-        yield
 
 
 def test_a_follow_turn_waits_for_a_running_analysis(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with following(*command("run", out, "--offsets", data)) as run:
         run.line()
-        with locked(Warehouse.open(out)):
+        with used(out):
             run.await_line("another run uses it")
         assert run.end(signal.SIGINT)[0] == 0

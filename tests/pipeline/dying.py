@@ -68,8 +68,8 @@ class DiskOperations:
                 die()
 
         Writer.__exit__ = written  # type: ignore[method-assign]
-        Batch._change = changed  # type: ignore[method-assign]
-        Batch.compact = compacted  # type: ignore[method-assign]
+        Batch._change = changed  # type: ignore[method-assign,assignment]
+        Batch.compact = compacted  # type: ignore[method-assign,assignment]
         for name in ("vacuum", "create_checkpoint", "cleanup_metadata"):
             self._watch_tidying(name)
 

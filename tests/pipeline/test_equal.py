@@ -131,14 +131,14 @@ def test_the_plan_is_a_scan_a_shuffle_by_chunk_and_a_map_in_arrow(log_folder: Pa
 
 
 def test_nothing_of_the_pipeline_uses_the_first_api_of_spark() -> None:
-    sources = [path for path in (ROOT / "pipeline").rglob("*.py")] + [ROOT / "pyspark_koffsets" / "__init__.py"]
+    sources = [*(ROOT / "pipeline").rglob("*.py"), ROOT / "pyspark_koffsets" / "__init__.py"]
     assert [str(path) for path in sources if re.search(r"sparkContext|\.rdd\b|_jvm\b|_jsc\b", path.read_text())] == []
 
 
 def test_a_task_that_fails_is_reported_in_one_line(log_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Tables.open(tmp_path / "out", create=True)
+    monkeypatch.setattr("pipeline.spark_engine.ChunkWork", lambda *parts: ())  # the tasks cannot use it
     with on_spark("local[1]", 1) as spark, pytest.raises(SparkFailed) as failed:
-        made = Tables.open(tmp_path / "out", create=True)
-        monkeypatch.setattr("pipeline.spark_engine.ChunkWork", lambda *parts: ())  # the tasks cannot use it
         SparkEngine(spark, QUIET).round(made, Inputs.of([str(log_folder)]), Steps())
     assert "\n" not in str(failed.value)
     assert str(failed.value).startswith("Spark gave the run up: AttributeError: ")

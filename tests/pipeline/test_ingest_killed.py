@@ -1,4 +1,4 @@
-"""kill -9 or Ctrl-C of the driver on Spark while rows are written: the next run stores each record once."""
+"""kill -9 or Ctrl-C of a run while it writes: the next run stores each record once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ingest import Inputs, ingest
-from pipeline.progress import Progress
+from pipeline.inputs import Inputs
+from pipeline.jobs import Steps
 from pipeline.rows import Record as Row
-from pipeline.runner import SequentialRunner
-from pipeline.schema import rows_of
-from pipeline.warehouse import Warehouse
+from pipeline.tables import Tables
+from tests.pipeline.building import ENGINE
+from tests.pipeline.decoded import check_stored
 from tests.pipeline.segments import random_batches, reference, write_segment
 from tests.running import ROOT, wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.once
 SECONDS = 300.0
 
 
@@ -43,46 +43,45 @@ def await_any(process: subprocess.Popen[str], folder: Path, pattern: str) -> Non
     assert process.poll() is None
 
 
-def test_a_driver_killed_while_reading_has_published_nothing(data: Path, tmp_path: Path) -> None:
+def test_a_run_killed_while_it_writes_has_published_nothing(data: Path, tmp_path: Path) -> None:
     out, marks = tmp_path / "out", tmp_path / "marks"
     marks.mkdir()
-    with started("-m", "tests.pipeline.ingesting", str(data), str(out), str(marks)) as driver:
-        await_any(driver, marks, "*")
-        driver.kill()
-        assert driver.wait(SECONDS) == -signal.SIGKILL
-    assert list(out.rglob("*.parquet"))  # written, and not published
-    assert Warehouse.open(out).current().run == 0
-    assert read(data, out) == all_rows(data)
+    with started("-m", "tests.pipeline.ingesting", str(data), str(out), str(marks)) as run:
+        await_any(run, marks, "*")
+        run.kill()
+        assert run.wait(SECONDS) == -signal.SIGKILL
+    assert list(out.rglob("silver/commits/**/*.parquet"))  # written, and not published
+    assert Tables.open(out).published().batch == 0
+    check_read(data, out)
 
 
-def test_an_interrupted_run_leaves_no_files(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("master", ["none", pytest.param("local[1]", marks=pytest.mark.spark)])
+def test_an_interrupted_run_leaves_no_files(data: Path, tmp_path: Path, master: str) -> None:
     out, temporary = tmp_path / "out", tmp_path / "temporary"
     temporary.mkdir()
-    run = ("-P", "-m", "tenure", "analyze", "run", "--follow", "--offsets", str(data), "--out", str(out), "--master", "local[1]", "--quiet")
+    run = ("-P", "-m", "tenure", "analyze", "run", "--follow", "--offsets", str(data), "--out", str(out), "--master", master, "--quiet")
     with started(*run, TMPDIR=str(temporary)) as driver:
-        await_any(driver, out, "bronze/records/run=1/*")
+        await_any(driver, out, "silver/commits/cluster=*/*/*.parquet")
         driver.send_signal(signal.SIGINT)
         assert driver.wait(SECONDS) == 0
         assert driver.stderr is not None
         assert driver.stderr.read() == ""
     assert not [path for path in temporary.iterdir() if path.name.startswith("tenure-")]
-    assert read(data, out) == all_rows(data)
+    check_read(data, out)
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    pytest.importorskip("pyspark")
     for partition in range(4):
         write_segment(tmp_path / "data" / f"__consumer_offsets-{partition}", random_batches(partition, 60))
     return tmp_path / "data"
 
 
-def read(data: Path, out: Path) -> list[Row]:
-    quiet = Progress()
-    warehouse = Warehouse.open(out)
-    with warehouse.locked():
-        ingest(warehouse, SequentialRunner(quiet), Inputs.of([str(data)]), quiet)
-    return rows_of(Row, warehouse.read("records"))
+def check_read(data: Path, out: Path) -> None:
+    """A run ends what was begun, and the tables have each record once."""
+    made = Tables.open(out, create=True)
+    ENGINE.round(made, Inputs.of([str(data)]), Steps(builds=False))
+    check_stored(made, all_rows(data))
 
 
 def all_rows(data: Path) -> list[Row]:

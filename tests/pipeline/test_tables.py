@@ -103,6 +103,8 @@ def test_files_that_were_not_published_are_invisible_and_removed(tables: Tables)
     assert hygiene(tables) == ROWS[:1]
     batch.release()
     assert hygiene(tables) == ROWS[:1]
+    tables.begin().publish({})
+    assert hygiene(tables) == ROWS[:1]
     for _ in range(2 * TIDY_BATCHES):
         publish(tables, ROWS[:1], replaces=True)
     assert hygiene(tables) == ROWS[:1]
@@ -172,7 +174,7 @@ def test_the_claim_of_a_dead_process_is_ignored(tables: Tables, claim: dict[str,
 def test_of_two_writers_at_once_one_wins(tables: Tables, published: int) -> None:
     for _ in range(published):
         publish(tables, ROWS[:1])
-    first, second = (Batch(tables, *(tables._claimed()[at] for at in (0, 2))) for _ in range(2))
+    first, second = (Batch(tables, *tables._unclaimed()) for _ in range(2))
     first.claim()
     with pytest.raises(TablesBusy) as refused:
         second.claim()
@@ -197,6 +199,18 @@ def test_a_writer_whose_batch_was_taken_over_stops(tables: Tables, published: in
         slow.publish({})
     claimed_by.publish({})
     assert hygiene(tables) == [*ROWS[1:], *ROWS[:published]]
+
+
+def test_a_commit_upon_an_older_version_is_refused(tables: Tables) -> None:
+    """Both only add files, so that Delta could commit one after the other."""
+    publish(tables, ROWS[:1])
+    batch, stale = tables.begin(), tables._delta("hygiene")
+    batch.commit([written(tables, ROWS[1:])])
+    with pytest.raises(TablesBusy, match="another run changes it at the same time") as refused:
+        batch._change("hygiene", stale, [written(tables, ROWS)], ())
+    assert one_line(refused)
+    batch.publish({})
+    assert hygiene(tables) == ROWS[::-1]
 
 
 # Folders

@@ -75,9 +75,9 @@ def use(bootstrap: str) -> None:
     assert producer.flush(30) == 0
     for turn in range(4):
         for name in ("billing", "shipping", "größe"):
-            settings = {"bootstrap.servers": bootstrap, "group.id": name, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+            settings: dict[str, str | int | bool] = {"bootstrap.servers": bootstrap, "group.id": name, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
             if name == "billing":
-                settings["group.instance.id"] = "pod-1"
+                settings |= {"group.instance.id": "pod-1", "session.timeout.ms": 6000}  # ends before the logs are read
             consumer = confluent_kafka.Consumer(settings)
             consumer.subscribe(["orders"])
             read = 0
