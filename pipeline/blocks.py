@@ -166,7 +166,8 @@ class Divider:
         if kind == COMMITS:
             topics = rows["topic"].chunk(0).dictionary.to_pylist()
             self._topics.setdefault(cluster, set()).update(topics)
-        of_rows = np.where(coded.is_valid().to_numpy(zero_copy_only=False), chunk_of_name[np.asarray(coded.indices.fill_null(0).to_numpy())], COMMON)
+        without_group = _hash(cluster, "") % self._chunks if kind == WAITING else COMMON  # a record waits in some chunk
+        of_rows = np.where(coded.is_valid().to_numpy(zero_copy_only=False), chunk_of_name[np.asarray(coded.indices.fill_null(0).to_numpy())], without_group)
         if kind == EVENTS and common & set(names):  # a group may have an empty name; only notes without a group concern all
             is_group = (of_rows == COMMON) & np.asarray(pc.and_(pc.equal(rows["group"], ""), pc.not_equal(rows["kind"], NOTE)).fill_null(False).to_numpy(), bool)
             of_rows[is_group] = _hash(cluster, "") % self._chunks

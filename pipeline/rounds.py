@@ -124,7 +124,9 @@ class Round:
             files.append(self.tables.store.write("epochs", Part(), epochs))
         batch.commit(files)
         with_notes = {(cluster, chunk_of(cluster, COORDINATOR, self.chunks)) for cluster, table in events.items() if len(table)}
-        return self._commons(events, files, now_ms), self._tasks({*chunks, *with_notes})
+        tasks = self._tasks({*chunks, *with_notes})
+        clusters = sorted({*now_ms, *(task.cluster for task in tasks)})  # one with nothing but open transactions has no time yet
+        return self._commons(clusters, events, files, now_ms), tasks
 
     def _lost(self) -> None:
         """Logs without any segment: what is lost counts once."""
@@ -150,13 +152,13 @@ class Round:
                     rows[key] = min((offset, at_ms), rows.get(key, (offset, at_ms)))
         return pa.Table.from_pylist([dict(zip(known.schema.names, (*key, *first), strict=True)) for key, first in sorted(rows.items())], known.schema)
 
-    def _commons(self, events: Mapping[str, pa.Table], new_files: Sequence[File], now_ms: Mapping[str, int]) -> dict[str, Common]:
+    def _commons(self, clusters: Sequence[str], events: Mapping[str, pa.Table], new_files: Sequence[File], now_ms: Mapping[str, int]) -> dict[str, Common]:
         assert self._batch is not None
         batch = self._batch
         now = batch.current
         fresh = frozenset(file.path for file in new_files if file.table == "end_offsets")
         commons = {}
-        for cluster in now_ms:
+        for cluster in clusters:
             notes = events.get(cluster, schema_of("records").empty_table())
             notes = notes.filter(pc.equal(notes["kind"], NOTE))
             changed: dict[int, int] = {}
@@ -166,7 +168,7 @@ class Round:
             ended = {name: verdicts for name, verdicts in self._learned.ended.items() if LogId.from_text(name).cluster == cluster}
             retention_ms = self._content.get("retention_ms", {}).get(cluster)
             commons[cluster] = Common(
-                cluster, self.chunks, now_ms[cluster], self.steps.builds, self.steps.full, retention_ms, ended, changed, files, fresh
+                cluster, self.chunks, now_ms.get(cluster, -1), self.steps.builds, self.steps.full, retention_ms, ended, changed, files, fresh
             )
         return commons
 

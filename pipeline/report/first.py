@@ -12,7 +12,7 @@ from pipeline.report.words import brief, counted, short_time
 from pipeline.rows import Advice, Episode, Group, Hygiene
 
 if TYPE_CHECKING:
-    from pipeline.report.tables import Tables
+    from pipeline.report.tables import ReportTables
 
 SHOWN_MAX: Final = 12
 # Urgency: data loss, stalled partitions, lost time, cleanup.
@@ -24,7 +24,7 @@ REASONS: Final = {"offsets_about_to_expire": "They expire {}; then the group sta
 SHELL_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-def recommendations(tables: Tables, savings: Mapping[tuple[str, str], Saving]) -> list[dict[str, Any]]:
+def recommendations(tables: ReportTables, savings: Mapping[tuple[str, str], Saving]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for group in tables.groups:
         key = (group.cluster, group.group)
@@ -116,7 +116,7 @@ def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, An
     ]
 
 
-def _of_stalled_partitions(group: Group, tables: Tables) -> list[dict[str, Any]]:
+def _of_stalled_partitions(group: Group, tables: ReportTables) -> list[dict[str, Any]]:
     # The last interval of a removed offset is final: it ended with the removal.
     stalled = [status for status in tables.status.get((group.cluster, group.group), []) if not status.final and status.status in STALLED_STATUSES]
     if not stalled:

@@ -10,14 +10,14 @@ from pipeline.grace import assumed_begin_ms
 from pipeline.rows import Deploy, Episode
 
 if TYPE_CHECKING:
-    from pipeline.report.tables import Tables
+    from pipeline.report.tables import ReportTables
 
 PAUSE_MS_MAX: Final = 10 * 60_000
 REBALANCES_MANY: Final = 5  # a series of this length is a bad moment even without a known cost
 SHOWN_MAX: Final = 10
 
 
-def worst_moments(tables: Tables) -> list[dict[str, Any]]:
+def worst_moments(tables: ReportTables) -> list[dict[str, Any]]:
     """The worst moments, most expensive first. A short series without cost, such as the formation of a group, does not count."""
     moments = [
         _moment(chain, tables.deploys.get(key, []))

@@ -12,7 +12,7 @@ from pipeline.confidence import EXACT, NONE, STRONG, WEAK
 from pipeline.rows import Advice, Episode, Gap, Group
 
 if TYPE_CHECKING:
-    from pipeline.report.tables import Tables
+    from pipeline.report.tables import ReportTables
 
 POLLED_LATE: Final = "poll timeout"  # in the LeaveGroup reason of a client that exceeded its poll interval
 SCALING_MIN: Final = 4  # rebalances; fewer are no habit of scaling
@@ -36,7 +36,7 @@ class Arrivals(NamedTuple):
     apart_ms: int  # the longest time between two of them
 
 
-def static_savings(tables: Tables) -> dict[tuple[str, str], Saving]:
+def static_savings(tables: ReportTables) -> dict[tuple[str, str], Saving]:
     """For each group that is advised static membership or another session timeout."""
     keys = [(group.cluster, group.group) for group in tables.groups]
     found = {key: static_saving(tables.episodes.get(key, []), tables.gaps.get(key, []), tables.advice.get(key)) for key in keys}

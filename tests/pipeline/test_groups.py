@@ -28,7 +28,7 @@ def partition(number: int, last_commit_ms: int, lag: int, status: str | None = "
 
 
 def group(generations: list[Generation], *partitions: dict[str, object]) -> Group:
-    (row,) = group_rows("c", generations, [], {}, set(), pa.Table.from_pylist(list(partitions), schema=SERIES_TOTALS), [])
+    (row,) = group_rows("c", generations, [], {}, set(), pa.Table.from_pylist(list(partitions), schema=SERIES_TOTALS), {})
     return row
 
 
@@ -41,7 +41,7 @@ def test_the_time_in_rebalances_is_unknown_unless_their_starts_are_known() -> No
     def unstable_ms(*starts: tuple[int, int]) -> int | None:
         empty: dict[str, Any] = dict.fromkeys(Episode._fields)
         rows = [Episode(**(empty | {"group": "g", "missing": 0, "start_lo_ms": lo, "start_hi_ms": hi, "end_ms": T0 + 9_000})) for lo, hi in starts]
-        (row,) = group_rows("c", [], rows, {}, set(), pa.Table.from_pylist([], schema=SERIES_TOTALS), [])
+        (row,) = group_rows("c", [], rows, {}, set(), pa.Table.from_pylist([], schema=SERIES_TOTALS), {})
         return row.unstable_ms
 
     assert unstable_ms((T0, T0), (T0 + 5_000, T0 + 5_000)) == 13_000

@@ -120,7 +120,7 @@ def test_slices_and_kills_at_any_step_give_the_result_of_one_run(tmp_path: Path,
         at = min(len(batches), at + rng.choice([1, 10, 40]))
         for number in range(0, at, 30):
             write_segment(folder, batches[number : min(number + 30, at)])
-        for owner, step in rng.sample(STEPS, 3):
+        for owner, step in rng.sample(STEPS, 2):
             if kill(monkeypatch, owner, step, lambda: run(out, data)):
                 died += 1
         run(out, data)

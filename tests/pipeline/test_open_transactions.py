@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import cli
@@ -108,6 +109,21 @@ def test_its_end_in_a_later_run_makes_the_tables_of_one_run(tmp_path: Path, comm
     assert not cut.rows_in(cut.published(), "pending")
     (row,) = rows_of(Group, cut.read("groups", only={"group": "paid"}))
     assert row.commits == len(expected)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_cluster_with_nothing_but_an_open_transaction_waits(tmp_path: Path, commits: bool) -> None:
+    batches = [batch_of(0, commit("paid", "t", 0, 5, EPOCH_MS), group_record("paid", 1, ["a"]), (None, b""), transactional=True, producer=1), marker(3, 1, commits)]
+    write_log(tmp_path / "data", batches)
+    whole = analyzed(tmp_path / "whole", tmp_path / "data", [])
+    cut = Tables.open(tmp_path / "cut", create=True)
+    for bound, name in (({0: 3}, "unknown"), ({}, "another"), ({}, "unknown")):
+        ENGINE.round(cut, Inputs.of([str(tmp_path / "data")], until=bound, cluster=name), Steps())
+        if name == "unknown" and bound:
+            assert (cut.rows_in(cut.published(), "pending"), committed(cut)) == (3, [])
+    found = {name: table.filter(pc.equal(table["cluster"], "unknown")) for name, table in tables(cut).items()}
+    check_equal({name: table.combine_chunks() for name, table in found.items()}, tables(whole))
+    assert all(check.holds for check in reconcile(cut, 10))
 
 
 def test_an_end_in_the_next_but_one_run_and_a_full_build_make_the_same_tables(tmp_path: Path) -> None:
