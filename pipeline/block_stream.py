@@ -67,9 +67,10 @@ class _Blocks:
         self._initial: Offset = json.loads(options["cursors"])
 
     def tasks(self, planned: Planned) -> list[InputPartition]:
-        splits = [SplitPart(split) for split in (*planned[0].splits, *planned[1])]
+        splits: list[Split | WireSplit] = [*planned[0].splits, *planned[1]]
+        parts = [SplitPart(split) for split in splits]
         tasks: list[InputPartition] = [BlockTask(self.inputs, [], self.chunks, facts_of(planned[0]))]
-        return tasks + [BlockTask(self.inputs, [part.split for part in task], self.chunks) for task in packed(splits, self.packing)]
+        return tasks + [BlockTask(self.inputs, [part.split for part in task], self.chunks) for task in packed(parts, self.packing)]
 
     def plan(self, begins: Mapping[LogId, Cursor], ends: Mapping[LogId, int] | None = None, *, stable: bool = False) -> Planned:
         planned = plan(self.inputs, begins, ends)

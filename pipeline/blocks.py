@@ -104,7 +104,7 @@ def cells_of(cluster: str, groups: pa.ChunkedArray | pa.Array, chunks: int, cell
     coded = groups.combine_chunks() if isinstance(groups, pa.ChunkedArray) else groups
     coded = coded if pa.types.is_dictionary(coded.type) else coded.dictionary_encode()
     of_names = np.array([_hash(cluster, name or "") // chunks % cells for name in coded.dictionary.to_pylist()] or [0], np.int64)
-    return of_names[np.asarray(coded.indices.fill_null(0).to_numpy())]
+    return np.asarray(of_names[np.asarray(coded.indices.fill_null(0).to_numpy())])
 
 
 def _hash(cluster: str, group: str) -> int:

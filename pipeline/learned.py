@@ -37,10 +37,10 @@ def learned(blocks: Iterable[Block]) -> Learned:
 
 def _with_losses(result: Learned, holes: list[Any]) -> Learned:
     """Segments and coverage with the losses found while reading: batches with a valid checksum and unreadable records."""
-    places = {(row[:3], row.path): at for at, row in enumerate(result.segments)}
+    places: dict[tuple[object, ...], int] = {(*row[:3], row.path): at for at, row in enumerate(result.segments)}
     for cluster, log, partition, path, waits, lost_records, lost_bytes, lost in holes:
         id = LogId(cluster, log, partition)
-        at = places.get((tuple(id), path))
+        at = places.get((*id, path))
         if at is not None:
             row = result.segments[at]
             result.segments[at] = row._replace(
