@@ -44,7 +44,9 @@ SCHEMA: Final = 3  # the version of the tables' meaning: an older Tenure refuses
 DESCRIPTION: Final = f"Tenure {SCHEMA}"  # of each table
 TIDY_BATCHES: Final = 20  # after so many, what no newer version needs is removed
 KEPT_VERSIONS: Final = 20  # of each table at least, for readers of earlier batches: a batch makes one or two
-SMALL_FILES_MAX: Final = 64  # of one table, before they are compacted
+SMALL_FILES_MAX: Final = 64  # of one table, before they are compacted, but more in many parts: a part has one file at least
+SMALL_FILES_OF_PART: Final = 8  # on average
+SMALL_BYTES: Final = 32 << 20
 CLAIM_S: Final = 600  # a batch of another machine counts as dead after this time
 APP: Final = "tenure"  # in the transactions of Delta: their version is the number of the batch
 PARTS: Final = pa.schema([pa.field("chunk", pa.int32()), pa.field("settled", pa.bool_())])
@@ -533,7 +535,7 @@ class Batch:
     def publish(self, content: Mapping[str, Any], *, tidies: bool = False) -> Published:
         """Publish what was committed, and compact tables of many small files. `tidies`: also remove what only earlier batches used, as often happens anyway."""
         for name in self._versions:
-            if name in TABLES and len(self.tables.files_of(self.current, name)) > SMALL_FILES_MAX:
+            if name in TABLES and _are_many_small(self.tables.files_of(self.current, name)):
                 self.compact(name)
         tidies = tidies or self.number % TIDY_BATCHES == 0
         published = Published(self.number, dict(self._versions), dict(content))
@@ -633,6 +635,11 @@ def _files(name: str, delta: Any) -> list[File]:
         File(name, Part(*(row.get(f"partition.{part}", default) for part, default in Part._field_defaults.items())), unquote(row["path"]), row["size_bytes"], row["num_records"] or 0)
         for row in actions
     ]
+
+
+def _are_many_small(files: Iterable[File]) -> bool:
+    small = [file for file in files if file.size < SMALL_BYTES]
+    return len(small) > max(SMALL_FILES_MAX, SMALL_FILES_OF_PART * len({file.part for file in small}))
 
 
 def _values(table: str, part: Part) -> dict[str, str | None]:

@@ -44,7 +44,7 @@ class DiskOperations:
         return len(self.names) == self._last
 
     def watch(self) -> None:
-        module.TIDY_BATCHES, module.SMALL_FILES_MAX = 1, 8  # type: ignore[misc]
+        module.TIDY_BATCHES = module.SMALL_FILES_MAX = module.SMALL_FILES_OF_PART = 1  # type: ignore[misc]
         end, change, compact = Writer.__exit__, Batch._change, Batch.compact
 
         def written(writer: Writer, *error: Any) -> None:

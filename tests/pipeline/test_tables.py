@@ -359,7 +359,7 @@ def test_a_run_on_a_full_disk_says_so(tmp_path: Path, world: Path, monkeypatch: 
 @pytest.mark.parametrize("batches", [42])
 def test_files_and_logs_stay_few_over_many_batches(tables: Tables, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One table grows, one is replaced by each batch, and one does not change."""
-    for name, value in (("TIDY_BATCHES", 4), ("KEPT_VERSIONS", 4), ("SMALL_FILES_MAX", 6)):  # the real ones would need hundreds of batches
+    for name, value in (("TIDY_BATCHES", 4), ("KEPT_VERSIONS", 4), ("SMALL_FILES_MAX", 6), ("SMALL_FILES_OF_PART", 6)):  # the real ones would need hundreds of batches
         monkeypatch.setattr(f"pipeline.tables.{name}", value)
     counts, logs = [], []
     batch = tables.begin()
@@ -382,6 +382,20 @@ def test_files_and_logs_stay_few_over_many_batches(tables: Tables, batches: int,
     assert hygiene(tables) == ROWS[::-1]
     assert tables.read("deploys")["deploy"].to_pylist() == list(range(1, batches))
     assert rows_of(Coverage, tables.read("coverage")) == [RANGE]
+
+
+def test_many_parts_are_compacted_seldom(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.tables.SMALL_FILES_MAX", 4)
+    compacted: list[int] = []
+    monkeypatch.setattr(Batch, "compact", lambda batch, name: compacted.append(batch.number))
+    for number in range(1, 11):
+        batch = tables.begin()
+        batch.commit([written(tables, ROWS[:1], chunk) for chunk in range(5)])
+        batch.publish({})
+        assert compacted == ([] if number < 9 else list(range(9, number + 1)))
+    monkeypatch.setattr("pipeline.tables.SMALL_BYTES", 1)  # all are large
+    tables.begin().publish({})
+    assert len(compacted) == 2
 
 
 def test_earlier_versions_stay_readable_for_some_batches(tables: Tables) -> None:
