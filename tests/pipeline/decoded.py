@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from pipeline.end_offsets import from_notes
 from pipeline.inputs import Inputs
 from pipeline.packing import SplitPart, records_in
 from pipeline.rows import Commit
 from pipeline.rows import Record as Row
-from pipeline.schema import rows_of
+from pipeline.schema import in_order, rows_of, table_of
 from pipeline.splits import Split, plan
 from pipeline.tables import Tables
 from pipeline.wire_reading import WireSplit, plan_wire
@@ -24,11 +25,15 @@ def decoded(inputs: Inputs) -> list[Row]:
 
 
 def check_stored(made: Tables, rows: list[Row]) -> None:
-    """The tables have exactly these records, none of which is a note with end offsets."""
-    commits = [row for row in rows if row.kind == "offset"]
-    assert [row[:-2] for row in rows_of(Row, made.read("records"))] == [row[:-2] for row in rows if row.kind != "offset"]
+    """The tables have exactly these records."""
+    notes = table_of("records", [row for row in rows if row.log == "notes"])
+    ends, other_notes = from_notes(notes)
+    expected = [*rows_of(Row, other_notes), *(row for row in rows if row.log == "offsets" and row.kind != "offset")]
+    assert [row[:-2] for row in rows_of(Row, made.read("records"))] == [row[:-2] for row in sorted(expected, key=lambda row: row[:4])]
+    stored_ends = made.read("end_offsets", only={"origin": "notes"})
+    assert stored_ends.equals(in_order("end_offsets", ends))
     ours = [_commit(row) for row in rows_of(Commit, made.read("commits"))]
-    assert sorted(ours) == sorted(map(_commit, commits))
+    assert sorted(ours) == sorted(_commit(row) for row in rows if row.kind == "offset")
 
 
 def _commit(row: Row | Commit) -> tuple[object, ...]:

@@ -233,7 +233,9 @@ BOUNDS = [{0: 300, 1: 40, 2: 0, 3: 1_000}]
 
 @pytest.fixture(scope="module")
 def expected(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
-    return tables(analyzed(tmp_path_factory.mktemp("expected") / "out", world, []))
+    made = analyzed(tmp_path_factory.mktemp("expected") / "out", world, [])
+    check_stored(made, decoded(Inputs.of([str(world)])))
+    return tables(made)
 
 
 @pytest.mark.parametrize(
