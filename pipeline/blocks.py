@@ -11,6 +11,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from pipeline.end_offsets import from_notes
 from pipeline.schema import schema_of
 
 COMMON: Final = -1  # the chunk of what concerns all groups
+CELLS: Final = 16  # the parts of a chunk that can be read one by one
 RECORDS_MAX: Final = 100_000  # in a block
 CHUNKS_DEFAULT: Final = 6
 
@@ -66,10 +68,16 @@ class Block(NamedTuple):
 
     @classmethod
     def of(cls, cluster: str, chunk: int, kind: str, table: pa.Table) -> Block:
+        return cls.of_cells(cluster, chunk, kind, table, [0, *[len(table)] * CELLS])
+
+    @classmethod
+    def of_cells(cls, cluster: str, chunk: int, kind: str, table: pa.Table, bounds: Sequence[int]) -> Block:
+        """`bounds`: cell i has the rows from bounds[i] to bounds[i + 1]."""
         sink = pa.BufferOutputStream()
-        table = table.combine_chunks().unify_dictionaries()
-        with pa.ipc.new_stream(sink, table.schema, options=_IPC) as writer:
-            writer.write_table(table)
+        (batch,) = table.unify_dictionaries().combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        with pa.ipc.new_file(sink, batch.schema, options=_IPC) as writer:
+            for begin, end in pairwise(bounds):
+                writer.write_batch(batch.slice(begin, end - begin))
         return cls(cluster, chunk, kind, len(table), sink.getvalue().to_pybytes())
 
     @classmethod
@@ -78,8 +86,13 @@ class Block(NamedTuple):
 
     @property
     def table(self) -> pa.Table:
-        with pa.ipc.open_stream(self.block) as reader:
+        with pa.ipc.open_file(self.block) as reader:
             return reader.read_all()
+
+    def cells(self, cell: int, cells: int) -> pa.Table:
+        """The rows of one of `cells` parts of the chunk."""
+        with pa.ipc.open_file(self.block) as reader:
+            return pa.Table.from_batches([reader.get_batch(number) for number in range(cell, CELLS, cells)], reader.schema)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -99,11 +112,19 @@ def chunk_of(cluster: str, group: str, chunks: int) -> int:
     return _hash(cluster, group) % chunks
 
 
+def cells_for(records: int, records_max: int) -> int:
+    """Into how many cells to divide a chunk with so many records: a divisor of CELLS."""
+    cells = 1
+    while cells < CELLS and records > cells * records_max:
+        cells *= 2
+    return cells
+
+
 def cells_of(cluster: str, groups: pa.ChunkedArray | pa.Array, chunks: int, cells: int) -> Ints:
     """For each group of a chunk the part of the chunk that it belongs to, of `cells` parts."""
     coded = groups.combine_chunks() if isinstance(groups, pa.ChunkedArray) else groups
     coded = coded if pa.types.is_dictionary(coded.type) else coded.dictionary_encode()
-    of_names = np.array([_hash(cluster, name or "") // chunks % cells for name in coded.dictionary.to_pylist()] or [0], np.int64)
+    of_names = np.array([_hash(cluster, name or "") // chunks % CELLS % cells for name in coded.dictionary.to_pylist()] or [0], np.int64)
     return np.asarray(of_names[np.asarray(coded.indices.fill_null(0).to_numpy())])
 
 
@@ -135,8 +156,9 @@ class Divider:
         if log == "offsets":
             self._note_epochs(cluster, records)
             is_commit = pc.equal(records.column("kind"), OFFSET)
-            commits = records.filter(is_commit)
-            events = records.filter(pc.invert(is_commit)) if commits.num_rows < records.num_rows else records.slice(0, 0)
+            all_commits = pc.all(is_commit).as_py()
+            commits = records if all_commits else records.filter(is_commit)
+            events = records.slice(0, 0) if all_commits else records.filter(pc.invert(is_commit))
             if commits.num_rows:
                 ready += self._gather(cluster, COMMITS, _coded(commits))
         else:
@@ -171,14 +193,18 @@ class Divider:
         if kind == EVENTS and common & set(names):  # a group may have an empty name; only notes without a group concern all
             is_group = (of_rows == COMMON) & np.asarray(pc.and_(pc.equal(rows["group"], ""), pc.not_equal(rows["kind"], NOTE)).fill_null(False).to_numpy(), bool)
             of_rows[is_group] = _hash(cluster, "") % self._chunks
-        order = np.argsort(of_rows, kind="stable")
-        bounds = np.searchsorted(of_rows[order], np.arange(COMMON, self._chunks + 1))
+        cell_of_name = np.array([_hash(cluster, name) // self._chunks % CELLS for name in names] or [0], np.int64)
+        of_cells = np.where(of_rows == COMMON, 0, cell_of_name[np.asarray(coded.indices.fill_null(0).to_numpy())])
+        places = of_rows * CELLS + of_cells
+        order = np.argsort(places, kind="stable")
+        cuts = np.searchsorted(places[order], np.arange(COMMON * CELLS, self._chunks * CELLS + 1))
+        bounds = cuts[::CELLS]
         rows = rows.take(pa.array(order))
         counts = self._counts.setdefault(cluster, Counter())
         counts.update({chunk: int(end - begin) for chunk, begin, end in zip(range(COMMON, self._chunks), bounds, bounds[1:], strict=False) if end > begin})
         return [
-            Block.of(cluster, chunk, kind, rows.slice(begin, end - begin))
-            for chunk, begin, end in zip(range(COMMON, self._chunks), bounds, bounds[1:], strict=False)
+            Block.of_cells(cluster, chunk, kind, rows.slice(begin, end - begin), (cuts[at * CELLS : (at + 1) * CELLS + 1] - begin).tolist())
+            for at, (chunk, begin, end) in enumerate(zip(range(COMMON, self._chunks), bounds, bounds[1:], strict=False))
             if end > begin
         ]
 
@@ -211,9 +237,9 @@ def _coded(commits: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=list(COMMIT_COLUMNS))
 
 
-def records_of(cluster: str, blocks: Iterable[Block], kind: str, schema: pa.Schema) -> pa.Table:
-    """The records of these blocks, in log order, with their cluster."""
-    tables = [block.table for block in blocks if block.kind == kind and block.cluster == cluster]
+def records_of(cluster: str, blocks: Iterable[Block], kind: str, schema: pa.Schema, cell: int = 0, cells: int = 1) -> pa.Table:
+    """The records of these blocks, or of one of `cells` parts of their chunk, in log order."""
+    tables = [block.cells(cell, cells) for block in blocks if block.kind == kind and block.cluster == cluster]
     if not tables:
         return schema.empty_table()
     return in_log_order(pa.concat_tables(tables).unify_dictionaries())

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.blocks import COMMIT_SCHEMA, COMMITS, EVENT_KINDS, EVENTS, WAITING, Block, cells_of, chunk_of, in_log_order, records_of
+from pipeline.blocks import COMMIT_SCHEMA, COMMITS, EVENT_KINDS, EVENTS, NAMES, WAITING, Block, cells_for, cells_of, chunk_of, in_log_order, records_of
 from pipeline.columns import ints
 from pipeline.commits import CommitState, digest_commits
 from pipeline.coverage import merged
@@ -125,7 +125,7 @@ class _Chunk:
         self._anew = common.anew or len(self._late) > 0
         fresh = sum(block.records for block in blocks if block.kind == COMMITS)
         stored = task.stored_records if self._anew else 0
-        self._cells = 1 + (fresh + stored) // CELL_RECORDS
+        self._cells = cells_for(fresh + stored, CELL_RECORDS)
 
     # Reading
 
@@ -159,14 +159,13 @@ class _Chunk:
         return pending.filter(pa.array(waits)), pending.filter(pa.array(counts_now)), counts
 
     def _new_commits(self, cell: int) -> pa.Table:
-        tables = [self._of_cell(block.table, cell) for block in self._blocks if block.kind == COMMITS]
         late = self._of_cell(self._late.filter(pc.equal(self._late["kind"], OFFSET)), cell)
-        tables += [late.select(COMMIT_SCHEMA.names)] if len(late) else []
-        tables += [self._stored_commits(cell)] if self._anew else []
-        if not tables:
-            return COMMIT_SCHEMA.empty_table()
-        coded = pa.schema([column.with_type(pa.dictionary(pa.int32(), pa.string())) if column.name in ("group", "topic") else column for column in COMMIT_SCHEMA])
-        return in_log_order(pa.concat_tables([table.cast(coded) for table in tables]).unify_dictionaries())
+        others = [late.select(COMMIT_SCHEMA.names)] if len(late) else []
+        others += [self._stored_commits(cell)] if self._anew else []
+        coded = pa.schema([column.with_type(pa.dictionary(pa.int32(), pa.string())) if column.name in NAMES else column for column in COMMIT_SCHEMA])
+        new = [block.cells(cell, self._cells) for block in self._blocks if block.kind == COMMITS]
+        tables = [pa.concat_tables(new).cast(coded)] if new else []
+        return in_log_order(pa.concat_tables([coded.empty_table(), *tables, *(table.cast(coded) for table in others)]).unify_dictionaries())
 
     def _stored_commits(self, cell: int) -> pa.Table:
         """The commits of earlier batches, as they were read."""
@@ -190,15 +189,22 @@ class _Chunk:
         kept_from_ms = BEGINNING
         waiting = [self._pending, records_of(self._cluster, self._blocks, WAITING, schema_of("records"))]
         with ExitStack() as stack:
-            writer = stack.enter_context(self._store.writer("commits", self._part))
+            writer, tails = (stack.enter_context(self._store.writer(name, self._part)) for name in ("commits", "tails"))
             for cell in range(self._cells):
                 state, fresh, events, new_events, refold = self._digest(cell, writer)
+                if len(state.tails):
+                    tails.add(state.tails)
                 kept_from_ms = max(kept_from_ms, state.kept_from_ms)
                 if builds:
                     folded = self._fold(cell, events, new_events, refold)
                     cells.append(self._measure(cell, fresh, new_events, folded, state.homes))
         if writer.rows:
             files.append(writer.file)
+        if writer.rows or tails.rows != len(self._table("tails")):
+            files += [tails.file] if tails.rows else []
+            replaced.append(("tails", self._part))
+        else:
+            tails.discard()
         if self._anew:
             replaced.append(("commits", self._part))
         new_records = joined("records", [*self._results.pop("new_records", ()), self._late.filter(pc.not_equal(self._late["kind"], OFFSET))])
@@ -229,7 +235,7 @@ class _Chunk:
     def _digest(self, cell: int, writer: object) -> tuple[CommitState, pa.Table, pa.Table, pa.Table, set[str]]:
         """Write the new commits. Return the state after them, these commits, all events, the new ones, and groups whose rows change."""
         cluster = self._cluster
-        new_events = self._of_cell(records_of(cluster, self._blocks, EVENTS, schema_of("records")), cell)
+        new_events = records_of(cluster, self._blocks, EVENTS, schema_of("records"), cell, self._cells)
         self._keep("new_records", new_events)
         late = self._of_cell(self._late.filter(pc.not_equal(self._late["kind"], OFFSET)), cell)
         stored_events = self._of_cell(self._table("records"), cell)
@@ -255,11 +261,11 @@ class _Chunk:
             refold.update(stepped.refold)
             if len(stepped.commits):
                 writer.add(stepped.commits)  # type: ignore[attr-defined]
-                fresh.append(dictionary_coded(stepped.commits))
+                fresh.append(stepped.commits)
         self._keep("edges", joined("edges", [*edges, open_edges]))
-        for name in ("tails", "waiting", "around", "homes"):
+        for name in ("waiting", "around", "homes"):
             table = getattr(state, name)
-            self._keep(name, table if name == "tails" else table.add_column(0, STATES[name].schema.field("cluster"), pa.repeat(cluster, len(table))))
+            self._keep(name, table.add_column(0, STATES[name].schema.field("cluster"), pa.repeat(cluster, len(table))))
         empty = dictionary_coded(schema_of("commits").empty_table())
         return state, pa.concat_tables([empty, *fresh]), pa.concat_tables([stored_events, new_events]), new_events, refold
 

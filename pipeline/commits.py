@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from pipeline.columns import MISSING, Flags, Ints, flags, ints, mark_firsts, optional, pair, ranks, running_max
 from pipeline.edges import AROUND, HOMES, WAITING, GroupClock, SortedCommits, edges_of
-from pipeline.schema import schema_of
+from pipeline.schema import schema_of, schema_with_dictionaries
 
 TAIL: Final = 10  # commits: Burrow's window
 KEPT_MS: Final = 75 * 60_000  # more than the longest window of lag and status
@@ -77,7 +77,7 @@ class DigestedCommits(NamedTuple):
 def digest_commits(cluster: str, commits: pa.Table, events: pa.Table, state: CommitState) -> DigestedCommits:
     """`commits`, `events`: the new offset commits, and all other records, in log order; the columns of bronze that are used."""
     new = _as_commits(cluster, commits)
-    all_commits = pa.concat_tables([state.tails, new])
+    all_commits = pa.concat_tables([state.tails.cast(new.schema), new]).unify_dictionaries()
     keys, key_columns = _keys(all_commits)
     order = np.argsort(keys, kind="stable")  # stable: tails precede new commits, both in log order
     all_commits = all_commits.take(pa.array(order))
@@ -92,7 +92,7 @@ def digest_commits(cluster: str, commits: pa.Table, events: pa.Table, state: Com
     clock = GroupClock(homes, state.homes, commits, events)
     edges = edges_of(cluster, rows, group_records, clock, state.waiting, state.around)
     next_state = replace(state, tails=all_commits, waiting=edges.waiting, around=edges.around, homes=homes)
-    return DigestedCommits(all_commits.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, next_state)
+    return DigestedCommits(all_commits if is_new.all() else all_commits.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, next_state)
 
 
 def _homes(known: pa.Table, commits: pa.Table, events: pa.Table) -> pa.Table:
@@ -110,15 +110,17 @@ def _homes(known: pa.Table, commits: pa.Table, events: pa.Table) -> pa.Table:
 
 
 def _as_commits(cluster: str, records: pa.Table) -> pa.Table:
-    """Rows of `commits` without their predecessors."""
+    """Rows of `commits` without their predecessors. Names are dictionaries if the records have them so."""
     count = len(records)
     nulls = pa.nulls(count, pa.int64())
-    columns = {"cluster": pa.repeat(cluster, count)} | {name: records[name] for name in ("group", "topic", "topic_partition", "offset", "append_ms", "committed")}
+    coded = pa.types.is_dictionary(records.schema.field("group").type)
+    of_cluster = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [cluster]) if coded else pa.repeat(cluster, count)
+    columns = {"cluster": of_cluster} | {name: records[name] for name in ("group", "topic", "topic_partition", "offset", "append_ms", "committed")}
     columns["commit_ms"] = pc.fill_null(pc.coalesce(records["commit_ms"], records["append_ms"]), 0)
     columns |= {"prev_committed": nulls, "delta": nulls, "gap_ms": nulls, "rewind": pa.repeat(False, count)}
     columns |= {name: records[name] for name in ("tombstone", "metadata", "txn")}
-    schema = schema_of("commits")
-    return pa.table([columns[name] for name in schema.names], names=schema.names).cast(schema)
+    table = pa.table([columns[name] for name in schema_of("commits").names], names=schema_of("commits").names)
+    return table.cast(schema_with_dictionaries("commits", table))
 
 
 def _keys(commits: pa.Table) -> tuple[Ints, tuple[Ints, pa.Array]]:

@@ -74,4 +74,6 @@ def schema_with_dictionaries(name: str, table: pa.Table) -> pa.Schema:
 
 
 def joined(name: str, tables: Iterable[pa.Table]) -> pa.Table:
-    return pa.concat_tables([schema_of(name).empty_table(), *tables])
+    """These tables as one; names that are dictionaries become texts."""
+    schema = schema_of(name)
+    return pa.concat_tables([schema.empty_table(), *(table if table.schema.types == schema.types else table.cast(schema) for table in tables)])

@@ -109,22 +109,22 @@ def connected(remote: str, settings: Mapping[str, str]) -> Iterator[Any]:
         raise NoSpark("Spark Connect needs pyspark[connect], which is not installed: pip install 'pyspark[connect]'")
     from pyspark.sql import SparkSession
 
-    if remote.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    try:
-        builder = SparkSession.builder.remote(remote)
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
-        with tempfile.TemporaryDirectory(prefix="tenure-analyze-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="tenure-analyze-", ignore_cleanup_errors=True) as folder:
+        if remote.startswith("local"):  # a server of its own, on this machine
+            os.environ["PYSPARK_PYTHON"] = str(write_worker_script(Path(folder) / "python"))
+        try:
+            builder = SparkSession.builder.remote(remote)
+            for name, value in settings.items():
+                builder = builder.config(name, value)
+            spark = builder.getOrCreate()
             code = write_code(ROOT, Path(folder) / "tenure-code.zip") if ROOT.is_dir() else ROOT
             spark.addArtifacts(str(code), pyfile=True)
-    except Exception as error:
-        raise NoSpark(f"Spark Connect at {remote} does not answer: {(str(error).strip().splitlines() or [type(error).__name__])[0][:300]}") from error
-    try:
-        yield spark
-    finally:
-        spark.stop()
+        except Exception as error:
+            raise NoSpark(f"Spark Connect at {remote} does not answer: {(str(error).strip().splitlines() or [type(error).__name__])[0][:300]}") from error
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
 
 def _is_submitted() -> bool:

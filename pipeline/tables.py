@@ -237,6 +237,10 @@ class Writer:
         self._abandon()
         return OSError(error.errno, os.strerror(error.errno or errno.EIO), f"{self._store.place(self._table)}/{self._path}")
 
+    def discard(self) -> None:
+        """Remove the file."""
+        self._abandon()
+
     def _abandon(self) -> None:
         with suppress(Exception):
             if self._writer is not None:
@@ -534,8 +538,10 @@ class Batch:
 
     def publish(self, content: Mapping[str, Any], *, tidies: bool = False) -> Published:
         """Publish what was committed, and compact tables of many small files. `tidies`: also remove what only earlier batches used, as often happens anyway."""
-        for name in self._versions:
-            if name in TABLES and _are_many_small(self.tables.files_of(self.current, name)):
+        for name in TABLES:
+            if name not in self._versions:  # a table without rows is a table too
+                self._versions[name] = self.tables.create(name).version()
+            elif _are_many_small(self.tables.files_of(self.current, name)):
                 self.compact(name)
         tidies = tidies or self.number % TIDY_BATCHES == 0
         published = Published(self.number, dict(self._versions), dict(content))

@@ -36,6 +36,8 @@ REQUIRED_OPTIONS = {
     "analyze status": "--out nosuch",
     "analyze whatif": "--out nosuch --group g",
     "analyze reconcile": "--out nosuch",
+    "analyze optimize": "--out nosuch",
+    "analyze rechunk": "--out nosuch --chunks 4",
     "store export": "--from nosuch --to nosuch",
     "store import": "--from nosuch --to nats://127.0.0.1",
 }

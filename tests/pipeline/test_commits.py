@@ -129,7 +129,7 @@ def test_any_slicing_gives_the_same_result(seed: int) -> None:
     log = random_log(seed, 400)
     done = all_at_once(log)
     commits, edges = in_slices(log, seed)
-    assert commits.equals(done.commits)
+    assert commits.equals(joined("commits", [done.commits]))
     assert edges.equals(in_order("edges", joined("edges", [done.edges, done.open_edges])))
 
 

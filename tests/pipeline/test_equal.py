@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from coordinator.notes import NoteKind
-from pipeline.block_stream import options_of
 from pipeline.demo import write_world
 from pipeline.inputs import Inputs
 from pipeline.jobs import Engine, PlainEngine, Steps
@@ -23,7 +22,6 @@ from pipeline.rows import TABLES
 from pipeline.rows import Record as Row
 from pipeline.schema import rows_of
 from pipeline.session import SparkFailed, session
-from pipeline.spark_engine import DONE, SparkEngine, failure_of
 from pipeline.tables import Tables
 from tests.pipeline.building import SLICED, difference
 from tests.pipeline.limits import limit
@@ -86,6 +84,8 @@ def compare(made: Tables, expected: dict[str, pa.Table], sliced: bool = False) -
 def test_tables_are_those_of_a_run_without_spark(
     log_folder: Path, reference_tables: dict[str, pa.Table], tmp_path: Path, master: str, partitions: int, slices: int
 ) -> None:
+    from pipeline.spark_engine import SparkEngine
+
     cuts = sorted(random.Random(SEED).uniform(0.05, 0.95) for _ in range(slices))
     with on_spark(master, partitions) as spark:
         compare(analyzed(tmp_path / "out", log_folder, SparkEngine(spark, QUIET), cuts), reference_tables, bool(cuts))
@@ -115,6 +115,8 @@ def is_end_offsets(row: Row) -> bool:
 
 
 def test_the_plan_is_a_scan_a_shuffle_by_chunk_and_a_map_in_arrow(log_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pipeline.block_stream import options_of
+    from pipeline.spark_engine import DONE
     from pyspark_koffsets import chunk_function
 
     with on_spark("local[1]", 2) as spark:
@@ -136,6 +138,8 @@ def test_nothing_of_the_pipeline_uses_the_first_api_of_spark() -> None:
 
 
 def test_a_task_that_fails_is_reported_in_one_line(log_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipeline.spark_engine import SparkEngine
+
     made = Tables.open(tmp_path / "out", create=True)
     monkeypatch.setattr("pipeline.spark_engine.ChunkWork", lambda *parts: ())  # the tasks cannot use it
     with on_spark("local[1]", 1) as spark, pytest.raises(SparkFailed) as failed:
@@ -146,5 +150,7 @@ def test_a_task_that_fails_is_reported_in_one_line(log_folder: Path, tmp_path: P
 
 
 def test_the_reason_of_a_failure_is_found_in_a_mixed_traceback() -> None:
+    from pipeline.spark_engine import failure_of
+
     text = "[STREAM_FAILED] Query ended\nTraceback (most recent call last):\n  File x\npipeline.inputs.BadInput: /data: is empty\n\tat org.apache"
     assert repr(failure_of(Exception(text))) == "BadInput('/data: is empty')"
