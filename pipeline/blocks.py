@@ -64,7 +64,7 @@ class Block(NamedTuple):
     chunk: int
     kind: str
     records: int
-    block: bytes
+    block: bytes | pa.Buffer
 
     @classmethod
     def of(cls, cluster: str, chunk: int, kind: str, table: pa.Table) -> Block:
@@ -96,7 +96,7 @@ class Block(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        return dict(json.loads(self.block))
+        return dict(json.loads(bytes(self.block)))
 
 
 def batch_of(blocks: Sequence[Block]) -> pa.RecordBatch:
@@ -105,7 +105,9 @@ def batch_of(blocks: Sequence[Block]) -> pa.RecordBatch:
 
 
 def blocks_in(table: pa.Table | pa.RecordBatch) -> list[Block]:
-    return [Block(*row) for row in zip(*(table.column(name).to_pylist() for name in BLOCKS.names), strict=True)]
+    *names, last = BLOCKS.names
+    buffers = [value.as_buffer() for value in table.column(last)]  # without a copy
+    return [Block(*row) for row in zip(*(table.column(name).to_pylist() for name in names), buffers, strict=True)]
 
 
 def chunk_of(cluster: str, group: str, chunks: int) -> int:

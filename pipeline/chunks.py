@@ -15,7 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.blocks import COMMIT_SCHEMA, COMMITS, EVENT_KINDS, EVENTS, NAMES, WAITING, Block, cells_for, cells_of, chunk_of, in_log_order, records_of
+from pipeline.blocks import (
+    COMMIT_SCHEMA,
+    COMMITS,
+    EVENT_KINDS,
+    EVENTS,
+    NAMES,
+    WAITING,
+    Block,
+    cells_for,
+    cells_of,
+    chunk_of,
+    in_log_order,
+    records_of,
+)
 from pipeline.columns import ints
 from pipeline.commits import CommitState, digest_commits
 from pipeline.coverage import merged

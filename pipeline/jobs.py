@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -38,6 +39,8 @@ class PlainEngine:
     """Without Spark."""
 
     def __init__(self, progress: Progress, chunks: int = CHUNKS_DEFAULT) -> None:
+        with suppress(NotImplementedError):  # of another platform
+            pa.set_memory_pool(pa.jemalloc_memory_pool())  # gives memory back between chunks: a tenth less at ten million records
         self._progress = progress
         self._chunks = chunks
 
@@ -122,7 +125,7 @@ class Spill:
         key = cluster, chunk
         blocks: list[Block] = []
         for path in self._written.pop(key, []):
-            with pa.ipc.open_stream(path.read_bytes()) as reader:
+            with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
                 blocks += blocks_in(reader.read_all())
             path.unlink()
         return blocks + self._blocks.pop(key, [])

@@ -55,7 +55,7 @@ def arguments(data: Path, out: Path) -> list[str]:
 
 
 def check(done: subprocess.CompletedProcess[str], out: Path, expected: dict[str, pa.Table]) -> None:
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     written = tables(out)
     for name, table in expected.items():
@@ -78,7 +78,7 @@ def test_spark_submit_brings_the_code_to_driver_and_executors(cluster: str, data
     subprocess.run([sys.executable, "-m", "zipfile", "-c", tmp_path / "tenure.zip", *(ROOT / name for name in PACKAGES)], check=True)
     command = [standalone.spark_program("spark-submit"), "--master", cluster, "--executor-memory", "500m"]
     command += ["--py-files", str(tmp_path / "tenure.zip"), str(tmp_path / "main.py"), *arguments(data, tmp_path / "out")]
-    environment = standalone.environment(PYSPARK_PYTHON=python)
+    environment = standalone.environment(PYSPARK_PYTHON=python, TENURE_DEBUG="1")
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     check(done, tmp_path / "out", reference_tables)
 
@@ -91,7 +91,7 @@ def test_a_killed_worker_and_a_killed_executor_change_nothing(cluster: str, data
     command = [sys.executable, "-P", "-m", "tests.pipeline.build_with_lost_workers", cluster, *map(str, (python, data, tmp_path / "out", marks))]
     environment = standalone.environment(PYTHONPATH=str(ROOT))
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert {path.name for path in marks.iterdir()} == {"worker", "executor"}
     written = tables(tmp_path / "out")
     assert [name for name in reference_tables if not written[name].equals(reference_tables[name])] == []
