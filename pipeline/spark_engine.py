@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from pipeline.block_stream import options_of
-from pipeline.blocks import BLOCKS, CHUNKS_DEFAULT, COMMON, blocks_in
+from pipeline.blocks import CHUNKS_DEFAULT, COMMON, blocks_in
 from pipeline.chunks import ChunkResult, ChunkTask, Common, build_chunk
 from pipeline.inputs import BadInput, Inputs, NoAnswer
 from pipeline.jobs import follow
@@ -33,6 +33,7 @@ from pipeline.session import SparkFailed
 from pipeline.source import NAME
 from pipeline.tables import Store, Tables, TablesBusy, TablesError
 
+_BLOCKS: Final = "cluster string, chunk int, kind string, records long, block binary"
 DONE: Final = "cluster string, chunk int, result binary"
 _DONE_SCHEMA: Final = pa.schema([("cluster", pa.string()), ("chunk", pa.int32()), ("result", pa.binary())])
 _REASON: Final = re.compile(r"most recent failure: (?:Lost task \S+ in stage \S+ \(.*?\): )?([^\n]+)")
@@ -202,7 +203,7 @@ def build(session: Any, blocks: Any, store: Store, commons: Mapping[str, Common]
 
     if not tasks:
         return []
-    due = session.createDataFrame(pa.Table.from_pylist([{"cluster": task.cluster, "chunk": task.chunk, "kind": "", "records": 0, "block": b""} for task in tasks], BLOCKS))
+    due = session.createDataFrame([(task.cluster, task.chunk, "", 0, b"") for task in tasks], _BLOCKS)  # from rows, which needs no pandas
     rows = due if blocks is None else blocks.where(f"chunk <> {COMMON}").unionByName(due)
     work = ChunkWork(store, commons, {(task.cluster, task.chunk): task for task in tasks})
     done = rows.groupBy("cluster", "chunk").applyInArrow(chunk_function(pickle.dumps(work)), DONE)

@@ -16,7 +16,7 @@ from pathlib import Path
 START_SECONDS = 120.0  # the machine may be busy
 STOP_SECONDS = 20.0
 WORKER_PACKAGES = ("numpy", "pyarrow", "cramjam", "google-crc32c")  # the requirements of docs/analyze.md for a worker
-DRIVER_PACKAGES = ("jinja2", "markupsafe", "deltalake", "arro3-core", "typing_extensions", "deprecated", "wrapt")  # packages that a driver needs besides Spark's
+DRIVER_PACKAGES = ("jinja2", "markupsafe", "deltalake", "arro3-core", "typing_extensions", "deprecated", "wrapt", "pandas", "python-dateutil", "pytz", "tzdata")  # packages that a driver needs besides Spark's
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # quick to start, not to run long
 
 
