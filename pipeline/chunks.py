@@ -76,6 +76,7 @@ class Common(NamedTuple):
     now_ms: int
     builds: bool  # the tables of groups, too; else only what follows from each record
     anew: bool  # everything from the stored records
+    unbuilt: bool  # records and end offsets were stored that no tables of groups have yet
     retention_ms: int | None  # see `retention.py`
     ended: Mapping[str, Mapping[int, bool]]  # by log: see `TransactionVerdicts.ended`
     changed: Mapping[int, int]  # partitions with new notes about their coordinator, and the oldest time of these
@@ -134,6 +135,8 @@ class _Chunk:
         self._results: dict[str, list[pa.Table]] = {}
         standing = [_Standing(*(row[name] for name in _Standing._fields)) for row in self._table("chunks").to_pylist()]
         self._standing = standing[0] if standing else _Standing(BEGINNING, BEGINNING, -1)
+        if common.unbuilt:
+            self._standing = self._standing._replace(built_ms=-1)
         self._pending, self._late, self._decided = self._decide(self._table("pending"))
         self._anew = common.anew or len(self._late) > 0
         fresh = sum(block.records for block in blocks if block.kind == COMMITS)

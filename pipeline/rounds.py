@@ -168,7 +168,7 @@ class Round:
             ended = {name: verdicts for name, verdicts in self._learned.ended.items() if LogId.from_text(name).cluster == cluster}
             retention_ms = self._content.get("retention_ms", {}).get(cluster)
             commons[cluster] = Common(
-                cluster, self.chunks, now_ms.get(cluster, -1), self.steps.builds, self.steps.full, retention_ms, ended, changed, files, fresh
+                cluster, self.chunks, now_ms.get(cluster, -1), self.steps.builds, self.steps.full, bool(self.published.content.get("unbuilt")), retention_ms, ended, changed, files, fresh
             )
         return commons
 

@@ -486,6 +486,8 @@ class Batch:
         for name in (*TABLES, *STATES):
             delta = self.tables._delta(name)
             known = self._versions.get(name)
+            if delta is None and name in TABLES:
+                self._versions[name] = self.tables.create(name).version()  # a table without rows is a table too
             if delta is None or known == delta.version():
                 continue
             if known is None:
@@ -539,9 +541,7 @@ class Batch:
     def publish(self, content: Mapping[str, Any], *, tidies: bool = False) -> Published:
         """Publish what was committed, and compact tables of many small files. `tidies`: also remove what only earlier batches used, as often happens anyway."""
         for name in TABLES:
-            if name not in self._versions:  # a table without rows is a table too
-                self._versions[name] = self.tables.create(name).version()
-            elif _are_many_small(self.tables.files_of(self.current, name)):
+            if _are_many_small(self.tables.files_of(self.current, name)):
                 self.compact(name)
         tidies = tidies or self.number % TIDY_BATCHES == 0
         published = Published(self.number, dict(self._versions), dict(content))

@@ -109,7 +109,7 @@ def test_the_files_of_a_chunk_have_its_groups_in_order(tmp_path: Path, monkeypat
     assert sum(tables.rows_in(published, name) for name in ("records", "commits")) == sum(row.records for row in table(out, "segments", Segment))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_slices_and_kills_at_any_step_give_the_result_of_one_run(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     data, out = tmp_path / "data", tmp_path / "out"
