@@ -367,9 +367,7 @@ class _Chunk:
                 replaced.append((name, settled_part))
                 if not self._anew and self._standing.built_ms >= 0:
                     settled += [cell.stay[name] if cell.reopened else self._of_cell(self._table(name, settled=True), cell.number) for cell in cells]
-            rows = in_order(name, joined(name, [table.cast(schema_of(name)) for table in settled]))
-            if len(rows):
-                files.append(self._store.write(name, settled_part, rows))
+            files += self._store.write_all(name, settled_part, settled)
             recent = joined(name, [cell.recent[name].cast(schema_of(name)) for cell in cells])
             self._replace(name, open_part, recent, self._table(name, settled=False), files, replaced)
         totals = pa.concat_tables([cell.totals for cell in cells])

@@ -32,7 +32,7 @@ from pipeline.resuming import Cursor
 from pipeline.retention import retention_by_cluster
 from pipeline.rows import Coverage, EndOffset, NewerGroup, Segment
 from pipeline.samples import directories_with, samples_of
-from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
+from pipeline.schema import in_order, rows_of, schema_of, table_of
 from pipeline.tables import Batch, File, Part, Published, Tables, TablesBusy
 from pipeline.upkeep import forget
 
@@ -95,17 +95,16 @@ class Round:
         if self.inputs is not None and self.steps.reads:
             self._content["directories"] = directories_with(self.inputs, before.content.get("directories", []))
             self._content["retention_ms"] = retention_by_cluster(self.inputs, before.content.get("retention_ms", {}), self.progress)
-        ends = [block.table.cast(schema_of("end_offsets")) for block in by_kind[ENDS]]
+        ends = [block.table for block in by_kind[ENDS]]
         known_live = _newest_live(self.tables, before) if self.inputs is not None and self.inputs.brokers and self.steps.reads else {}
         if self.inputs is not None and self.steps.reads:
             ends.append(table_of("end_offsets", live_ends(self.inputs, topics, known_live, self.progress)))
         if self.steps.builds:
             ends.append(self._samples(topics))
-        new_ends = joined("end_offsets", ends)
         self._content["end_notes"] = before.content.get("end_notes", 0) + sum(block.records for block in by_kind[ENDS])
         events = {cluster: records_of(cluster, by_kind[EVENTS], EVENTS, schema_of("records")) for cluster in sorted({block.cluster for block in by_kind[EVENTS]})}
         unbuilt = bool(before.content.get("unbuilt"))
-        news = bool(chunks or events or len(new_ends) or self._learned.segments or self._learned.coverage or self._learned.cursors)
+        news = bool(chunks or events or any(map(len, ends)) or self._learned.segments or self._learned.coverage or self._learned.cursors)
         news = news or any(self._content.get(name) != before.content.get(name) for name in ("cursors", "retention_ms"))
         if not news and not self.steps.full and not (self.steps.builds and unbuilt):
             return {}, []
@@ -117,8 +116,7 @@ class Round:
         files = [self.tables.store.write("records", Part(cluster, COMMON), in_order("records", table)) for cluster, table in events.items() if len(table)]
         if self._learned.coverage:
             files.append(self.tables.store.write("coverage", Part(), in_order("coverage", table_of("coverage", self._learned.coverage))))
-        if len(new_ends):
-            files.append(self.tables.store.write("end_offsets", Part(), in_order("end_offsets", new_ends)))
+        files += self.tables.store.write_all("end_offsets", Part(), ends)
         epochs = self._new_epochs(by_kind[EPOCHS])
         if len(epochs):
             files.append(self.tables.store.write("epochs", Part(), epochs))

@@ -137,6 +137,14 @@ class Store:
             writer.add(content)
         return writer.file
 
+    def write_all(self, table: str, part: Part, contents: Iterable[pa.Table]) -> list[File]:
+        """Write a file with these tables, one after the other, as far as they have rows."""
+        with self.writer(table, part) as writer:
+            for content in contents:
+                if len(content):
+                    writer.add(content)
+        return [writer.file] if writer.rows else []
+
     def writer(self, table: str, part: Part) -> Writer:
         return Writer(self, table, part)
 
