@@ -22,7 +22,6 @@ from typing import Any, Final
 JAVA_MIN: Final = 17
 PACKAGES: Final = ("protocol", "storage", "coordinator", "history", "pipeline", "pyspark_koffsets", "tenure")  # imported by workers
 SETTINGS: Final = {
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -37,7 +36,7 @@ LOCAL_MASTER: Final = "local[*]"
 GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"  # an environment variable set by spark-submit, which has started a JVM with its master
 ROOT: Final = Path(__file__).resolve().parents[1]  # of the packages: a folder, or a zip archive passed to spark-submit
 WORKERS_PYTHON: Final = "spark.pyspark.python"
-LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+LOOPBACK: Final = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 class SparkFailed(Exception):
