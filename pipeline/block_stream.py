@@ -77,8 +77,7 @@ class _Blocks:
         wire = plan_wire(self.inputs, begins, stable=stable)
         if ends is not None:
             wire = [split._replace(end=min(split.end, ends.get(split.id, split.begin))) for split in wire]
-        changed = {id: cursor for id, cursor in planned.cursors.items() if begins.get(id) != cursor}
-        return planned._replace(cursors=changed), [split for split in wire if split.begin < split.end]
+        return planned.moved(begins), [split for split in wire if split.begin < split.end]
 
 
 class BlockReader(_Blocks, DataSourceReader):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -124,9 +124,19 @@ def cells_for(records: int, records_max: int) -> int:
 
 def cells_of(cluster: str, groups: pa.ChunkedArray | pa.Array, chunks: int, cells: int) -> Ints:
     """For each group of a chunk the part of the chunk that it belongs to, of `cells` parts."""
+    return _by_name(groups, lambda name: _hash(cluster, name) // chunks % CELLS % cells)
+
+
+def chunks_of(cluster: str, groups: pa.ChunkedArray | pa.Array, chunks: int) -> Ints:
+    """The chunk of each group."""
+    return _by_name(groups, lambda name: chunk_of(cluster, name, chunks))
+
+
+def _by_name(groups: pa.ChunkedArray | pa.Array, number: Callable[[str], int]) -> Ints:
+    """A number for each group, computed once for each name. A null has that of some name."""
     coded = groups.combine_chunks() if isinstance(groups, pa.ChunkedArray) else groups
     coded = coded if pa.types.is_dictionary(coded.type) else coded.dictionary_encode()
-    of_names = np.array([_hash(cluster, name or "") // chunks % CELLS % cells for name in coded.dictionary.to_pylist()] or [0], np.int64)
+    of_names = np.array([number(name or "") for name in coded.dictionary.to_pylist()] or [0], np.int64)
     return np.asarray(of_names[np.asarray(coded.indices.fill_null(0).to_numpy())])
 
 
@@ -184,19 +194,14 @@ class Divider:
         cluster, kind = key
         groups = rows["group"].chunk(0)
         coded = groups if pa.types.is_dictionary(groups.type) else groups.dictionary_encode()
-        names = coded.dictionary.to_pylist()
-        common = set() if kind == COMMITS else {""}  # notes of no group
-        chunk_of_name = np.array([COMMON if name in common and kind == EVENTS else _hash(cluster, name) % self._chunks for name in names] or [COMMON], np.int64)
         if kind == COMMITS:
             topics = rows["topic"].chunk(0).dictionary.to_pylist()
             self._topics.setdefault(cluster, set()).update(topics)
-        without_group = _hash(cluster, "") % self._chunks if kind == WAITING else COMMON  # a record waits in some chunk
-        of_rows = np.where(coded.is_valid().to_numpy(zero_copy_only=False), chunk_of_name[np.asarray(coded.indices.fill_null(0).to_numpy())], without_group)
-        if kind == EVENTS and common & set(names):  # a group may have an empty name; only notes without a group concern all
-            is_group = (of_rows == COMMON) & np.asarray(pc.and_(pc.equal(rows["group"], ""), pc.not_equal(rows["kind"], NOTE)).fill_null(False).to_numpy(), bool)
-            of_rows[is_group] = _hash(cluster, "") % self._chunks
-        cell_of_name = np.array([_hash(cluster, name) // self._chunks % CELLS for name in names] or [0], np.int64)
-        of_cells = np.where(of_rows == COMMON, 0, cell_of_name[np.asarray(coded.indices.fill_null(0).to_numpy())])
+        without_group = chunk_of(cluster, "", self._chunks) if kind == WAITING else COMMON  # a record waits in some chunk
+        of_rows = np.where(coded.is_valid().to_numpy(zero_copy_only=False), chunks_of(cluster, coded, self._chunks), without_group)
+        if kind == EVENTS:  # a group may have an empty name; only notes without a group concern all
+            of_rows[pc.and_(pc.equal(rows["group"], ""), pc.equal(rows["kind"], NOTE)).fill_null(False).to_numpy()] = COMMON
+        of_cells = np.where(of_rows == COMMON, 0, cells_of(cluster, coded, self._chunks, CELLS))
         places = of_rows * CELLS + of_cells
         order = np.argsort(places, kind="stable")
         cuts = np.searchsorted(places[order], np.arange(COMMON * CELLS, self._chunks * CELLS + 1))

@@ -31,11 +31,11 @@ from pipeline.blocks import (
 )
 from pipeline.columns import ints
 from pipeline.commits import CommitState, digest_commits
-from pipeline.coverage import merged
+from pipeline.coverage import by_partition
 from pipeline.decode import NOTE, OFFSET
 from pipeline.edges import AROUND, HOMES
 from pipeline.edges import WAITING as WAITING_SCHEMA
-from pipeline.events import Epochs, events_of, note_rows
+from pipeline.events import Epochs, epochs_of, events_of, note_rows
 from pipeline.folding import BY_GROUP, COORDINATOR, fold, raw_events
 from pipeline.groups import complete_share
 from pipeline.inputs import LogId
@@ -416,22 +416,13 @@ def _of_all(store: Store, common: Common) -> _OfAll:
 @lru_cache(maxsize=2)  # a process makes many chunks of one batch
 def _read_of_all(store: Store, cluster: str, notes: Sequence[File], coverage: Sequence[File], epochs: Sequence[File]) -> _OfAll:
     records = joined("records", map(store.load, notes))
-    by_partition: dict[int, list[Coverage]] = {}
-    for row in merged(row for file in coverage for row in rows_of(Coverage, store.load(file, only={"cluster": cluster}))):
-        by_partition.setdefault(row.partition, []).append(row)
-    first: dict[tuple[int, int], tuple[int, int]] = {}
-    for file in epochs:
-        rows = store.load(file, only={"cluster": cluster})
-        for partition, epoch, offset, at_ms in zip(*(rows[name].to_pylist() for name in ("partition", "epoch", "offset", "append_ms")), strict=True):
-            first[partition, epoch] = min((offset, at_ms), first.get((partition, epoch), (offset, at_ms)))
-    epochs_ms: dict[int, dict[int, int]] = {}
-    for (partition, epoch), (_, at_ms) in first.items():
-        epochs_ms.setdefault(partition, {})[epoch] = at_ms
-    shares = {partition: complete_share(rows) for partition, rows in by_partition.items()}
+    ranges = by_partition(row for file in coverage for row in rows_of(Coverage, store.load(file, only={"cluster": cluster})))
+    first_of_epochs = pa.concat_tables([STATES["epochs"].schema.empty_table(), *(store.load(file, only={"cluster": cluster}) for file in epochs)])
+    shares = {partition: complete_share(rows) for partition, rows in ranges.items()}
     notes_in_order = in_log_order(records.filter(pc.equal(records["kind"], NOTE)))
     events = events_of(raw_events(notes_in_order)).get(COORDINATOR)
     noted = table_of("notes", note_rows(cluster, COORDINATOR, events.notes if events is not None else []))
-    return _OfAll(notes_in_order, noted, by_partition, shares, epochs_ms)
+    return _OfAll(notes_in_order, noted, ranges, shares, epochs_of(first_of_epochs))
 
 
 def _ends(store: Store, common: Common, topics: Collection[str]) -> tuple[pa.Table, pa.Table]:

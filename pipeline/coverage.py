@@ -111,6 +111,14 @@ def merged(rows: Iterable[Coverage]) -> list[Coverage]:
     return result
 
 
+def by_partition(rows: Iterable[Coverage]) -> dict[int, list[Coverage]]:
+    """The merged ranges of both logs of each partition of one cluster."""
+    ranges: dict[int, list[Coverage]] = {}
+    for row in merged(rows):
+        ranges.setdefault(row.partition, []).append(row)
+    return ranges
+
+
 def _by_offset(row: Coverage) -> tuple[str, str, int, int, int]:
     return row.cluster, row.log, row.partition, row.from_offset, row.to_offset
 

@@ -7,6 +7,8 @@ from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import pyarrow as pa
+
 from coordinator.notes import NoteKind
 from history import GroupRecord, NoteRecord, read_group_record, read_note_record
 from history.compared import MemberIdentity, identity_of
@@ -66,6 +68,17 @@ class Events(NamedTuple):
 
 
 Epochs: TypeAlias = Mapping[int, Mapping[int, int]]  # by partition of __consumer_offsets and coordinator epoch: when its first record was appended
+
+
+def epochs_of(rows: pa.Table) -> Epochs:
+    """Of one cluster, from rows of the state `epochs`."""
+    first: dict[tuple[int, int], tuple[int, int]] = {}
+    for partition, epoch, offset, at_ms in zip(*(rows[name].to_pylist() for name in ("partition", "epoch", "offset", "append_ms")), strict=True):
+        first[partition, epoch] = min((offset, at_ms), first.get((partition, epoch), (offset, at_ms)))
+    epochs: dict[int, dict[int, int]] = {}
+    for (partition, epoch), (_, at_ms) in first.items():
+        epochs.setdefault(partition, {})[epoch] = at_ms
+    return epochs
 
 
 def events_of(records: Iterable[Raw], epochs: Epochs | None = None) -> dict[str, Events]:

@@ -48,33 +48,29 @@ class PlainEngine:
         return again_if_replaced(lambda: self._round(tables, inputs, steps))
 
     def _round(self, tables: Tables, inputs: Inputs | None, steps: Steps) -> dict[str, object]:
-        this = Round(tables, inputs, self._progress, steps, self._chunks)
-        try:
-            with tempfile.TemporaryDirectory(prefix="tenure-analyze-") as folder:
-                spill = Spill(Path(folder))
-                common: list[Block] = []
-                if inputs is not None and steps.reads:
-                    self._read(this, inputs, common, spill)
-                commons, tasks = this.begin(common)
-                results = []
-                done = 0
-                weights = {(task.cluster, task.chunk): this.records.get((task.cluster, task.chunk), 0) + task.stored_records for task in tasks}
-                with self._progress.showing("building", sum(weights.values()), lambda: done):
-                    for task in tasks:
-                        results.append(build_chunk(tables.store, commons[task.cluster], task, spill.take(task.cluster, task.chunk)))
-                        done += weights[task.cluster, task.chunk]
-                return this.finish(results)
-        except BaseException:
-            this.give_up()
-            raise
+        with Round(tables, inputs, self._progress, steps, self._chunks) as this, tempfile.TemporaryDirectory(prefix="tenure-analyze-") as folder:
+            spill = Spill(Path(folder))
+            common: list[Block] = []
+            if inputs is not None and steps.reads:
+                self._read(this, inputs, common, spill)
+            commons, tasks = this.begin(common)
+            results = []
+            done = 0
+            weights = {(task.cluster, task.chunk): this.records.get((task.cluster, task.chunk), 0) + task.stored_records for task in tasks}
+            with self._progress.showing("building", sum(weights.values()), lambda: done):
+                for task in tasks:
+                    results.append(build_chunk(tables.store, commons[task.cluster], task, spill.take(task.cluster, task.chunk)))
+                    done += weights[task.cluster, task.chunk]
+            return this.finish(results)
 
     def follow(self, tables: Tables, inputs: Inputs | None, steps: Steps, every_s: float, show: Callable[[dict[str, object]], None]) -> None:
         follow(self, tables, inputs, steps, every_s, show)
 
     def _read(self, this: Round, inputs: Inputs, common: list[Block], spill: Spill) -> None:
-        planned = plan(inputs, cursors_of(this.published))
+        begins = cursors_of(this.published)
+        planned = plan(inputs, begins)
         splits: list[Split | WireSplit] = [*planned.splits, *plan_wire(inputs, planned.cursors)]
-        common.append(facts_of(planned._replace(cursors={id: cursor for id, cursor in planned.cursors.items() if this.published.content.get("cursors", {}).get(str(id)) != cursor.as_json()})))
+        common.append(facts_of(planned.moved(begins)))
         done = 0
         with self._progress.showing("reading", sum(split.records for split in splits), lambda: done):
             for block in blocks_of(inputs, splits, this.chunks):

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from pipeline.blocks import COMMIT_COLUMNS, EVENT_KINDS, in_log_order
 from pipeline.commits import CommitState, digest_commits
-from pipeline.coverage import merged
+from pipeline.coverage import by_partition
 from pipeline.decode import NOTE
-from pipeline.events import Epochs
+from pipeline.events import Epochs, epochs_of
 from pipeline.folding import BY_GROUP, COORDINATOR, fold
 from pipeline.rows import Coverage
 from pipeline.schema import in_order, joined, rows_of
@@ -68,16 +68,11 @@ def recomputed(tables: Tables, published: Published, sample: int) -> Iterable[Ch
             return tables.read(name, only={"cluster": cluster, "group": names}, published=published)
 
         notes = tables.read("records", only={"cluster": cluster, "kind": NOTE, "group": COORDINATOR}, published=published)
-        coverage: dict[int, list[Coverage]] = {}
-        for row in merged(rows_of(Coverage, tables.read("coverage", only={"cluster": cluster}, published=published))):
-            coverage.setdefault(row.partition, []).append(row)
+        coverage = by_partition(rows_of(Coverage, tables.read("coverage", only={"cluster": cluster}, published=published)))
         commits = rows_of_names("commits")
         partition = pa.array([home_of[group] for group in commits["group"].to_pylist()], pa.int64())
         commits = pa.table([partition if name == "partition" else commits[name] for name in COMMIT_COLUMNS], names=list(COMMIT_COLUMNS))
-        epochs: dict[int, dict[int, int]] = {}
-        for row in sorted(tables.read("epochs", published=published).to_pylist(), key=lambda row: -int(row["offset"])):
-            if row["cluster"] == cluster:
-                epochs.setdefault(row["partition"], {})[row["epoch"]] = row["append_ms"]
+        epochs = epochs_of(tables.read("epochs", only={"cluster": cluster}, published=published))
         recomputed_tables = oracle(cluster, commits, joined("records", [rows_of_names("records"), notes]), coverage, now_ms, set(names), epochs)
         for name in BY_GROUP:
             stored_rows, recomputed_rows = rows_of_names(name), in_order(name, recomputed_tables[name])

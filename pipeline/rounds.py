@@ -111,7 +111,6 @@ class Round:
         self._content["unbuilt"] = not self.steps.builds and (unbuilt or news)
         batch = self._batch = self.tables.begin()
         if batch.before.batch != before.batch:
-            self.give_up()
             raise TablesBusy(f"{self.tables.folder}: another run has ended meanwhile; run again")
         files = [self.tables.store.write("records", Part(cluster, COMMON), in_order("records", table)) for cluster, table in events.items() if len(table)]
         if self._learned.coverage:
@@ -222,8 +221,11 @@ class Round:
         newer = rows_of(NewerGroup, self.tables.read("newer_groups", published=published))
         return summary | {f"{kind}_{noun}_not_understood": count for kind, counts in not_understood(newer).items() for noun, count in counts.items()}
 
-    def give_up(self) -> None:
-        if self._batch is not None:
+    def __enter__(self) -> Round:
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        if kind is not None and self._batch is not None:
             self._batch.release()
 
 

@@ -13,9 +13,9 @@ import pickle
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -87,13 +87,9 @@ class SparkEngine:
             published = tables.published()
             if published.batch > before:
                 return self._told(published.content)
-        this = Round(tables, inputs, self._progress, steps, self._chunks)
-        try:
+        with Round(tables, inputs, self._progress, steps, self._chunks) as this:
             commons, tasks = this.begin([])
             return this.finish(build(self.session, None, tables.store, commons, tasks))
-        except BaseException:
-            this.give_up()
-            raise
 
     def follow(self, tables: Tables, inputs: Inputs | None, steps: Steps, every_s: float, show: Callable[[dict[str, object]], None]) -> None:
         """Rounds until interrupted, by one query with a trigger."""
@@ -104,7 +100,7 @@ class SparkEngine:
         shown = tables.published().batch
         while True:
             query = self._query(tables, inputs, steps._replace(full=False), {"processingTime": f"{round(every_s * 1000)} milliseconds"})
-            with suppress(SegmentReplaced), self._stopping(query):  # a new query plans again
+            with suppress(SegmentReplaced), stopping(query):  # a new query plans again
                 while query.isActive:
                     time.sleep(min(every_s, 1.0))
                     published = tables.published()
@@ -134,29 +130,22 @@ class SparkEngine:
 
     def _run(self, query: Any) -> None:
         """Wait for the end of a query, in a thread: Ctrl-C interrupts only the main thread, and must not interrupt a call to the JVM."""
-        with self._stopping(query), ThreadPoolExecutor(1) as waiting:
+        with stopping(query), ThreadPoolExecutor(1) as waiting:
             try:
                 waiting.submit(query.awaitTermination).result()
             except Exception as error:
                 raise failure_of(error) from error
 
-    def _stopping(self, query: Any) -> _Stopping:
-        return _Stopping(query)
 
-
-class _Stopping:
-    """Stops a query when its block ends by an exception."""
-
-    def __init__(self, query: Any) -> None:
-        self._query = query
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, *error: object) -> None:
-        if kind is not None:
-            with ThreadPoolExecutor(1) as stopping:
-                stopping.submit(self._query.stop)
+@contextmanager
+def stopping(query: Any) -> Iterator[None]:
+    """Stop the query if the block ends by an exception."""
+    try:
+        yield
+    except BaseException:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(query.stop)
+        raise
 
 
 class Messages(Progress):
@@ -184,15 +173,13 @@ def run_round(this: Round, blocks: Any) -> dict[str, object]:
     """A round with these blocks, a DataFrame."""
     blocks = blocks.persist()
     try:
-        try:
-            common = blocks_in(blocks.where(f"chunk = {COMMON}").toArrow())
-        except Exception as error:
-            raise failure_of(error) from error
-        commons, tasks = this.begin(common)
-        return this.finish(build(blocks.sparkSession, blocks, this.tables.store, commons, tasks))
-    except BaseException:
-        this.give_up()
-        raise
+        with this:
+            try:
+                common = blocks_in(blocks.where(f"chunk = {COMMON}").toArrow())
+            except Exception as error:
+                raise failure_of(error) from error
+            commons, tasks = this.begin(common)
+            return this.finish(build(blocks.sparkSession, blocks, this.tables.store, commons, tasks))
     finally:
         blocks.unpersist()
 

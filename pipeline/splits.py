@@ -64,6 +64,10 @@ class Plan(NamedTuple):
     def records(self) -> int:
         return sum(split.records for split in self.splits)
 
+    def moved(self, begins: Mapping[LogId, Cursor]) -> Plan:
+        """The plan with only the cursors that differ from these."""
+        return self._replace(cursors={id: cursor for id, cursor in self.cursors.items() if begins.get(id) != cursor})
+
     def add(self, part: Plan) -> None:
         self.splits.extend(part.splits)
         self.segments.extend(part.segments)

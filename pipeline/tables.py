@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -33,7 +33,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
-from pipeline.rows import BY_TIME, TABLES
+from pipeline.rows import TABLES
 from pipeline.schema import in_order, schema_of
 from pipeline.state import STATES
 
@@ -402,9 +402,6 @@ class Tables:
             self._listed[name, version] = _files(name, self._delta(name, version))
         return self._listed[name, version]
 
-    def files(self, published: Published, names: Iterable[str]) -> dict[str, list[File]]:
-        return {name: files for name in names if (files := self.files_of(published, name))}
-
     def read(
         self,
         name: str,
@@ -461,14 +458,13 @@ class Tables:
         from deltalake import DeltaTable, Schema
 
         place = self.store.place(name)
-        parts: list[str] = [part for part in BY_TIME if part in parts_of(name)]
         configuration = {"delta.logRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "1000"}
         schema, options = Schema.from_arrow(_delta_schema(name)), self.store.options or None
         try:
             return _changed(
                 place,
                 lambda: DeltaTable.create(
-                    place, schema, partition_by=parts or None, configuration=configuration, description=DESCRIPTION, storage_options=options, mode="error"
+                    place, schema, partition_by=list(parts_of(name)) or None, configuration=configuration, description=DESCRIPTION, storage_options=options, mode="error"
                 ),
             )
         except TablesError:
@@ -502,12 +498,9 @@ class Batch:
                 stale = _files(name, delta)
                 if stale:
                     self._change(name, delta, (), stale)
-                    delta.update_incremental()
                 self._versions[name] = delta.version()
             else:
-                _changed(self.tables.store.place(name), lambda delta=delta, known=known: delta.restore(known))  # type: ignore[misc]
-                delta.update_incremental()
-                self._versions[name] = delta.version()
+                self._apply(name, delta, partial(delta.restore, known))
         self.before = replace(self.before, versions=dict(self._versions))
 
     @property
@@ -541,8 +534,12 @@ class Batch:
         actions: list[Any] = [AddAction(file.path, file.size, _values(name, file.part), at, True, file.stats) for file in new]
         actions += [RemoveAction(path=file.path, data_change=True, deletion_timestamp=at, size=file.size, partition_values=_values(name, file.part)) for file in outdated]
         properties = CommitProperties(max_commit_retries=0, app_transactions=[Transaction(APP, self.number)])
-        parts = [part for part in BY_TIME if part in parts_of(name)]
-        _changed(self.tables.store.place(name), lambda: delta.create_write_transaction(actions, "append", Schema.from_arrow(_delta_schema(name)), partition_by=parts, commit_properties=properties))
+        schema, parts = Schema.from_arrow(_delta_schema(name)), list(parts_of(name))
+        self._apply(name, delta, lambda: delta.create_write_transaction(actions, "append", schema, partition_by=parts, commit_properties=properties))
+
+    def _apply(self, name: str, delta: Any, change: Callable[[], object]) -> None:
+        """Change a table, and note its new version."""
+        _changed(self.tables.store.place(name), change)
         delta.update_incremental()
         self._versions[name] = delta.version()
 
@@ -564,23 +561,18 @@ class Batch:
     def compact(self, name: str) -> None:
         """Write the files of each part as one."""
         delta = self.tables._delta(name)
-        _changed(self.tables.store.place(name), delta.optimize.compact)
-        delta.update_incremental()
-        self._versions[name] = delta.version()
+        self._apply(name, delta, delta.optimize.compact)
 
     def delete(self, name: str, condition: str) -> None:
         """Delete rows, by a condition in SQL."""
         delta = self.tables._delta(name)
-        if delta is None:
-            return
-        _changed(self.tables.store.place(name), lambda: delta.delete(condition))
-        delta.update_incremental()
-        self._versions[name] = delta.version()
+        if delta is not None:
+            self._apply(name, delta, partial(delta.delete, condition))
 
     def _tidy(self) -> None:
         """Remove the files and versions that only earlier batches used, and files that no batch has committed."""
         for name in (*self._versions, PROGRESS):
-            _changed(self.tables.store.place(name), lambda name=name: self._tidy_table(name))  # type: ignore[misc]
+            _changed(self.tables.store.place(name), partial(self._tidy_table, name))
 
     def _tidy_table(self, name: str) -> None:
         delta = self.tables._delta(name)
@@ -594,6 +586,13 @@ class Batch:
         oldest = self.tables._delta(name, kept[0])
         oldest.create_checkpoint()
         oldest.cleanup_metadata()
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        if kind is not None:
+            self.release()
 
     def release(self) -> None:
         """Give the batch up: its committed files are removed when the next one begins."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.blocks import COMMON, chunk_of
+from pipeline.blocks import COMMON, chunks_of
 from pipeline.chunks import OF_CHUNK
 from pipeline.measurements import TIME_COLUMNS
 from pipeline.rows import TABLES
@@ -21,22 +21,17 @@ FROM_RECORDS: Final = ("commits", "records", "edges", "tails", "waiting", "aroun
 
 def optimize(tables: Tables) -> dict[str, int]:
     """Write the files of each part of a table as one, and remove what is not needed; return the number of files of each table."""
-    batch = tables.begin()
-    try:
+    with tables.begin() as batch:
         for name in batch.current.versions:
             batch.compact(name)
         batch.publish(batch.before.content, tidies=True)
-    except BaseException:
-        batch.release()
-        raise
     published = tables.published()
     return {name: count for name in TABLES if (count := len(tables.files_of(published, name)))}
 
 
 def rechunk(tables: Tables, chunks: int) -> Published:
     """Divide the groups into another number of chunks. The tables of groups are then empty until the next build, which makes them from what is stored."""
-    batch = tables.begin()
-    try:
+    with tables.begin() as batch:
         files: list[File] = []
         replaced: dict[str, set[Part]] = defaultdict(set)
         for name in OF_CHUNK:
@@ -46,18 +41,13 @@ def rechunk(tables: Tables, chunks: int) -> Published:
                     files += _divided(tables, file, chunks) if name in FROM_RECORDS else ()
         batch.commit(files, replaced)
         return batch.publish({**batch.before.content, "chunks": chunks, "unbuilt": True})
-    except BaseException:
-        batch.release()
-        raise
 
 
 def _divided(tables: Tables, file: File, chunks: int) -> list[File]:
     content = tables.store.load(file)
     if not len(content):
         return []
-    coded = content["group"].combine_chunks().dictionary_encode()
-    of_names = np.array([chunk_of(file.part.cluster, name or "", chunks) for name in coded.dictionary.to_pylist()] or [0], np.int64)
-    of_rows = of_names[np.asarray(coded.indices.fill_null(0).to_numpy())]
+    of_rows = chunks_of(file.part.cluster, content["group"], chunks)
     return [tables.store.write(file.table, Part(file.part.cluster, chunk), content.filter(pa.array(of_rows == chunk))) for chunk in np.unique(of_rows).tolist()]
 
 
