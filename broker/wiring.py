@@ -56,7 +56,7 @@ from broker.topics.settings import broker_defaults
 from broker.topics.transactions import TransactionRefusals
 from broker.topics.waiting_fetches import ParkedFetches
 from coordinator import GroupConfig
-from coordinator.policies import NO_POLICIES, NONE_TEXT, GroupPolicies, parse
+from coordinator.policies.values import NO_POLICIES, NONE_TEXT, GroupPolicies, parse
 from storage import HeldBy, NodeInfo, OwnedLog, TopicStore, Unreadable
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from coordinator.calls import DescribedMember, Description, ListedGroup
+from coordinator.classic.group import CONSUMER, Group
 from coordinator.facts import group_key, offset_key
-from coordinator.group import CONSUMER, Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
 from coordinator.offsets import forget_offset
 from coordinator.states import State

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from coordinator.admin import discard
+from coordinator.classic.group import CONSUMER, Group
 from coordinator.deadlines import Timed
 from coordinator.facts import group_key, offset_key, read_offset
-from coordinator.group import CONSUMER, Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
 from coordinator.offsets import forget_offset
 from coordinator.states import State

@@ -11,8 +11,8 @@ from struct import Struct
 from typing import Final
 
 from coordinator.calls import StoredOffset
-from coordinator.group import Group
-from coordinator.member import Member
+from coordinator.classic.group import Group
+from coordinator.classic.member import Member
 from protocol.errors import ProtocolError
 from protocol.messages.consumer_offsets import (
     GroupMetadataKey,

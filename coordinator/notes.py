@@ -8,8 +8,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+from coordinator.classic.group import Group
 from coordinator.config import MS_PER_NOTE, NOTE_BUDGET_MAX, NOTES_PER_NEW_MEMBER
-from coordinator.group import Group
 from coordinator.states import State
 from protocol.message import Message
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator import identity
 from coordinator.calls import Commit
+from coordinator.classic import identity
+from coordinator.classic.group import Group, TopicOffsets
 from coordinator.facts import PARTITION, PLAIN_OFFSET, expiring_offset_value, offset_key_prefix, offset_value, storable
-from coordinator.group import Group, TopicOffsets
 from coordinator.hold import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, Fact
 from coordinator.states import State
 from coordinator.step_output import StepOutput

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from coordinator.calls import Commit
+from coordinator.classic.group import Group, TopicOffsets
+from coordinator.classic.member import Member
+from coordinator.classic.rules import ROWS
 from coordinator.facts import encode_after_offset, offset_key, offset_key_prefix
-from coordinator.group import Group, TopicOffsets
 from coordinator.hold import RECORD_OVERHEAD_BYTES, Held
-from coordinator.member import Member
-from coordinator.rules import ROWS
 from coordinator.shard import Shard
 from coordinator.states import EMPTY
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES  # big-endian, in requests as in records

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final
 
+from coordinator.classic.group import Group, TopicOffsets
+from coordinator.classic.kept import KeptBytes
+from coordinator.classic.member import Member
 from coordinator.facts import offset_key_prefix, read_deletions, read_group, read_offset
-from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact
-from coordinator.kept import KeptBytes
-from coordinator.member import Member
-from coordinator.policy_records import read_away, read_policies, read_seats
+from coordinator.policies.records import read_away, read_policies, read_seats
 from coordinator.states import State
 from protocol.errors import ProtocolError
 from protocol.messages.consumer_offsets import AwayMemberKey, GroupMetadataKey, OffsetCommitKey, SeatsKey, TopicDeletionsKey

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from coordinator import admin, expiry, identity, offsets
+from coordinator import admin, expiry, offsets
 from coordinator.calls import (
     Commit,
     Description,
@@ -22,13 +22,9 @@ from coordinator.calls import (
     SyncRequest,
     SyncWaiter,
 )
-from coordinator.config import GroupConfig
-from coordinator.deadlines import Deadlines
-from coordinator.expansion import check_newcomers, count_newcomers, is_waiting_newcomer, set_newcomer_timer
-from coordinator.facts import deletions_fact, group_key, group_value, storable
-from coordinator.group import Group, TopicOffsets
-from coordinator.hold import Fact, Hold, UntilDurable
-from coordinator.join import (
+from coordinator.classic import identity
+from coordinator.classic.group import Group, TopicOffsets
+from coordinator.classic.join import (
     admit_newcomer,
     exceeded_setting,
     has_room,
@@ -37,26 +33,10 @@ from coordinator.join import (
     remove_over_size,
     require_member_id,
 )
-from coordinator.kept import KeptBytes
-from coordinator.leave import remove_leavers
-from coordinator.member import Member, PendingMember
-from coordinator.notes import Cause, Note
-from coordinator.pending_release import keeps_pending
-from coordinator.policies import (
-    NO_POLICIES,
-    NONE_TEXT,
-    REBALANCE_REQUEST,
-    TARGET_SIZE,
-    GroupPolicies,
-    combination_problems,
-    parse,
-    resolve,
-    resolve_known,
-    transition_problems,
-)
-from coordinator.policy_records import away_key, policies_key, policies_value, read_seats, seats_key
-from coordinator.policy_state import AwayTimer, NewcomerTimer, PolicyState, TakeOver
-from coordinator.rebalance import (
+from coordinator.classic.kept import KeptBytes
+from coordinator.classic.leave import remove_leavers
+from coordinator.classic.member import Member, PendingMember
+from coordinator.classic.rebalance import (
     apply_roster,
     apply_target_size,
     begin_rebalance,
@@ -68,17 +48,38 @@ from coordinator.rebalance import (
     expire_session,
     remove_unlisted_members,
 )
-from coordinator.rebalance_request import request_rebalance
-from coordinator.registration import end_absence_in_time, is_absent, restore_absences, set_away_timer
+from coordinator.classic.rules import ROWS
+from coordinator.classic.sync import names_other_protocol
+from coordinator.config import GroupConfig
+from coordinator.deadlines import Deadlines
+from coordinator.facts import deletions_fact, group_key, group_value, storable
+from coordinator.hold import Fact, Hold, UntilDurable
+from coordinator.notes import Cause, Note
+from coordinator.policies.expansion import check_newcomers, count_newcomers, is_waiting_newcomer, set_newcomer_timer
+from coordinator.policies.pending_release import keeps_pending
+from coordinator.policies.rebalance_request import request_rebalance
+from coordinator.policies.records import away_key, policies_key, policies_value, read_seats, seats_key
+from coordinator.policies.registration import end_absence_in_time, is_absent, restore_absences, set_away_timer
+from coordinator.policies.roster import excludes, missing_instances, note_refusal
+from coordinator.policies.state import AwayTimer, NewcomerTimer, PolicyState, TakeOver
+from coordinator.policies.target_size import cancel_take_over, must_rejoin, refuses_protocol, restore_seats, standby_status, target_conflict
+from coordinator.policies.topics_watch import topics_changed
+from coordinator.policies.values import (
+    NO_POLICIES,
+    NONE_TEXT,
+    REBALANCE_REQUEST,
+    TARGET_SIZE,
+    GroupPolicies,
+    combination_problems,
+    parse,
+    resolve,
+    resolve_known,
+    transition_problems,
+)
 from coordinator.replay import Replay, open_group
-from coordinator.roster import excludes, missing_instances, note_refusal
-from coordinator.rules import ROWS
-from coordinator.standby import cancel_take_over, must_rejoin, refuses_protocol, restore_seats, standby_status, target_conflict
 from coordinator.states import PREPARING, STABLE
 from coordinator.step_output import LimitSink, StepOutput
-from coordinator.sync import names_other_protocol
 from coordinator.tallies import CommitRefusals, HeartbeatGaps
-from coordinator.topics_watch import topics_changed
 from protocol.errors import ErrorCode
 
 NONE: Final = ErrorCode.NONE

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from coordinator.calls import JoinReply, JoinWaiter, Protocols, SyncReply, SyncWaiter
+from coordinator.classic.group import Group
+from coordinator.classic.kept import KeptBytes
+from coordinator.classic.member import Member
 from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
-from coordinator.group import Group
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, Held, facts_bytes
-from coordinator.kept import KeptBytes
-from coordinator.member import Member
 from coordinator.notes import Note, NoteKind, make_note
 from protocol.message import Message
 

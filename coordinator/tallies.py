@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from coordinator.classic.group import Group
+from coordinator.classic.member import Member
 from coordinator.deadlines import NEVER, Timed
-from coordinator.group import Group
-from coordinator.member import Member
 from coordinator.notes import NoteKind, spend_note_budget
 from coordinator.step_output import StepOutput
 from protocol.messages.coordinator_notes import CommitRefused, HeartbeatGap, Heartbeats

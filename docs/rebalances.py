@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from coordinator.classic.rules import RULES
 from coordinator.notes import Cause
-from coordinator.rules import RULES
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, TRANSITIONS, State
 from docs.page import write_or_check
 from history.words import TITLES_WITHOUT_MEMBER
@@ -123,4 +123,4 @@ def render(page: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(write_or_check(PAGE, render(PAGE.read_text()), "coordinator/rules.py and states.py say"))
+    sys.exit(write_or_check(PAGE, render(PAGE.read_text()), "coordinator/classic/rules.py and states.py say"))

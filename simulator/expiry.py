@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from coordinator.classic.group import CONSUMER
 from coordinator.facts import read_offset
-from coordinator.group import CONSUMER
 from coordinator.states import EMPTY, STABLE
 from simulator.truths import offsets_of
 from simulator.world import Broken

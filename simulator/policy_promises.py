@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from coordinator.notes import Cause
-from coordinator.policies import GroupPolicies
+from coordinator.policies.values import GroupPolicies
 from simulator.policy_settings import Change, PolicySettings, requests_in
 from simulator.world import MS, SECOND, Broken, World, format_time
 

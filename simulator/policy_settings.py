@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from coordinator.name_ranges import join_names
-from coordinator.policies import REBALANCE_REQUEST, GroupPolicies, expand_names, resolve_known
+from coordinator.policies.name_ranges import join_names
+from coordinator.policies.values import REBALANCE_REQUEST, GroupPolicies, expand_names, resolve_known
 from simulator.world import Broken, World
 
 SET: Final = 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from coordinator import Note
 from coordinator.notes import Cause, NoteKind, Removal, Replacement, ShardChange, StandbyStep
-from coordinator.policies import resolve
+from coordinator.policies.values import resolve
 from coordinator.states import COMPLETING, STABLE, State
 from protocol.messages.join_group import JoinGroupRequest
 from simulator.policy_promises import Absences, Arrivals, RebalanceRequests, Roster, Seats, SubscriptionChanges, WithoutPolicy

@@ -6,14 +6,14 @@ from collections.abc import Hashable, Iterable
 from typing import Final, NamedTuple
 
 from coordinator import Fact, GroupConfig, Shard
+from coordinator.classic.group import Group
+from coordinator.classic.kept import member_bytes, pending_bytes, protocols_bytes, request_bytes
 from coordinator.deadlines import NEVER
-from coordinator.expansion import count_newcomers
 from coordinator.facts import group_key, group_value, read_group, read_offset, replace_generation
-from coordinator.group import Group
-from coordinator.kept import member_bytes, pending_bytes, protocols_bytes, request_bytes
 from coordinator.notes import Cause
-from coordinator.policy_state import PolicyState
-from coordinator.standby import EMPTY_ASSIGNMENT, misses_target_size, target_size
+from coordinator.policies.expansion import count_newcomers
+from coordinator.policies.state import PolicyState
+from coordinator.policies.target_size import EMPTY_ASSIGNMENT, misses_target_size, target_size
 from coordinator.states import State
 from docs.rebalances import CAUSES
 from protocol.messages.consumer_offsets import (

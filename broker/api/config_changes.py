@@ -20,7 +20,7 @@ from broker.net.long_requests import LOOKUP_COST
 from broker.runtime.node import names_drained
 from broker.security.authorizer import Operation
 from broker.topics.settings import settings_problem
-from coordinator.policies import REBALANCE_REQUEST
+from coordinator.policies.values import REBALANCE_REQUEST
 from protocol.errors import ErrorCode
 from protocol.wire import Steps
 

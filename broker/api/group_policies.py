@@ -12,8 +12,8 @@ from broker.runtime.clock import Clock
 from broker.settings.table import POLICY_PREFIX
 from broker.topics.setting_docs import GROUP_SETTINGS
 from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, Synonym
-from coordinator.name_ranges import join_names
-from coordinator.policies import NONE_TEXT, POLICY_NAMES, REBALANCE_REQUEST, expand_names, without_repeats
+from coordinator.policies.name_ranges import join_names
+from coordinator.policies.values import NONE_TEXT, POLICY_NAMES, REBALANCE_REQUEST, expand_names, without_repeats
 from protocol.errors import ErrorCode
 from protocol.wire import TEXT_BYTES_MAX
 

@@ -15,7 +15,7 @@ from broker.groups.offset_replies import FETCH_FLEXIBLE_FROM, PARTITION_BYTES_MI
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.security.authorizer import Authorizer
-from coordinator.group import Group
+from coordinator.classic.group import Group
 from protocol.errors import ErrorCode
 
 # Larger requests, and requests with larger replies, get no fast path.

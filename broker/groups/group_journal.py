@@ -16,7 +16,7 @@ from broker.groups.limit_lines import LimitLines
 from broker.runtime.contain import report_defect
 from broker.runtime.turn import NEVER, Turn
 from coordinator import GroupConfig, Hold, Note, Shard
-from coordinator.kept import KeptBytes
+from coordinator.classic.kept import KeptBytes
 from coordinator.notes import ShardChange
 from protocol.errors import ErrorCode
 from storage import NOT_YET, AppendFailed, Fenced, OwnedLog

@@ -22,7 +22,7 @@ from broker.logging.logs import log
 from broker.runtime.contain import Contained, report_defect, run_contained
 from broker.runtime.turn import Turn
 from coordinator import GroupConfig, partition_of
-from coordinator.kept import KeptBytes
+from coordinator.classic.kept import KeptBytes
 from protocol.errors import ProtocolError
 from storage import DamagedLog, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 

@@ -17,7 +17,7 @@ from broker.settings.endpoints import normal_address
 from broker.settings.listeners import Listener
 from broker.settings.sources import CollectedSettings, as_text, collect
 from broker.settings.table import POLICY_PREFIX, SETTINGS, TEMPORARY_PROFILES, Setting, Value
-from coordinator.policies import resolve
+from coordinator.policies.values import resolve
 
 # Settings that exist in several units, the finest first.
 RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")

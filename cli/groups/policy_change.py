@@ -10,8 +10,8 @@ from cli.groups.described import describe
 from cli.groups.policies import GROUP_RESOURCE, INSTANCE_IDS, REBALANCE_REQUEST, policies_of, unsupported_policies
 from cli.groups.policy_effects import effects
 from cli.shown import Screen, plain
-from coordinator.name_ranges import join_names
-from coordinator.policies import POLICY_NAMES, expand_names, repeated_names, without_repeats
+from coordinator.policies.name_ranges import join_names
+from coordinator.policies.values import POLICY_NAMES, expand_names, repeated_names, without_repeats
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from cli.groups.policies import INSTANCE_IDS
 from cli.groups.policy_status import readable_status, standbys_of
 from cli.groups.removal import predict
 from cli.shown import counted
-from coordinator.policies import expand_names
+from coordinator.policies.values import expand_names
 from history.words import format_duration, list_names
 
 if TYPE_CHECKING:

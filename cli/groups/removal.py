@@ -4,7 +4,7 @@ The assignor runs in the group's leader, so the command computes the assignment 
 assignment, it also predicts the next one; otherwise the new owners are unknown.
 
 With target.group.size, standbys take the seats of the removed members without a rebalance, if there are enough with the same topics
-(`coordinator/standby.py`).
+(`coordinator/policies/target_size.py`).
 """
 
 from __future__ import annotations

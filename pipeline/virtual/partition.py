@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from coordinator import JoinRequest, Note, Shard
+from coordinator.classic.group import Group
 from coordinator.deadlines import NEVER
-from coordinator.group import Group
 from coordinator.notes import NoteKind, ShardChange
 from coordinator.states import State
 from history import NoteRecord

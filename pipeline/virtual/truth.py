@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from coordinator.group import Group
+from coordinator.classic.group import Group
 from coordinator.states import State
 
 CAUSES_OF_ABSENCES = {"new_member", "member_left", "session_expired", "join_timeout", "sync_timeout", "static_during_completing"}

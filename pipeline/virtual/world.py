@@ -8,8 +8,8 @@ from random import Random
 from typing import Any, Final
 
 from coordinator import Commit, GroupConfig, JoinRequest, Leaver, SyncRequest, partition_of
-from coordinator.group import Group
-from coordinator.member import Member
+from coordinator.classic.group import Group
+from coordinator.classic.member import Member
 from coordinator.notes import ShardChange
 from pipeline.virtual.client import Client, PendingRequest
 from pipeline.virtual.partition import VirtualCoordinator

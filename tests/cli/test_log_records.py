@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.facts import deletions_fact
 from coordinator.notes import Cause, NoteKind, Removal, Replacement, RoundResult, ShardChange, StandbyStep
-from coordinator.policy_records import StoredSeats, away_key, away_value, policies_key, policies_value, seats_key, seats_value
+from coordinator.policies.records import StoredSeats, away_key, away_value, policies_key, policies_value, seats_key, seats_value
 from coordinator.states import State
 from protocol.batch import Record, build
 from protocol.compression import Compression

@@ -44,9 +44,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Self
 
+from coordinator.classic.group import Group
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key
-from coordinator.group import Group
 from coordinator.states import State
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from protocol.records import with_version

@@ -7,10 +7,10 @@ from typing import Any, Self, TypeVar
 
 from coordinator import Fact, GroupConfig, JoinRequest, Note, Shard, SyncRequest
 from coordinator.calls import Closable
+from coordinator.classic.group import Group
 from coordinator.deadlines import NEVER
-from coordinator.group import Group
 from coordinator.notes import NoteKind
-from coordinator.policies import GroupPolicies
+from coordinator.policies.values import GroupPolicies
 from coordinator.repeats import RepeatedCommit, RepeatedHeartbeat
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode

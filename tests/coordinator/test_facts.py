@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from coordinator import GroupConfig, StoredOffset, partition_of, read_offset
+from coordinator.classic.group import Group
+from coordinator.classic.member import Member
+from coordinator.classic.subscription import subscribed_topics, topics_of
+from coordinator.classic.voting import first_in_java_order, vote
 from coordinator.facts import (
     expiring_offset_value,
     group_key,
@@ -16,12 +20,8 @@ from coordinator.facts import (
     storable,
     update_static_ids,
 )
-from coordinator.group import Group
 from coordinator.group_partition import java_hash
-from coordinator.member import Member
 from coordinator.replay import open_group
-from coordinator.subscription import subscribed_topics, topics_of
-from coordinator.voting import first_in_java_order, vote
 from protocol.errors import ProtocolError
 from protocol.records import with_version
 from simulator.truths import replayed

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from coordinator.kept import MEMBER_BYTES, PROTOCOL_BYTES
+from coordinator.classic.kept import MEMBER_BYTES, PROTOCOL_BYTES
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play

@@ -6,9 +6,9 @@ from enum import IntEnum
 
 import pytest
 
+from coordinator.classic.group import Group
+from coordinator.classic.member import Member
 from coordinator.config import NOTE_BUDGET_MAX, NOTES_PER_NEW_MEMBER
-from coordinator.group import Group
-from coordinator.member import Member
 from coordinator.notes import (
     Cause,
     NoteKind,

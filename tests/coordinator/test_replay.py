@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from coordinator import Commit, GroupConfig, read_offset
+from coordinator.classic.group import Group, TopicOffsets
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
-from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact
 from coordinator.replay import Replay
 from protocol.errors import ErrorCode, ProtocolError

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from coordinator.rules import RULES, StateRules
+from coordinator.classic.rules import RULES, StateRules
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from coordinator import GroupConfig
-from coordinator.group import Group
-from coordinator.member import Member
+from coordinator.classic.group import Group
+from coordinator.classic.member import Member
 from coordinator.step_output import StepOutput
 
 pytestmark = pytest.mark.once  # no dependence on the Python version

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator import tallies
+from coordinator.classic.group import Group
 from coordinator.config import MS_PER_NOTE, NOTE_BUDGET_MAX
-from coordinator.group import Group
 from coordinator.notes import NoteKind, spend_note_budget
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import CommitRefused, Heartbeats

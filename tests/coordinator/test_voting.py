@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.voting import vote
+from coordinator.classic.voting import vote
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.notes import Cause
-from coordinator.policies import GroupPolicies
+from coordinator.policies.values import GroupPolicies
 from coordinator.states import STABLE
 from simulator.policy_promises import Absences, Arrivals, RebalanceRequests, Roster, Seats, SubscriptionChanges, WithoutPolicy
 from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change, PolicySettings, policies_after

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.calls import JoinReply
+from coordinator.classic.group import Group, TopicOffsets
+from coordinator.classic.member import Member, PendingMember
 from coordinator.facts import expiring_offset_value, offset_key_prefix
-from coordinator.group import Group, TopicOffsets
-from coordinator.member import Member, PendingMember
 from coordinator.notes import Cause
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse, JoinGroupResponseMember

@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 
 import pytest
 
+from coordinator.classic.member import Member
 from coordinator.facts import offset_value
-from coordinator.member import Member
 from coordinator.notes import Cause, Note, NoteKind, Removal
 from coordinator.states import State
 from protocol.message import Message

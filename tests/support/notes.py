@@ -8,7 +8,7 @@ from broker.groups.group_journal import GroupJournal
 from broker.groups.notes import GATHER_MS, NotesLogs
 from broker.runtime.turn import Turn
 from coordinator import GroupConfig, Note
-from coordinator.group import Group
+from coordinator.classic.group import Group
 from coordinator.notes import Cause, NoteKind
 from coordinator.states import State
 from protocol.messages.coordinator_notes import NoteHeader, NoteKey, RoundEnd, StateChange

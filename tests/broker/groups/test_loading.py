@@ -12,7 +12,7 @@ from broker.groups.shards import PROGRESS_SECONDS, SLICE_SECONDS, UNREADABLE_RET
 from broker.runtime.contain import DEFECTS
 from coordinator import Fact
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
-from coordinator.policies import GroupPolicies
+from coordinator.policies.values import GroupPolicies
 from coordinator.states import State
 from protocol.errors import ErrorCode, ProtocolError
 from simulator.loop import TimerHandle

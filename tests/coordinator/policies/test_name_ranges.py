@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.name_ranges import join_names
-from coordinator.policies import expand_names
+from coordinator.policies.name_ranges import join_names
+from coordinator.policies.values import expand_names
 
 
 @pytest.mark.parametrize(

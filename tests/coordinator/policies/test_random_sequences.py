@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from coordinator.standby import EMPTY_ASSIGNMENT
+from coordinator.policies.target_size import EMPTY_ASSIGNMENT
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0, T0_T1, Play

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator import GroupConfig, Shard
 from coordinator.notes import Cause, NoteKind
-from coordinator.policies import NO_POLICIES, GroupPolicies
+from coordinator.policies.values import NO_POLICIES, GroupPolicies
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, subscription

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.notes import Cause, NoteKind, Removal, StandbyStep
-from coordinator.policies import GroupPolicies
+from coordinator.policies.values import GroupPolicies
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0, T0_T1, Play, scenario, subscription

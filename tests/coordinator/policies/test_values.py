@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.policies import (
+from coordinator.policies.values import (
     NO_POLICIES,
     GroupPolicies,
     combination_problems,

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from coordinator.calls import JoinRequest
-from coordinator.group import Group
-from coordinator.member import Member
+from coordinator.classic.group import Group
+from coordinator.classic.member import Member
 from coordinator.notes import DETAIL_CHARS_MAX, NoteKind, spend_note_budget
-from coordinator.policies import GroupPolicies
-from coordinator.policy_state import PolicyState
+from coordinator.policies.state import PolicyState
+from coordinator.policies.values import GroupPolicies
 from coordinator.step_output import StepOutput
 from protocol.messages.coordinator_notes import JoinRefused
 

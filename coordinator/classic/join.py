@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from coordinator.calls import JoinReply, JoinRequest, JoinWaiter
-from coordinator.expansion import count_other_newcomers, drop_newcomer, must_wait, park_newcomer
-from coordinator.facts import group_key, group_value
-from coordinator.group import Group
-from coordinator.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX, member_bytes, protocols_bytes, request_bytes
-from coordinator.member import Member, PendingMember
-from coordinator.newcomer import admit_member, new_member, note_join
-from coordinator.notes import Cause, NoteKind, Removal, Replacement, grant_note_budget, spend_note_budget
-from coordinator.pending_release import ids_of_connection, watch_connection
-from coordinator.rebalance import (
+from coordinator.classic.group import Group
+from coordinator.classic.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX, member_bytes, protocols_bytes, request_bytes
+from coordinator.classic.member import Member, PendingMember
+from coordinator.classic.newcomer import admit_member, new_member, note_join
+from coordinator.classic.rebalance import (
     begin_or_complete_rebalance,
     begin_rebalance,
     drop_pending,
@@ -22,12 +18,16 @@ from coordinator.rebalance import (
     remove_member,
     store_static_ids,
 )
-from coordinator.registration import end_absence
-from coordinator.roster import is_complete
-from coordinator.standby import add_standby, enters_as_standby, is_standby, keeps_generation, rename_standby, store_seats
+from coordinator.facts import group_key, group_value
+from coordinator.notes import Cause, NoteKind, Removal, Replacement, grant_note_budget, spend_note_budget
+from coordinator.policies.expansion import count_other_newcomers, drop_newcomer, must_wait, park_newcomer
+from coordinator.policies.pending_release import ids_of_connection, watch_connection
+from coordinator.policies.registration import end_absence
+from coordinator.policies.roster import is_complete
+from coordinator.policies.subscription_change import wants_rebalance
+from coordinator.policies.target_size import add_standby, enters_as_standby, is_standby, keeps_generation, rename_standby, store_seats
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
 from coordinator.step_output import StepOutput
-from coordinator.subscription_change import wants_rebalance
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import StaticReplaced
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator.calls import JoinRequest, Protocols
-from coordinator.member import Member
+from coordinator.classic.member import Member
 
 MEMBER_METADATA_MAX: Final = "group.member.metadata.max.bytes"
 ALL_METADATA_MAX: Final = "groups.metadata.max.bytes"

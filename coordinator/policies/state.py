@@ -6,7 +6,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from coordinator.calls import JoinRequest, JoinWaiter
 from coordinator.deadlines import Timed
-from coordinator.policies import GroupPolicies
+from coordinator.policies.values import GroupPolicies
 
 
 class Absence(NamedTuple):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator.calls import JoinRequest
-from coordinator.group import Group
-from coordinator.member import PendingMember
+from coordinator.classic.group import Group
+from coordinator.classic.member import PendingMember
 from coordinator.step_output import StepOutput
 
 CHECK_MS: Final = 1_000

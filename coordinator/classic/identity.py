@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.group import Group
+from coordinator.classic.group import Group
 from protocol.errors import ErrorCode
 
 

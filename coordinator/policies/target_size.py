@@ -17,17 +17,17 @@ from collections.abc import Iterable
 from typing import Final
 
 from coordinator.calls import JoinRequest
+from coordinator.classic.group import CONSUMER, Group
+from coordinator.classic.member import Member
+from coordinator.classic.subscription import topics_differ, topics_match
 from coordinator.facts import group_key, group_value
-from coordinator.group import CONSUMER, Group
 from coordinator.hold import Fact
-from coordinator.member import Member
 from coordinator.notes import NoteKind, StandbyStep, spend_note_budget
-from coordinator.policy_records import StoredSeats, seats_key, seats_value
-from coordinator.policy_state import NO_TARGET, PolicyState, TakeOver, VacatedSeat
-from coordinator.registration import delete_records_of_removed
+from coordinator.policies.records import StoredSeats, seats_key, seats_value
+from coordinator.policies.registration import delete_records_of_removed
+from coordinator.policies.state import NO_TARGET, PolicyState, TakeOver, VacatedSeat
 from coordinator.states import COMPLETING, STABLE
 from coordinator.step_output import StepOutput
-from coordinator.subscription import topics_differ, topics_match
 from protocol.messages.coordinator_notes import StandbyChange
 
 # An encoded assignment without partitions. kafka-python, aiokafka and Java fail on empty bytes.

@@ -23,14 +23,14 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from coordinator.calls import JoinRequest, JoinWaiter, SyncRequest, SyncWaiter
-from coordinator.group import Group
-from coordinator.join import rejoin, rejoin_if_changed, rejoin_if_leader_or_changed, replace, replace_in_stable
-from coordinator.member import Member
+from coordinator.classic.group import Group
+from coordinator.classic.join import rejoin, rejoin_if_changed, rejoin_if_leader_or_changed, replace, replace_in_stable
+from coordinator.classic.member import Member
+from coordinator.classic.rebalance import begin_rebalance, complete_join_if_last, no_effect
+from coordinator.classic.sync import sync_when_completing, sync_when_stable
 from coordinator.notes import Cause
-from coordinator.rebalance import begin_rebalance, complete_join_if_last, no_effect
 from coordinator.states import State
 from coordinator.step_output import StepOutput
-from coordinator.sync import sync_when_completing, sync_when_stable
 from protocol.errors import ErrorCode
 
 UNKNOWN_MEMBER_ID: Final = ErrorCode.UNKNOWN_MEMBER_ID

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coordinator.calls import JoinRequest
-from coordinator.group import CONSUMER, Group
-from coordinator.member import Member
-from coordinator.subscription import topics_differ
+from coordinator.classic.group import CONSUMER, Group
+from coordinator.classic.member import Member
+from coordinator.classic.subscription import topics_differ
 
 
 def wants_rebalance(group: Group, old: Member, request: JoinRequest) -> bool:

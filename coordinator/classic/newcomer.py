@@ -5,11 +5,11 @@ from __future__ import annotations
 from zlib import crc32
 
 from coordinator.calls import JoinRequest, JoinWaiter
+from coordinator.classic.group import Group
+from coordinator.classic.member import Member
 from coordinator.config import NEW_MEMBER_TIMEOUT_MS
-from coordinator.group import Group
-from coordinator.member import Member
 from coordinator.notes import NoteKind, grant_note_budget, spend_note_budget
-from coordinator.roster import forming_timeout_ms
+from coordinator.policies.roster import forming_timeout_ms
 from coordinator.states import EMPTY, PREPARING
 from coordinator.step_output import StepOutput
 from protocol.messages.coordinator_notes import MemberJoin

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from coordinator.name_ranges import join_names
+from coordinator.policies.name_ranges import join_names
 
 TIMEOUT_MS_MIN: Final = 1_000
 TIMEOUT_MS_MAX: Final = 7 * 24 * 3_600_000

@@ -9,12 +9,12 @@ is dropped one session timeout later. Nothing is stored: after a failover their 
 from __future__ import annotations
 
 from coordinator.calls import JoinRequest, JoinWaiter
-from coordinator.group import Group
-from coordinator.kept import request_bytes
-from coordinator.newcomer import admit_member
-from coordinator.pending_release import CHECK_MS
-from coordinator.policy_state import Newcomer, NewcomerKey, PolicyState
-from coordinator.roster import waits_for_roster
+from coordinator.classic.group import Group
+from coordinator.classic.kept import request_bytes
+from coordinator.classic.newcomer import admit_member
+from coordinator.policies.pending_release import CHECK_MS
+from coordinator.policies.roster import waits_for_roster
+from coordinator.policies.state import Newcomer, NewcomerKey, PolicyState
 from coordinator.states import COMPLETING, STABLE
 from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode

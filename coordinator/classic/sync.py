@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from coordinator.calls import SyncReply, SyncRequest, SyncWaiter
+from coordinator.classic.group import Group
+from coordinator.classic.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX
+from coordinator.classic.member import Member
+from coordinator.classic.rebalance import begin_rebalance, change_state, forget_assignments, move_seats_of_away, note_round_end
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, group_value, replace_generation
-from coordinator.group import Group
-from coordinator.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX
-from coordinator.member import Member
 from coordinator.notes import Cause, RoundResult
-from coordinator.rebalance import begin_rebalance, change_state, forget_assignments, move_seats_of_away, note_round_end
-from coordinator.registration import delete_records_of_removed
-from coordinator.standby import assignments_of_standbys, finish_take_over, seats_fact, store_seats_record
+from coordinator.policies.registration import delete_records_of_removed
+from coordinator.policies.target_size import assignments_of_standbys, finish_take_over, seats_fact, store_seats_record
 from coordinator.states import STABLE
 from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
 from coordinator.calls import Protocols, SyncReply
+from coordinator.classic.kept import KeptBytes, member_bytes, pending_bytes, protocols_bytes
+from coordinator.classic.member import Member, PendingMember
+from coordinator.classic.subscription import topics_of
+from coordinator.classic.voting import vote
 from coordinator.config import NOTE_BUDGET_MAX
 from coordinator.deadlines import Timed
-from coordinator.kept import KeptBytes, member_bytes, pending_bytes, protocols_bytes
-from coordinator.member import Member, PendingMember
-from coordinator.policy_state import PolicyState
+from coordinator.policies.state import PolicyState
 from coordinator.states import EMPTY
-from coordinator.subscription import topics_of
-from coordinator.voting import vote
 
 CONSUMER = "consumer"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator.calls import JoinedMember, JoinReply
+from coordinator.classic.group import Group
+from coordinator.classic.member import Member
 from coordinator.deadlines import NEVER
-from coordinator.expansion import admit_waiting, refuse_unlisted_newcomers
 from coordinator.facts import group_key, group_value, update_static_ids
-from coordinator.group import Group
-from coordinator.member import Member
 from coordinator.notes import Cause, NoteKind, Removal, RoundResult, cause_detail, spend_note_budget
-from coordinator.registration import delete_records_of_removed, forget_removed, keeps_seat, mark_away
-from coordinator.roster import forming_timeout_ms, is_complete, unlisted_members
-from coordinator.standby import (
+from coordinator.policies.expansion import admit_waiting, refuse_unlisted_newcomers
+from coordinator.policies.registration import delete_records_of_removed, forget_removed, keeps_seat, mark_away
+from coordinator.policies.roster import forming_timeout_ms, is_complete, unlisted_members
+from coordinator.policies.target_size import (
     can_take_over,
     choose_active,
     end_take_overs,

@@ -9,13 +9,13 @@ absence continues only if that session ends too. The record of a removed member 
 
 from __future__ import annotations
 
+from coordinator.classic.group import Group
+from coordinator.classic.member import Member
 from coordinator.deadlines import NEVER
-from coordinator.group import Group
 from coordinator.hold import Fact
-from coordinator.member import Member
 from coordinator.notes import NoteKind, spend_note_budget
-from coordinator.policy_records import away_key, away_value
-from coordinator.policy_state import Absence
+from coordinator.policies.records import away_key, away_value
+from coordinator.policies.state import Absence
 from coordinator.step_output import StepOutput
 from protocol.messages.coordinator_notes import MemberAway
 

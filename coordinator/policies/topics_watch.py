@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from coordinator.group import Group
+from coordinator.classic.group import Group
+from coordinator.classic.rebalance import begin_rebalance
 from coordinator.notes import DETAIL_CHARS_MAX, Cause
-from coordinator.rebalance import begin_rebalance
 from coordinator.states import COMPLETING, STABLE
 from coordinator.step_output import StepOutput
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from coordinator import identity
 from coordinator.calls import Leaver
-from coordinator.expansion import drop_newcomer
-from coordinator.group import Group
+from coordinator.classic import identity
+from coordinator.classic.group import Group
+from coordinator.classic.rebalance import drop_pending, remove_member
 from coordinator.notes import Cause, NoteKind, Removal, cause_detail, spend_note_budget
-from coordinator.rebalance import drop_pending, remove_member
+from coordinator.policies.expansion import drop_newcomer
 from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone

@@ -1,0 +1,1 @@
+"""The protocol of classic groups: members rejoin at each rebalance, and their leader assigns the partitions."""

@@ -1,0 +1,1 @@
+"""Policies of groups, which operators set: rules beyond those of Kafka."""
