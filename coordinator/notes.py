@@ -14,7 +14,7 @@ from coordinator.states import State
 from protocol.message import Message
 
 # A character takes at most 4 bytes, so this is far below the 32,767 bytes of a string in a record.
-DETAIL_CHARS_MAX = 1_000
+TEXT_CHARS_MAX = 1_000
 
 
 class NoteKind(IntEnum):
@@ -136,11 +136,6 @@ class Note(NamedTuple):
     dropped: int = 0
     counted_from: int = -1
     number: int = -1
-
-
-def cause_detail(member_id: str, reason: str | None) -> str:
-    """The member that caused a state change, with its client's reason (KIP-800); shortened to DETAIL_CHARS_MAX."""
-    return f"{member_id}: {reason}"[:DETAIL_CHARS_MAX] if reason else member_id
 
 
 def grant_note_budget(group: Group) -> None:

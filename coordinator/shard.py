@@ -425,9 +425,9 @@ class Shard:
         out.now = now
         out.wall = wall
         waiting = count_newcomers(group)
-        codes, cause, detail = remove_leavers(out, group, leavers)
+        codes, cause, member, text = remove_leavers(out, group, leavers)
         if cause is not None:
-            ROWS[group.state].after_leave(out, group, cause, detail)
+            ROWS[group.state].after_leave(out, group, cause, member, text)
         if waiting and not count_newcomers(group):
             apply_target_size(out, group)  # the seat that a newcomer waited for goes to a standby
         self._end_step()

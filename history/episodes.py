@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -10,8 +9,6 @@ from typing import NamedTuple
 from coordinator.notes import Cause, Removal, Replacement, ShardChange, StandbyStep
 from coordinator.states import State
 from history.note_records import GroupRecord
-
-_GENERATED_ID = re.compile(r"(.*?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:: |$)", re.DOTALL)
 
 
 class MemberJoined(NamedTuple):
@@ -169,7 +166,8 @@ class Rebalance:
     from_state: State | None
     from_generation: int
     cause: Cause | None
-    cause_detail: str | None = None  # the member that caused it, and its client's reason
+    trigger_member: str | None = None  # the member that caused it: its id, or the instance id by which it was removed
+    cause_text: str | None = None  # its client's reason, or what else the cause is about
     ended_ms: int = -1
     to_generation: int = -1
     end: End = End.OPEN
@@ -210,24 +208,6 @@ class Rebalance:
     def joined(self) -> list[MemberJoined]:
         """Members that were not in the group before."""
         return [join for join in self.joins if join.was_member is False]
-
-    @property
-    def trigger_member(self) -> str | None:
-        """The id of the member that caused the rebalance, if the note of its begin names one."""
-        if self.cause is Cause.REQUESTED:  # the note has the operator's reason instead
-            return None
-        if not self.cause_detail or ": " not in self.cause_detail:
-            return self.cause_detail or None
-        ids = [join.member_id for join in self.joins] + [removal.member_id for removal in self.removals] + [back.new_id for back in self.returns]
-        ids += [removal.instance_id for removal in self.removals if removal.instance_id is not None]
-        for record in (self.before, self.after):
-            ids += record.member_ids if record is not None else ()
-        named = [id for id in ids if self.cause_detail == id or self.cause_detail.startswith(f"{id}: ")]
-        if named:
-            return max(named, key=len)
-        # The client's reason may follow the member id, after a colon. An id may contain a colon too, but ids from a coordinator end with a UUID.
-        generated = _GENERATED_ID.match(self.cause_detail)
-        return generated[1] if generated else None
 
     @property
     def last_joiner(self) -> MemberJoined | None:

@@ -250,7 +250,7 @@ class Story(KnownState):
         waiting, self._waiting = self._waiting, []
         was_stable = before in (STABLE, EMPTY)
         opened = self._begin(header.ts, before, PREPARING, header.generation, header.generation if was_stable else UNKNOWN)
-        opened.cause, opened.cause_detail, opened.begin_known = cause, body.reason_text, was_stable
+        opened.cause, opened.trigger_member, opened.cause_text, opened.begin_known = cause, body.member, body.text, was_stable
         if before is EMPTY:
             self._members = {event.member_id for event in waiting if isinstance(event, MemberJoined)}
         for event in waiting:
@@ -258,7 +258,7 @@ class Story(KnownState):
             if isinstance(event, MemberJoined) and (
                 before is EMPTY
                 or cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE)
-                or (cause is Cause.NEW_MEMBER and names_member(body.reason_text, event.member_id))
+                or (cause is Cause.NEW_MEMBER and body.member == event.member_id)
             ):
                 event = event._replace(was_member=False)
             add_event(opened, event)
@@ -281,11 +281,6 @@ class Story(KnownState):
             opened.join_ms, opened.sync_ms = body.join_ms, body.sync_ms
             self._set_end(opened, End.STABLE if result is RoundResult.STABLE else End.EMPTY, header.ts, header.generation)
             self._closing = True
-
-
-def names_member(detail: str | None, member_id: str) -> bool:
-    """Whether the detail of a cause is about this member: its id, perhaps followed by the client's reason."""
-    return detail is not None and (detail == member_id or detail.startswith(f"{member_id}: "))
 
 
 def story_of(

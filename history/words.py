@@ -107,11 +107,11 @@ def title(rebalance: Rebalance) -> str:
         names = _removed_names(rebalance, Removal.NOT_LISTED)
         return f"{TITLES_WITHOUT_MEMBER[cause]}: {list_names(names)}" if names else TITLES_WITHOUT_MEMBER[cause]
     if cause is Cause.TOPICS_CHANGED:
-        return f"{TITLES_WITHOUT_MEMBER[cause]} ({rebalance.cause_detail})" if rebalance.cause_detail else TITLES_WITHOUT_MEMBER[cause]
+        return f"{TITLES_WITHOUT_MEMBER[cause]} ({rebalance.cause_text})" if rebalance.cause_text else TITLES_WITHOUT_MEMBER[cause]
     if cause is Cause.NEW_MEMBER:
         return _joined(rebalance)
-    if cause is Cause.REQUESTED and rebalance.cause_detail:
-        return f'{TITLES_WITHOUT_MEMBER[cause]}: "{rebalance.cause_detail}"'
+    if cause is Cause.REQUESTED and rebalance.cause_text:
+        return f'{TITLES_WITHOUT_MEMBER[cause]}: "{rebalance.cause_text}"'
     name = trigger_name(rebalance)
     if name is None:
         return TITLES_WITHOUT_MEMBER[cause]

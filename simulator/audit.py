@@ -121,9 +121,9 @@ class Audit:
             self.rebalances.ended(found, cause, generation, at_ms)
         if cause != Cause.STATIC_PROTOCOL_CHANGED:
             return
-        instance = str(body.reason_text).partition(":")[0][:-UUID_LENGTH]
+        instance = str(body.member)[:-UUID_LENGTH]
         if not self._run.policies.changes_topics(group, instance):
-            raise Broken("static restart", f"{body.reason_text} causes a rebalance, although its subscription is the same", group)
+            raise Broken("static restart", f"{body.member} causes a rebalance, although its subscription is the same", group)
 
     def forget_notes(self, group: str) -> None:
         """Notes about the group are missing."""

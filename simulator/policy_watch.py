@@ -187,7 +187,7 @@ class PolicyWatch:
             self.without_policy.shows(group, cause.name, *CAUSES[cause])
         self.absences.other_note(group, moment)
         if cause == Cause.REQUESTED:
-            self.requests.rejoin_noted(group, body.reason_text)
+            self.requests.rejoin_noted(group, body.text)
         self.requests.rebalanced(group)
         at, removed = self._seats_removed.pop(group, (0, 0))
         if body.to_state == State.PREPARING:

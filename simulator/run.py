@@ -406,7 +406,8 @@ class Run(Faults):
         self.policies.note(journal.partition, note, moment, audit.clock_is_steady)
         if kind == NoteKind.STATE_CHANGE:
             cause = Cause(body.reason)
-            states = f"{State(body.from_state).name} -> {State(body.to_state).name} ({cause.name}{f': {body.reason_text}' if body.reason_text else ''})"
+            why = ": ".join(part for part in (cause.name, body.member, body.text) if part)
+            states = f"{State(body.from_state).name} -> {State(body.to_state).name} ({why})"
             self.world.trace(f"{source}: {group}: {states}, generation {note.generation}, {plural(body.members, 'member')}", group)
             audit.changed(group, cause, body, note.generation, note.at_ms)
         elif kind == NoteKind.MEMBER_JOIN:

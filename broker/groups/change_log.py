@@ -66,6 +66,6 @@ def log_change(note: Note) -> None:
         to=STATES[change.to_state],
         generation=note.generation,
         cause=CAUSES[change.reason],
-        member=change.reason_text,
+        member=": ".join(part for part in (change.member, change.text) if part) or None,
         members=change.members,
     )

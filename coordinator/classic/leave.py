@@ -6,18 +6,19 @@ from coordinator.calls import Leaver
 from coordinator.classic import identity
 from coordinator.classic.group import Group
 from coordinator.classic.rebalance import drop_pending, remove_member
-from coordinator.notes import Cause, NoteKind, Removal, cause_detail, spend_note_budget
+from coordinator.notes import Cause, NoteKind, Removal, spend_note_budget
 from coordinator.policies.expansion import drop_newcomer
 from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone
 
 
-def remove_leavers(out: StepOutput, group: Group, leavers: list[Leaver]) -> tuple[list[int], Cause | None, str]:
-    """Remove the leavers. Return an error code for each, in order, and the cause (None: no member or pending id left) and detail of the rebalance."""
+def remove_leavers(out: StepOutput, group: Group, leavers: list[Leaver]) -> tuple[list[int], Cause | None, str | None, str | None]:
+    """Remove the leavers. Return an error code for each, in order, and the cause (None: no member or pending id left), member and text of the rebalance."""
     codes: list[int] = []
     cause: Cause | None = None
-    detail = ""
+    member: str | None = None
+    text: str | None = None
     for leaver in leavers:
         if group.policy_state is not None and drop_newcomer(out, group, leaver.member_id, leaver.instance_id):
             codes.append(ErrorCode.NONE)
@@ -27,12 +28,12 @@ def remove_leavers(out: StepOutput, group: Group, leavers: list[Leaver]) -> tupl
         codes.append(error)
         if error or (was_pending and cause is not None):
             continue  # a member that left is a better cause than an unused id
-        detail = cause_detail(leaver.member_id or leaver.instance_id or "", leaver.reason)
+        member, text = leaver.member_id or leaver.instance_id, leaver.reason
         if was_pending:
             cause = Cause.PENDING_LEFT
         else:
             cause = Cause.MEMBER_LEFT if leaver.member_id else Cause.ADMIN_REMOVED
-    return codes, cause, detail
+    return codes, cause, member, text
 
 
 def _leave(out: StepOutput, group: Group, leaver: Leaver) -> int:

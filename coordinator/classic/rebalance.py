@@ -9,7 +9,7 @@ from coordinator.classic.group import Group
 from coordinator.classic.member import Member
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, group_value, update_static_ids
-from coordinator.notes import Cause, NoteKind, Removal, RoundResult, cause_detail, spend_note_budget
+from coordinator.notes import TEXT_CHARS_MAX, Cause, NoteKind, Removal, RoundResult, spend_note_budget
 from coordinator.policies.expansion import admit_waiting, refuse_unlisted_newcomers
 from coordinator.policies.registration import delete_records_of_removed, forget_removed, keeps_seat, mark_away
 from coordinator.policies.roster import forming_timeout_ms, is_complete, unlisted_members
@@ -31,8 +31,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone, RoundEnd, StateChange
 
 
-def change_state(out: StepOutput, group: Group, state: State, cause: Cause, detail: str | None = None) -> None:
-    """`detail`: the member that caused the change, with the reason that its client sent."""
+def change_state(out: StepOutput, group: Group, state: State, cause: Cause, member: str | None = None, text: str | None = None) -> None:
+    """`member` caused the change. `text`: the reason that its client sent, or what else the cause is about."""
     before = group.state
     assert state in TRANSITIONS[before], f"{group.id!r} cannot go from {before.name} to {state.name}"
     group.state = state
@@ -40,7 +40,8 @@ def change_state(out: StepOutput, group: Group, state: State, cause: Cause, deta
     group.phase_start_ms = out.now
     group.version += 1
     if spend_note_budget(group, out.now):
-        out.add_note(group, NoteKind.STATE_CHANGE, StateChange(before, state, cause, detail, len(group.members), group.parked_joins))
+        text = text[:TEXT_CHARS_MAX] if text else None
+        out.add_note(group, NoteKind.STATE_CHANGE, StateChange(before, state, cause, member, text, len(group.members), group.parked_joins))
 
 
 def note_round_end(out: StepOutput, group: Group, result: RoundResult, join_ms: int, sync_ms: int) -> None:
@@ -48,7 +49,7 @@ def note_round_end(out: StepOutput, group: Group, result: RoundResult, join_ms: 
         out.add_note(group, NoteKind.ROUND_END, RoundEnd(result, join_ms, sync_ms, group.laggards))
 
 
-def begin_rebalance(out: StepOutput, group: Group, cause: Cause, detail: str | None = None) -> None:
+def begin_rebalance(out: StepOutput, group: Group, cause: Cause, member: str | None = None, text: str | None = None) -> None:
     """Begin a rebalance. Members learn of it from their heartbeats and have the rebalance timeout to rejoin.
 
     With target.group.size, no rebalance begins if standbys get the seats of all members that were removed in this step.
@@ -65,7 +66,7 @@ def begin_rebalance(out: StepOutput, group: Group, cause: Cause, detail: str | N
     group.pending_sync.clear()
     group.rebalance_start_ms = out.now
     group.rebalance_is_initial = group.state is EMPTY
-    change_state(out, group, PREPARING, cause, detail)
+    change_state(out, group, PREPARING, cause, member, text)
     if group.rebalance_is_initial:
         # Wait for other members of the same deployment (KIP-134).
         group.delay_ms = out.config.group_initial_rebalance_delay_ms
@@ -85,7 +86,7 @@ def begin_rebalance(out: StepOutput, group: Group, cause: Cause, detail: str | N
 def begin_or_complete_rebalance(out: StepOutput, group: Group, cause: Cause, member_id: str, reason: str | None) -> None:
     """After a JoinGroup was parked: begin a rebalance, or end the current join phase if all members have rejoined."""
     if group.state is not PREPARING:
-        begin_rebalance(out, group, cause, cause_detail(member_id, reason))
+        begin_rebalance(out, group, cause, member_id, reason)
     elif group.parked_joins + group.away_count == len(group.members):
         try_complete_join(out, group)
 
@@ -95,12 +96,12 @@ def try_complete_join(out: StepOutput, group: Group) -> None:
         complete_join(out, group, Cause.EVERYONE_JOINED)
 
 
-def complete_join_if_last(out: StepOutput, group: Group, cause: Cause, detail: str) -> None:
+def complete_join_if_last(out: StepOutput, group: Group, cause: Cause, member: str | None, text: str | None) -> None:
     """PREPARING: if all other members have rejoined, the join phase ends."""
     try_complete_join(out, group)
 
 
-def no_effect(out: StepOutput, group: Group, cause: Cause, detail: str) -> None:
+def no_effect(out: StepOutput, group: Group, cause: Cause, member: str | None, text: str | None) -> None:
     """EMPTY: there are no other members."""
 
 

@@ -53,7 +53,7 @@ class StateRules(NamedTuple):
     static_return: Callable[[StepOutput, Group, Member, JoinRequest, JoinWaiter, str], None] | ErrorCode
     sync: Callable[[StepOutput, Group, Member, SyncRequest, SyncWaiter], None] | ErrorCode
     heartbeat: ErrorCode
-    after_leave: Callable[[StepOutput, Group, Cause, str], None]
+    after_leave: Callable[[StepOutput, Group, Cause, str | None, str | None], None]
     commit: ErrorCode
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.classic.group import Group
 from coordinator.classic.rebalance import begin_rebalance
-from coordinator.notes import DETAIL_CHARS_MAX, Cause
+from coordinator.notes import Cause
 from coordinator.states import COMPLETING, STABLE
 from coordinator.step_output import StepOutput
 
@@ -12,4 +12,4 @@ from coordinator.step_output import StepOutput
 def request_rebalance(out: StepOutput, group: Group, text: str) -> None:
     """Begin a rebalance. EMPTY has no members to rejoin, and in PREPARING they rejoin already."""
     if group.state is STABLE or group.state is COMPLETING:
-        begin_rebalance(out, group, Cause.REQUESTED, text[:DETAIL_CHARS_MAX])
+        begin_rebalance(out, group, Cause.REQUESTED, text=text)

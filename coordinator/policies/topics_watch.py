@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from coordinator.classic.group import Group
 from coordinator.classic.rebalance import begin_rebalance
-from coordinator.notes import DETAIL_CHARS_MAX, Cause
+from coordinator.notes import Cause
 from coordinator.states import COMPLETING, STABLE
 from coordinator.step_output import StepOutput
 
@@ -23,4 +23,4 @@ def topics_changed(out: StepOutput, group: Group, topics: Collection[str]) -> No
         return
     changed = sorted(subscribed.intersection(topics))
     if changed:
-        begin_rebalance(out, group, Cause.TOPICS_CHANGED, f"topics: {', '.join(changed)}"[:DETAIL_CHARS_MAX])
+        begin_rebalance(out, group, Cause.TOPICS_CHANGED, text=f"topics: {', '.join(changed)}")

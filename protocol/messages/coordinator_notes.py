@@ -171,7 +171,7 @@ class NoteHeader(Message):
 class StateChange(Message):
     """Kind 1: a group went from one state to another, version 0, flexible from 0."""
 
-    __slots__ = ("from_state", "to_state", "reason", "reason_text", "members", "awaiting")
+    __slots__ = ("from_state", "to_state", "reason", "member", "text", "members", "awaiting")
     FLEXIBLE_FROM: ClassVar[int] = 0
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
 
@@ -180,32 +180,44 @@ class StateChange(Message):
         from_state: int = 0,
         to_state: int = 0,
         reason: int = 0,
-        reason_text: str | None = None,
+        member: str | None = None,
+        text: str | None = None,
         members: int = 0,
         awaiting: int = 0,
     ) -> None:
         self.from_state = from_state
         self.to_state = to_state
         self.reason = reason
-        self.reason_text = reason_text
+        self.member = member
+        self.text = text
         self.members = members
         self.awaiting = awaiting
 
     @staticmethod
     def decode(data: bytes, at: int, version: int) -> tuple[StateChange, int]:
-        reason_text: str | None
+        member: str | None
+        text: str | None
         try:
             from_state, to_state, reason = unpack_bbh(data, at)
             at += 4
             n = data[at]
             if 0 < n < 128:
-                reason_text = data[at + 1 : at + n].decode("utf-8", "replace")
+                member = data[at + 1 : at + n].decode("utf-8", "replace")
                 at += n
             elif n == 0:
-                reason_text = None
+                member = None
                 at += 1
             else:
-                reason_text, at = compact_text_or_null(data, at)
+                member, at = compact_text_or_null(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                text = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                text = None
+                at += 1
+            else:
+                text, at = compact_text_or_null(data, at)
             members, awaiting = unpack_ii(data, at)
             at += 8
             if data[at]:
@@ -216,16 +228,23 @@ class StateChange(Message):
             raise cut_short("StateChange", version) from error
         if at > len(data):
             raise cut_short("StateChange", version)
-        return StateChange(from_state, to_state, reason, reason_text, members, awaiting), at
+        return StateChange(from_state, to_state, reason, member, text, members, awaiting), at
 
     def encode(self, version: int) -> bytes:
         out: list[bytes] = []
         try:
             out.append(pack_bbh(self.from_state, self.to_state, self.reason))
-            if self.reason_text is None:
+            if self.member is None:
                 out.append(b"\x00")
             else:
-                text = self.reason_text.encode()
+                text = self.member.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            if self.text is None:
+                out.append(b"\x00")
+            else:
+                text = self.text.encode()
                 n = len(text) + 1
                 out.append(BYTES[n] if n < 128 else text_length(n))
                 out.append(text)

@@ -70,7 +70,7 @@ def note(group: str, kind: int, body: Any, seq: int = 0) -> Fact:
 
 
 def state_change(group: str) -> Fact:
-    return note(group, NoteKind.STATE_CHANGE, StateChange(State.STABLE, State.PREPARING, Cause.SESSION_EXPIRED, "gone", 2, 1))
+    return note(group, NoteKind.STATE_CHANGE, StateChange(State.STABLE, State.PREPARING, Cause.SESSION_EXPIRED, "gone", None, 2, 1))
 
 
 def topic(name: str, partitions: int, settings: dict[str, str] | None = None) -> Fact:

@@ -64,7 +64,7 @@ def test_notes_and_topics_are_printed_decoded(folder: Folder, command: Command) 
     note_fields = "seq 0, coordinator_epoch 1, offsets_log_offset 12"
     assert command.lines(folder.path / f"{NOTES}-0")[1:] == [
         f"0  {at}  note {folder.group}: StateChange at {common}: from_state STABLE, to_state PREPARING, reason SESSION_EXPIRED, "
-        f"reason_text gone, members 2, awaiting 1; {note_fields}",
+        f"member gone, text -, members 2, awaiting 1; {note_fields}",
         f"1  {at}  note of the coordinator: EndOffsets at {common}: topic orders, partitions [{{partition 0, log_start 5, end 9}}], unchanged_ms -1; {note_fields}",
     ]
     assert command.lines(folder.path / f"{TOPICS}-0")[1:] == [

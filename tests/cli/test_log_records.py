@@ -136,8 +136,8 @@ def test_metadata_of_other_protocols_is_shown_as_bytes(folder: Folder, command: 
 
 BODIES: dict[int, tuple[Any, dict[str, Any]]] = {
     NoteKind.STATE_CHANGE: (
-        StateChange(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT, None, 2, 1),
-        {"from_state": "STABLE", "to_state": "PREPARING", "reason": "MEMBER_LEFT", "reason_text": None, "members": 2, "awaiting": 1},
+        StateChange(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT, None, None, 2, 1),
+        {"from_state": "STABLE", "to_state": "PREPARING", "reason": "MEMBER_LEFT", "member": None, "text": None, "members": 2, "awaiting": 1},
     ),
     NoteKind.MEMBER_JOIN: (
         MemberJoin("m", "i", "c", "/h", 1, 2, True, False, -5, "because"),
@@ -182,13 +182,13 @@ def test_every_kind_of_note_is_tested() -> None:
 
 
 def test_unknown_enumeration_values_stay_numbers(folder: Folder, command: Command) -> None:
-    newer = note(folder.group, 77, StateChange(9, 3, 500, None, 0, 0))
-    folder.append(NOTES, 0, [note(folder.group, NoteKind.STATE_CHANGE, StateChange(9, 3, 500, None, 0, 0)), newer])
+    newer = note(folder.group, 77, StateChange(9, 3, 500, None, None, 0, 0))
+    folder.append(NOTES, 0, [note(folder.group, NoteKind.STATE_CHANGE, StateChange(9, 3, 500, None, None, 0, 0)), newer])
     readable, unknown = command.records(folder.path, "--kind", "notes")[-2:]
     assert (readable["value"]["body"]["from_state"], readable["value"]["body"]["to_state"], readable["value"]["body"]["reason"]) == (9, "STABLE", 500)
     assert (unknown["value"]["kind"], unknown["value"]["body"], unknown["remark"]) == (
         77,
-        {"hex": "090301f400000000000000000000"},
+        {"hex": "090301f40000000000000000000000"},
         "a note of kind 77, which this version of Tenure does not know",
     )
 

@@ -76,7 +76,7 @@ def test_a_silent_static_member_expires_after_its_session(play: Play) -> None:
     play.heartbeat("b", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.expect_note(NoteKind.MEMBER_GONE, member_id="b", instance_id="ib", how=Removal.EXPIRED, since_heartbeat_ms=10_000, session_ms=10_000)
-    play.expect_note(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="b")
+    play.expect_note(NoteKind.STATE_CHANGE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, member="b")
     play.expect_records()
 
 

@@ -320,14 +320,14 @@ def test_a_state_change_note_has_its_cause(play: Play) -> None:
     play.sync("a", {"a": 1})
     play.expect_note(NoteKind.STATE_CHANGE, from_state=State.COMPLETING, to_state=State.STABLE, reason=Cause.ASSIGNED)
     play.at(10_000)
-    play.expect_note(NoteKind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="a")
+    play.expect_note(NoteKind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, member="a")
 
 
 def test_a_leaving_id_is_distinguished_from_a_leaving_member(play: Play) -> None:
     play.one_dynamic()
     play.join("p")
     play.leave("p")
-    play.expect_note(NoteKind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.PENDING_LEFT, reason_text="p")
+    play.expect_note(NoteKind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.PENDING_LEFT, member="p")
     play.expect_note(NoteKind.MEMBER_GONE, member_id="p", how=Removal.LEFT)
 
 
@@ -335,7 +335,7 @@ def test_a_member_that_leaves_together_with_a_pending_id_is_named_as_the_cause(p
     play.two_dynamic()
     play.join("p")
     play.leave("b", "p").expect(0, 0)
-    play.expect_note(NoteKind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT, reason_text="b")
+    play.expect_note(NoteKind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT, member="b")
 
 
 def test_a_group_without_members_becomes_empty(play: Play) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import DETAIL_CHARS_MAX, Cause, NoteKind, Removal, spend_note_budget
+from coordinator.notes import TEXT_CHARS_MAX, Cause, NoteKind, Removal, spend_note_budget
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
@@ -17,7 +17,7 @@ def test_a_leaving_member_causes_a_rebalance(play: Play) -> None:
     play.two_dynamic()
     play.leave("b").expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, generation=1, members=["a"])
-    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text="b")
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, member="b")
     play.heartbeat("a").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("a").expect(generation=2, leader="a", members=["a"])
     play.expect_records()
@@ -26,13 +26,13 @@ def test_a_leaving_member_causes_a_rebalance(play: Play) -> None:
 def test_a_leave_note_has_the_clients_reason(play: Play) -> None:
     play.two_dynamic()
     play.leave("b", reason="the deployment is over").expect(ErrorCode.NONE)
-    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: the deployment is over")
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, member=play.id_of("b"), text="the deployment is over")
 
 
 def test_a_leave_reason_is_cut_to_fit_into_a_note(play: Play) -> None:
     play.two_dynamic()
     play.leave("b", reason="x" * 32_767).expect(ErrorCode.NONE)
-    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: {'x' * 32_767}"[:DETAIL_CHARS_MAX])
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, member=play.id_of("b"), text="x" * TEXT_CHARS_MAX)
 
 
 @scenario("LV-02")
@@ -194,7 +194,7 @@ def test_the_last_member_of_a_batched_leave_is_named_as_the_cause(
     play.settled("a", "b", "c", static={"c"})
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.leave(*leavers)
-    play.expect_note(NoteKind.STATE_CHANGE, reason=cause, reason_text=about)
+    play.expect_note(NoteKind.STATE_CHANGE, reason=cause, member=about)
 
 
 def test_an_id_that_leaves_before_it_joined_is_noted_without_a_session(play: Play) -> None:

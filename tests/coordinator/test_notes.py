@@ -16,7 +16,6 @@ from coordinator.notes import (
     Replacement,
     RoundResult,
     ShardChange,
-    cause_detail,
     grant_note_budget,
     make_note,
     spend_note_budget,
@@ -26,7 +25,7 @@ from protocol.messages.coordinator_notes import StateChange
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-BODY = StateChange(0, 1, 0, None, 1, 0)
+BODY = StateChange(0, 1, 0, None, None, 1, 0)
 
 STORED: dict[type[IntEnum], str] = {
     NoteKind: "STATE_CHANGE=1 MEMBER_JOIN=2 MEMBER_GONE=3 STATIC_REPLACED=4 ROUND_END=5 HEARTBEATS=6 COMMIT_REFUSED=7 END_OFFSETS=8 "
@@ -72,14 +71,6 @@ def test_suppressed_notes_are_counted_in_the_next_note() -> None:
     assert [spend_note_budget(group, 1_000) for _ in range(201)] == [True] * 200 + [False]
     assert [spend_note_budget(group, now) for now in (1_049, 1_050, 1_050, 1_150, 1_150, 1_150)] == [False, True, False, True, True, False]
     assert group.notes_dropped == 4
-
-
-def test_texts_of_clients_are_cut_in_notes() -> None:
-    assert cause_detail("member", None) == "member"
-    assert cause_detail("member", "") == "member"
-    assert cause_detail("member", "why") == "member: why"
-    assert cause_detail("member", "x" * 2_000) == "member: " + "x" * 992
-    assert cause_detail("m" * 2_000, None) == "m" * 2_000  # a member id is not cut
 
 
 @pytest.mark.parametrize("members", [0, 50, 51, 300])

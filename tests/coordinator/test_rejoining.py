@@ -97,7 +97,7 @@ def test_after_a_restart_the_other_members_that_have_not_synced_are_still_expect
     play.keep_alive("a", "b'", "c").at(20_000)
     play.group_is(State.PREPARING, members=["a", "b'"])
     play.expect_note(NoteKind.MEMBER_GONE, member_id="c", how=Removal.SYNC_TIMEOUT)
-    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.SYNC_TIMEOUT, reason_text="c")
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.SYNC_TIMEOUT, member="c")
 
 
 def test_a_static_member_may_restart_before_the_group_has_a_record(play: Play) -> None:

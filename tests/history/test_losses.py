@@ -248,7 +248,7 @@ def timeless(entry: Entry) -> object:
         changes = entry.joins, entry.removals, entry.returns
         members = [[member.new_id if isinstance(member, StaticReturned) else member.member_id for member in changed] for changed in changes]
         generations = entry.from_generation, entry.to_generation, entry.members_before, entry.members_after
-        return entry.cause, entry.cause_detail, entry.end, entry.rounds, entry.begin_known, entry.missing_notes, generations, members, moves_of(entry)
+        return entry.cause, entry.trigger_member, entry.cause_text, entry.end, entry.rounds, entry.begin_known, entry.missing_notes, generations, members, moves_of(entry)
     if isinstance(entry, RebalancesMissing):
         return "missing", entry.from_generation, entry.to_generation, entry.count_min, entry.count_max, entry.notes, moves_of(entry)
     return (type(entry), *(entry[1:] if isinstance(entry, (CoordinatorChanged, NotesMissing, GroupDeleted)) else entry[1:3]))

@@ -208,7 +208,7 @@ class Notes:
         return self
 
     def change(self, before: State, to: State, cause: Cause, members: int = 2, **fields: Any) -> Notes:
-        return self.note(StateChange(before, to, cause, None, members, 0), **fields)
+        return self.note(StateChange(before, to, cause, None, None, members, 0), **fields)
 
     def story(self) -> list[Entry]:
         return story_of("g", self.note_records)
@@ -281,7 +281,7 @@ def test_complete_rebalances_are_printed_at_once_and_open_ones_later() -> None:
 
 def test_unknown_state_and_cause_numbers_are_accepted() -> None:
     notes = Notes()
-    notes.note(StateChange(3, 1, 99, None, 2, 0)).note(MemberGone("x", None, 77, 0, 0, None), NoteKind.MEMBER_GONE)
+    notes.note(StateChange(3, 1, 99, None, None, 2, 0)).note(MemberGone("x", None, 77, 0, 0, None), NoteKind.MEMBER_GONE)
     under_way = only_rebalance(notes.story())
     assert (under_way.cause, [departure.cause for departure in under_way.removals]) == (None, [None])
 

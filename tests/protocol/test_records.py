@@ -143,7 +143,7 @@ def test_a_newer_subscription_version_is_read_as_the_newest_known_version() -> N
 HEADER = notes.NoteHeader(0, NOW, 7, 2, 5, 3, 99, 0)
 COUNTED = notes.NoteHeader(9, NOW, 7, 2, 5, 3, 99, 0, NOW - 5, 12)
 BODIES: dict[int, Any] = {
-    1: notes.StateChange(3, 1, 4, "left", 2, 1),
+    1: notes.StateChange(3, 1, 4, "m-1", "left", 2, 1),
     2: notes.MemberJoin("m", "i", "c", "/127.0.0.1", 45_000, 300_000, True, False, -(1 << 60), "reason"),
     3: notes.MemberGone("m", None, 1, 45_001, 45_000, None),
     4: notes.StaticReplaced("i", "old", "new", "c", "/::1", 1200, 0),

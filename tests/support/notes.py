@@ -55,7 +55,7 @@ class NoteHarness:
 
 
 def change(group: str = "g", generation: int = 3, dropped: int = 0) -> Note:
-    body = StateChange(State.STABLE, State.PREPARING, Cause.SESSION_EXPIRED, "m-1", 5, 0)
+    body = StateChange(State.STABLE, State.PREPARING, Cause.SESSION_EXPIRED, "m-1", None, 5, 0)
     return Note(group, NoteKind.STATE_CHANGE, 77, generation, State.PREPARING, body, dropped)
 
 

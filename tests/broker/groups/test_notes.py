@@ -36,7 +36,7 @@ def test_notes_are_written_in_the_background(harness: NoteHarness) -> None:
     ]
     _, header, body = harness.written()[0]
     assert (header.ts, header.coordinator_epoch, header.generation, header.state, header.dropped) == (77, 4, 3, State.PREPARING, 0)
-    assert (body.from_state, body.to_state, body.reason, body.reason_text, body.members) == (State.STABLE, State.PREPARING, 4, "m-1", 5)
+    assert (body.from_state, body.to_state, body.reason, body.member, body.members) == (State.STABLE, State.PREPARING, 4, "m-1", 5)
 
 
 def test_each_partition_has_a_log_of_its_own_from_its_first_note_on(harness: NoteHarness) -> None:

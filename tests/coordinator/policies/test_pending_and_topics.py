@@ -93,7 +93,7 @@ def changed(play: Play, *topics: str) -> None:
 def test_new_partitions_of_a_listed_topic_cause_a_rebalance(play: Play, connection: Connection) -> None:
     changed(play, "t0", "other")
     play.group_is(State.PREPARING)
-    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.TOPICS_CHANGED, reason_text="topics: t0")
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.TOPICS_CHANGED, text="topics: t0")
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
 
 

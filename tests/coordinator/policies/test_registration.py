@@ -198,7 +198,7 @@ def test_without_the_policy_the_members_that_are_away_go_at_once(play: Play) -> 
     play.set_policies()
     play.after(0)
     play.group_is(State.PREPARING, members=["a"])
-    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.REGISTRATION_UNSET, reason_text=play.id_of("b"))
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.REGISTRATION_UNSET, member=play.id_of("b"))
     play.expect_note(NoteKind.MEMBER_GONE, member_id="b", how=Removal.REGISTRATION_UNSET)
 
 

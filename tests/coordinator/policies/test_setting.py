@@ -120,7 +120,7 @@ def test_only_the_sets_of_topics_are_compared(play: Play, before: bytes, after: 
 def test_a_request_makes_all_members_rejoin_once(play: Play) -> None:
     play.two_static()
     assert not play.set_policies({"rebalance.request": "new rack"}, "new rack")
-    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.REQUESTED, reason_text="new rack")
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.REQUESTED, text="new rack")
     play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.join("b").expect_parked()
     play.join("a").expect(generation=2, members=["a", "b"])

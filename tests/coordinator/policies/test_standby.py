@@ -478,7 +478,7 @@ def test_the_last_standby_that_does_not_sync_causes_a_rebalance(play: Play) -> N
     play.leave("y", "b").expect(NONE, NONE)
     play.at(SESSION_MS - 1).group_is(State.STABLE, generation=1)
     play.at(SESSION_MS).group_is(State.PREPARING, members=["a", "x"])
-    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.STANDBY_LATE, reason_text="x")
+    play.expect_note(NoteKind.STATE_CHANGE, reason=Cause.STANDBY_LATE, member="x")
     play.join("x").expect_parked()
     play.join("a").expect(generation=2, members=["a", "x"])
 
