@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from coordinator.states import PREPARING
 from protocol.errors import ErrorCode
@@ -12,20 +13,19 @@ from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from simulator.client import RETRIED, Client, ClientConnection, Process, Request
+from simulator.client import Client, ClientConnection, Process, Request
 from simulator.commit import Commit
+from simulator.consumer import Consumer
 from simulator.plan import GroupPlan
-from simulator.promises import GroupPartition, SentValue
+from simulator.promises import GroupPartition
+from simulator.scene import Scene
+from simulator.topics import Removals
 from simulator.world import MS, SECOND, Broken
-
-if TYPE_CHECKING:
-    from simulator.run import Run
 
 ADDRESS: Final = "10.9.9.9"
 PAUSE_NS: Final = 100 * MS
 REQUEST_NS: Final = 30 * SECOND
 TRIES: Final = 40
-RECREATION_PAUSES: Final = (PAUSE_NS, SECOND, 10 * SECOND)  # between the deletion of a topic and its new creation
 LATEST: Final = -1
 # Actions on a group.
 DESCRIBE, DELETE_GROUP, DELETE_OFFSETS, REMOVE_MEMBER, RETIRE, RESET_OFFSETS = range(6)
@@ -33,33 +33,30 @@ DELETIONS: Final = (DELETE_GROUP, DELETE_OFFSETS, RETIRE)
 RESET_VERSION: Final = 7
 DELETED: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
-Removals = list[tuple[GroupPartition, SentValue | int]]
-
 
 class Administrator(Client):
-    def __init__(self, run: Run) -> None:
-        super().__init__(run.world, "administrator")
-        self._sim_run = run
-        self.deleted: set[str] = set()  # topics that were ever deleted
+    def __init__(self, scene: Scene, consumers: Sequence[Consumer]) -> None:
+        super().__init__(scene.world, "administrator")
+        self._scene = scene
+        self._consumers = consumers
 
     def _wire(self) -> ClientConnection | None:
-        return self._sim_run.connect(self.name, ADDRESS)
+        return self._scene.lookups.connect(self.name, ADDRESS)
 
     # Topics.
 
     def create_topics(self) -> Process:
-        run = self._sim_run
-        yield from self._create({**run.topics, **{producer.topic: producer.partitions for producer in run.producers}})
+        yield from self._create(self._scene.topics.partitions)
 
     def _create(self, topics: dict[str, int]) -> Process:
-        run = self._sim_run
+        scene = self._scene
         pending = dict(topics)
         while pending:
             wire = self._wire()
             if wire is None:
                 yield PAUSE_NS
                 continue
-            settings = [CreatableTopicConfig(*setting) for setting in run.plan.topic_settings]
+            settings = [CreatableTopicConfig(*setting) for setting in scene.plan.topic_settings]
             creations = [
                 CreatableTopic(name, partitions, 1, None, settings if name.startswith("data") else None) for name, partitions in pending.items()
             ]
@@ -71,26 +68,26 @@ class Administrator(Client):
                         raise Broken("administration", str(result.error_message))
                     if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                         pending.pop(result.name, None)
-                        run.records.created(result.name)
-                        run.created.add(result.name)
+                        scene.records.created(result.name)
+                        scene.topics.created.add(result.name)
             wire.close()
             yield PAUSE_NS
 
     def delete_topic(self) -> Process:
         """Delete a topic that clients use, check that it is gone, and recreate it under the same name."""
-        run = self._sim_run
-        if not run.created:
+        scene = self._scene
+        if not scene.topics.created:
             return
-        name = self.world.random.choice(sorted(run.created))
-        partitions = {**run.topics, **{producer.topic: producer.partitions for producer in run.producers}}[name]
+        name = self.world.random.choice(sorted(scene.topics.created))
+        partitions = scene.topics.partitions[name]
         self.world.trace(f"administrator: deletes topic {name}", "node")
         self.world.count("topic deleted", 1)
-        run.created.discard(name)
-        while (deletion := run.deletion_of(name)) is None:
+        scene.topics.created.discard(name)
+        while (deletion := scene.topics.deletion_of(name)) is None:
             yield PAUSE_NS
-        self.deleted.add(name)
-        run.records.deleted(name)
-        removals = self._removals([partition for group in run.plan.groups for partition in self._partitions(group) if partition[1] == name])
+        scene.topics.deleted.add(name)
+        scene.records.deleted(name)
+        removals = self._removals([partition for group in scene.plan.groups for partition in self._partitions(group) if partition[1] == name])
         is_deleted = False
         while not is_deleted:
             wire = self._wire()
@@ -100,9 +97,9 @@ class Administrator(Client):
                 is_deleted = not request.lost and request.reply.responses[0].error_code in DELETED
                 wire.close()
             yield PAUSE_NS
-        run.topic_deleted(name, removals, request.reply.responses[0].error_code)
+        scene.topics.was_deleted(name, removals, request.reply.responses[0].error_code)
         yield from self._check_deleted(name)
-        yield self.world.random.choice(run.recreation_pauses)
+        yield self.world.random.choice(scene.topics.recreation_pauses)
         yield from self._create({name: partitions})
         self.world.trace(f"administrator: topic {name} is recreated", "node")
 
@@ -123,17 +120,17 @@ class Administrator(Client):
 
     def act(self) -> Process:
         """One action on one group."""
-        run, random = self._sim_run, self.world.random
+        scene, random = self._scene, self.world.random
         wire = self._wire()
         if wire is None:
             return
-        group = random.choice(run.plan.groups)
+        group = random.choice(scene.plan.groups)
         action = random.randrange(RETIRE + 1)
-        if run.plan.offset_resets and action in DELETIONS:
+        if scene.plan.offset_resets and action in DELETIONS:
             action = RESET_OFFSETS
         if action == RETIRE:
             yield from self._retire(group)
-        wire = yield from run.find_coordinator(wire, group.name)
+        wire = yield from scene.lookups.find_coordinator(wire, group.name)
         if wire is None:
             return
         if action == DESCRIBE:
@@ -162,63 +159,62 @@ class Administrator(Client):
         """Remove a static member by its instance id."""
         wire = self._wire()
         if wire is not None:
-            wire = yield from self._sim_run.find_coordinator(wire, group)
+            wire = yield from self._scene.lookups.find_coordinator(wire, group)
         if wire is not None:
             yield from self._remove_members(wire, group, [instance])
             wire.close()
 
     def _remove_members(self, wire: ClientConnection, group: str, instances: list[str]) -> Process:
         self.world.trace(f"administrator: removes {', '.join(instances)} of {group}", group)
-        yield from self._sim_run.leave(wire, group, [MemberIdentity("", instance, "removed") for instance in instances])
+        yield from self._scene.replies.leave(wire, group, [MemberIdentity("", instance, "removed") for instance in instances])
 
     def _retire(self, group: GroupPlan) -> Process:
         """Close every member of the group with LeaveGroup, and restart the members later."""
-        run = self._sim_run
         self.world.trace(f"administrator: closes every member of {group.name}", group.name)
-        for consumer in run.consumers:
+        for consumer in self._consumers:
             if consumer.group == group.name:
                 consumer.close(True)
-                self.world.after(self.world.between(SECOND, 20 * SECOND), run.start, consumer)
+                self.world.after(self.world.between(SECOND, 20 * SECOND), consumer.restart)
         yield 3 * PAUSE_NS
 
     def _delete_group(self, wire: ClientConnection, group: GroupPlan) -> Any:
-        run = self._sim_run
+        scene = self._scene
         removals = self._removals(self._partitions(group))
-        run.generations.may_begin_again(group.name)
-        in_memory = run.in_memory(group.name)
+        scene.generations.may_begin_again(group.name)
+        in_memory = scene.coordinators.find(group.name)
         request = wire.send(DeleteGroupsRequest([group.name]), 2, REQUEST_NS)
-        self._when_settled(request, removals, lambda reply: self.removed(removals, reply.results[0].error_code))
+        self._when_settled(request, removals, lambda reply: self._scene.topics.removed(removals, reply.results[0].error_code))
         yield request
         deleted = not request.lost and request.reply.results[0].error_code == ErrorCode.NONE
-        if deleted and in_memory is not None and in_memory.members and run.served_since(group.name, request.sent):
+        if deleted and in_memory is not None and in_memory.members and scene.coordinators.served_since(group.name, request.sent):
             raise Broken("deletions", f"{group.name} was deleted, although it had members", group.name)
         return request
 
     def _members_of(self, group: GroupPlan) -> object:
         """An object that changes whenever the members change; None: no members."""
-        in_memory = self._sim_run.in_memory(group.name)
+        in_memory = self._scene.coordinators.find(group.name)
         return in_memory.version if in_memory is not None and in_memory.members else None
 
     def _consumers_of(self, group: GroupPlan) -> object:
         """As `_members_of`, but None in a join phase: new subscriptions take effect at its end."""
-        in_memory = self._sim_run.in_memory(group.name)
+        in_memory = self._scene.coordinators.find(group.name)
         return self._members_of(group) if in_memory is not None and in_memory.state is not PREPARING else None
 
     def _reset_offsets(self, wire: ClientConnection, group: GroupPlan) -> Process:
         """Commit offsets without a generation, as admin tools do. Only a group without members accepts such a commit."""
-        run = self._sim_run
-        if not run.offsets.surely_has(group.name, run.retention_ns):
-            run.generations.may_begin_again(group.name)
+        scene = self._scene
+        if not scene.offsets.surely_has(group.name, scene.plan.retention_ns):
+            scene.generations.may_begin_again(group.name)
         owned = [(topic, number) for _, topic, number in self._partitions(group)]
         commit = Commit(group.name, -1, "", None, owned, RESET_VERSION)
-        values = run.offsets.send(commit.partitions)
+        values = scene.offsets.send(commit.partitions)
         members = self._members_of(group)
         request = wire.send(commit.message, commit.version, REQUEST_NS, commit.encode(values))
 
         def settled(reply: Any) -> None:
-            codes = commit.codes(reply) or [ErrorCode.NONE] * len(values) if reply is not None and not run.is_void(request) else [None] * len(values)
+            codes = commit.codes(reply) or [ErrorCode.NONE] * len(values) if reply is not None and not scene.course.is_void(request) else [None] * len(values)
             for partition, value, code in zip(commit.partitions, values, codes, strict=True):
-                self.removed([(partition, value)], code)
+                self._scene.topics.removed([(partition, value)], code)
             if ErrorCode.NONE in codes and members is not None and self._members_of(group) is members:
                 raise Broken("offsets", f"{group.name} accepts a commit without a generation, although it has members", group.name)
 
@@ -226,47 +222,35 @@ class Administrator(Client):
         yield request
 
     def _delete_offsets(self, wire: ClientConnection, group: GroupPlan) -> Process:
-        run = self._sim_run
+        scene = self._scene
         removals = self._removals(self._partitions(group))
         by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for (_, topic, number), _ in removals:
             by_topic.setdefault(topic, []).append(OffsetDeleteRequestPartition(number))
-        consumed = self._consumers_of(group) if run.plan.policies is None else None
+        consumed = self._consumers_of(group) if scene.plan.policies is None else None
         request = wire.send(OffsetDeleteRequest(group.name, [OffsetDeleteRequestTopic(topic, parts) for topic, parts in by_topic.items()]), 0, REQUEST_NS)
 
         def settled(reply: Any) -> None:
             if reply.error_code:
-                self.removed(removals, reply.error_code)
+                self._scene.topics.removed(removals, reply.error_code)
                 return
             codes = {(topic.name, each.partition_index): each.error_code for topic in reply.topics for each in topic.partitions}
             if consumed is not None and self._consumers_of(group) is consumed and ErrorCode.NONE in codes.values():
                 raise Broken("deletions", f"offsets of {group.name} are deleted, although its members consume the topic", group.name)
             for partition, removal in removals:
-                self.removed([(partition, removal)], codes.get((partition[1], partition[2])))
+                self._scene.topics.removed([(partition, removal)], codes.get((partition[1], partition[2])))
 
         self._when_settled(request, removals, settled)
         yield request
 
     def _when_settled(self, request: Request, removals: Removals, answered: Any) -> None:
         def settled(reply: Any) -> None:
-            if reply is None or self._sim_run.is_void(request):
-                self.removed(removals, None)
+            if reply is None or self._scene.course.is_void(request):
+                self._scene.topics.removed(removals, None)
             else:
                 answered(reply)
 
         request.when_settled(settled)
 
     def _removals(self, partitions: list[GroupPartition]) -> Removals:
-        return [(partition, self._sim_run.offsets.send_removal(partition)) for partition in partitions]
-
-    def removed(self, removals: Removals, code: int | None) -> None:
-        offsets = self._sim_run.offsets
-        for partition, removal in removals:
-            if code == ErrorCode.NONE or code == ErrorCode.GROUP_ID_NOT_FOUND:
-                offsets.acknowledged(partition, removal)
-            elif code is None or code in RETRIED:
-                offsets.unknown(partition, removal)
-            else:
-                offsets.refused(partition, removal)
-        if code == ErrorCode.NONE:
-            self.world.count("offsets deleted", 1)
+        return [(partition, self._scene.offsets.send_removal(partition)) for partition in partitions]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from coordinator import partition_of
 from coordinator.deadlines import NEVER, TICK_MS
@@ -15,17 +15,16 @@ from coordinator.states import State
 from simulator.client import MAY_WAIT_FOR_MEMBERS
 from simulator.expiry import Expiry
 from simulator.machine import SLOW_DISK_NS
-from simulator.policy_watch import nothing_held
-from simulator.promises import NONE
+from simulator.member import Member
+from simulator.memory import Memory
+from simulator.plan import GroupPlan, Plan
+from simulator.policy_watch import PolicyWatch, nothing_held
+from simulator.promises import NONE, Offsets, Sessions
 from simulator.rebalances import Rebalances
+from simulator.topics import Topics
 from simulator.truths import check_group, commits_in_order, compare_with_log, offsets_of
-from simulator.world import MS, SECOND, Broken, format_time
+from simulator.world import MS, SECOND, Broken, World, format_time
 from storage import DamagedLog
-
-if TYPE_CHECKING:
-    from simulator.node import Node
-    from simulator.plan import GroupPlan
-    from simulator.run import Run
 
 ANSWERED_NS: Final = 60 * SECOND  # added to the timeouts of a consumer
 COMPARED_BYTES: Final = 10_000  # a longer log is compared with memory less often
@@ -36,17 +35,25 @@ TIMER_LATE_PASSES_MAX: Final = 4  # a timer may be this many passes of the event
 
 
 class Audit:
-    def __init__(self, run: Run, node: Node) -> None:
-        self._run = run
-        self._node = node
-        self._world = run.world
+    def __init__(
+        self, world: World, plan: Plan, memory: Memory, members: Sequence[Member], topics: Topics, offsets: Offsets, sessions: Sessions, policies: PolicyWatch
+    ) -> None:
+        """`members`: the consumers of all groups."""
+        self._world = world
+        self._plan = plan
+        self.memory = memory
+        self._node = memory.node
+        self._consumers = members
+        self._topics = topics
+        self._offsets = offsets
+        self._sessions = sessions
+        self._policies = policies
         self._member_of_instance: dict[str, dict[str, str]] = {}  # group -> instance -> member id, by the notes
         self._clock_set_at = -(1 << 62)
-        self._serving: dict[int, int] = {}  # partition -> the moment since which every check found it serving
         self._processes: Counter[str] = Counter()  # group -> processes of its consumers
         self._groups: dict[int, list[GroupPlan]] = {}  # partition -> its groups
-        for plan in run.plan.groups:
-            self._groups.setdefault(partition_of(plan.name, run.plan.partitions), []).append(plan)
+        for group in plan.groups:
+            self._groups.setdefault(partition_of(group.name, plan.partitions), []).append(group)
         self._changed_at: dict[str, int] = {}  # group -> the moment of its last change of state
         self._members: dict[str, dict[str, Any]] = {}  # group -> its members at the last check
         self._states: dict[str, tuple[int, int]] = {}  # group -> its state and generation, by the notes
@@ -54,13 +61,13 @@ class Audit:
         self._waited: dict[str, tuple[Any, int]] = {}  # member whose SyncGroup was parked -> group, generation
         self._first_offsets: dict[int, tuple[Any, int]] = {}  # partition -> a hold, and the offset of its first fact
         self._compared: dict[int, tuple[Any, ...]] = {}  # partition -> its log and memory at the last comparison
-        self._late_ms_max = TICK_MS + TIMER_LATE_PASSES_MAX * run.plan.pass_ns // MS
-        delay_ms = int(str(run.plan.broker["group.initial.rebalance.delay.ms"])) if run.plan.policies is None else 0
-        timeouts_ms = {plan.name: plan.settings.rebalance_ns // MS for plan in run.plan.groups}
-        self.rebalances = Rebalances(int(str(run.plan.broker["group.max.size"])), timeouts_ms, delay_ms)
-        faults = run.plan.faults
-        watched = run.retention_ns < WATCHED_RETENTION_NS and not {"wall", "delete_topic"} & set(faults)
-        self._expiry = Expiry(run.retention_ns // MS, "admin" in faults) if watched else None
+        self._late_ms_max = TICK_MS + TIMER_LATE_PASSES_MAX * plan.pass_ns // MS
+        delay_ms = int(str(plan.broker["group.initial.rebalance.delay.ms"])) if plan.policies is None else 0
+        timeouts_ms = {group.name: group.settings.rebalance_ns // MS for group in plan.groups}
+        self.rebalances = Rebalances(int(str(plan.broker["group.max.size"])), timeouts_ms, delay_ms)
+        faults = plan.faults
+        watched = plan.retention_ns < WATCHED_RETENTION_NS and not {"wall", "delete_topic"} & set(faults)
+        self._expiry = Expiry(plan.retention_ns // MS, "admin" in faults) if watched else None
 
     # Notes.
 
@@ -76,7 +83,7 @@ class Audit:
     def removed(self, group: str, body: Any) -> None:
         if body.instance_id is not None and body.how == Removal.REBALANCE_TIMEOUT:
             raise Broken("sessions", f"{body.member_id} is removed since it did not rejoin in time, although its session has not ended", group)
-        found = self.in_memory(group)
+        found = self.memory.find(group)
         if found is not None and body.how == Removal.EXPIRED:
             self.rebalances.expired(found, body.member_id)
         member_of_instance = self._member_of_instance.get(group, {})
@@ -89,17 +96,17 @@ class Audit:
         A session begins with a request of the member, and again when a phase of a rebalance ends. After a slow append the broker
         extends a session once, by its timeout. Groups with policies are not checked: standbys have other deadlines.
         """
-        found, node = self.in_memory(group), self._node
+        found, node = self.memory.find(group), self._node
         began = max(moment - body.since_heartbeat_ms * MS, self._changed_at.get(group, 0))
         late_ms = (moment - began) // MS - body.session_ms
         if found is None or found.policy_state is not None or late_ms <= self._late_ms_max:
             return
-        if not self._run.sessions.knows(group, body.member_id):
+        if not self._sessions.knows(group, body.member_id):
             return
         member = self._members.get(group, {}).get(body.member_id)
-        if member is None or member.extended_since_ms == member.seen_ms or self._run.plan.varied_sessions:
+        if member is None or member.extended_since_ms == member.seen_ms or self._plan.varied_sessions:
             return
-        undisturbed_since = max(node.frozen_until, node.disturbed_at, self._serving.get(partition_of(group, self._run.plan.partitions), NEVER))
+        undisturbed_since = max(node.frozen_until, node.disturbed_at, self.memory.serving.get(partition_of(group, self._plan.partitions), NEVER))
         if undisturbed_since < began - SLOW_DISK_NS - SECOND:
             raise Broken("sessions", f"{body.member_id} was removed {late_ms} ms after the end of its session of {body.session_ms} ms", group)
 
@@ -114,7 +121,7 @@ class Audit:
             raise Broken("generations", f"generation {generation} of {group} follows generation {generation_before}", group)
         self._states[group] = body.to_state, generation
         self._changed_at[group] = self._world.now
-        found = self.in_memory(group)
+        found = self.memory.find(group)
         if self.clock_is_steady:
             self.rebalances.changed(group, State(body.from_state), State(body.to_state), cause, at_ms)
         if found is not None and body.from_state == State.PREPARING:
@@ -122,7 +129,7 @@ class Audit:
         if cause != Cause.STATIC_PROTOCOL_CHANGED:
             return
         instance = str(body.member)[:-UUID_LENGTH]
-        if not self._run.policies.changes_topics(group, instance):
+        if not self._policies.changes_topics(group, instance):
             raise Broken("static restart", f"{body.member} causes a rebalance, although its subscription is the same", group)
 
     def forget_notes(self, group: str) -> None:
@@ -134,28 +141,27 @@ class Audit:
     def partition_changed(self, partition: int) -> None:
         """The partition was loaded or unloaded: changes that were not durable may be lost."""
         self._forget()
-        self._serving.pop(partition, None)
+        self.memory.serving.pop(partition, None)
 
     def loaded(self, journal: Any) -> None:
         """The coordinator has loaded a partition: check the offsets that clients will now read."""
-        run = self._run
         for plan in self._groups.get(journal.partition, ()):
             group = journal.shard.groups.get(plan.name)
             stored = offsets_of(group) if group is not None else {}
             for topic, partitions in plan.settings.topics:
-                if topic in run.administrator.deleted:
+                if topic in self._topics.deleted:
                     continue  # the coordinator removes its offsets next
                 for number in range(partitions):
                     partition = plan.name, topic, number
                     value = stored.get((topic, number))
                     if value is None:
-                        run.offsets.may_expire(partition, run.retention_ns)
-                    run.offsets.read(partition, NONE if value is None else read_offset(value).offset, self._world.now)
+                        self._offsets.may_expire(partition, self._plan.retention_ns)
+                    self._offsets.read(partition, NONE if value is None else read_offset(value).offset, self._world.now)
 
     def node_ended(self) -> None:
         """The process has ended: changes that were not durable may be lost."""
         self._forget()
-        self._serving.clear()
+        self.memory.serving.clear()
 
     def _forget(self) -> None:
         self._member_of_instance.clear()
@@ -167,21 +173,6 @@ class Audit:
         if self._expiry is not None:
             self._expiry.forget()
 
-    def in_memory(self, group: str) -> Any:
-        """The group, if this node serves it and has it."""
-        return self._node.broker.shards.journal_of(group).shard.groups.get(group) if self.serves(group) else None
-
-    def serves(self, group: str) -> bool:
-        return self._node.serving and not self._node.broker.shards.journal_of(group).refusal
-
-    def served_since(self, group: str, moment: int) -> bool:
-        """Whether the group's partition is known to have served since `moment`."""
-        node = self._node
-        if not node.serving:
-            return False
-        since = self._serving.get(node.broker.shards.journal_of(group).partition)
-        return since is not None and since < moment
-
     def clock_set(self) -> None:
         self._clock_set_at = self._world.now
 
@@ -192,7 +183,7 @@ class Audit:
     # Checks of memory.
 
     def check(self) -> None:
-        run, node = self._run, self._node
+        node = self._node
         node.check()
         if not node.serving:
             return
@@ -204,19 +195,19 @@ class Audit:
         kept = sum(group.kept_bytes for journal in node.broker.shards.journals for group in journal.shard.groups.values())
         if kept != node.broker.shards.kept.bytes:
             raise Broken("bounds", f"{node.broker.shards.kept.bytes} bytes of members are counted, the groups count {kept}")
-        self._processes = Counter([consumer.group for consumer in run.consumers])
+        self._processes = Counter([consumer.group for consumer in self._consumers])
         for journal in node.broker.shards.journals:
             if journal.refusal:
-                self._serving.pop(journal.partition, None)
+                self.memory.serving.pop(journal.partition, None)
                 continue
-            self._serving.setdefault(journal.partition, self._world.now)
+            self.memory.serving.setdefault(journal.partition, self._world.now)
             shard = journal.shard
             for group in shard.groups.values():
                 self._check_group(group)
             if self._expiry is not None:
                 self._expiry.check(journal.partition, shard.groups, node.wall_ms)
             if journal.partition in self._groups:
-                run.policies.check(node, shard, self._groups[journal.partition], self._serving[journal.partition], self.clock_is_steady)
+                self._policies.check(node, shard, self._groups[journal.partition], self.memory.serving[journal.partition], self.clock_is_steady)
             if nothing_held(shard):
                 size = journal._owned.log.size
                 chance = 0.3 if size < COMPARED_BYTES else 0.3 * COMPARED_BYTES / size
@@ -226,7 +217,7 @@ class Audit:
                 if self._world.chance(chance):
                     self._compare(journal)
                     self._compared[journal.partition] = state
-        for consumer in run.consumers:
+        for consumer in self._consumers:
             self._check_answered(consumer.wire, consumer)
             if consumer.waits_for(*MAY_WAIT_FOR_MEMBERS):
                 self._check_parked(consumer)
@@ -292,13 +283,13 @@ class Audit:
         for member in group.members.values():
             if member.sync_waiter is not None:
                 self._waited[member.id] = group, group.generation
-                self._run.sessions.sync_is_parked(group.id, member.id, group.generation, node, member.session_timeout_ms * MS)
+                self._sessions.sync_is_parked(group.id, member.id, group.generation, node, member.session_timeout_ms * MS)
             waited = group.state == State.STABLE and self._waited.get(member.id) == (group, group.generation)
             if waited and member.deadline < group.phase_start_ms + member.session_timeout_ms:
                 raise Broken("sessions", f"no session of {member.id} began with the assignment that it waited for", group.id)
             if member.deadline == NEVER or member.is_new:  # until the end of its first rebalance, a new member has five minutes instead of its session timeout
                 continue
-            if member.deadline > now + member.session_timeout_ms and not self._run.plan.varied_sessions:  # after a restart with another timeout, the first session still has the old one
+            if member.deadline > now + member.session_timeout_ms and not self._plan.varied_sessions:  # after a restart with another timeout, the first session still has the old one
                 raise Broken("sessions", f"the session of {member.id} ends in {member.deadline - now} ms, although its timeout is {member.session_timeout_ms} ms", group.id)
             if member.extended_since_ms == member.seen_ms:
                 self._check_extended(group, member)
@@ -318,7 +309,7 @@ class Audit:
             log = [fact for facts in journal._owned.replay() for fact in facts]
         except (OSError, DamagedLog):
             return
-        if self.clock_is_steady and len(self._run.nodes) == 1 and not commits_in_order(log):
+        if self.clock_is_steady and self._plan.nodes == 1 and not commits_in_order(log):
             raise Broken("replay", f"offsets in partition {journal.partition} of __consumer_offsets are not in the order of their commits")
         try:
             compare_with_log(shard, log, journal._clock.now)
@@ -338,7 +329,7 @@ class Audit:
 
     def check_all_answered(self) -> None:
         """Called when faults have ended: raise Broken if a request has waited too long for its reply."""
-        for consumer in self._run.consumers:
+        for consumer in self._consumers:
             self._check_answered(consumer.wire, consumer)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -12,31 +12,21 @@ from broker.internal_topics import CONSUMER_OFFSETS
 from broker.runtime.node import DRAINED
 from protocol.batch import iterate_headers
 from protocol.batch_record import CorruptBatch
-from protocol.errors import ErrorCode
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from simulator.administrator import REQUEST_NS, Removals
-from simulator.client import ClientConnection
+from simulator.administrator import REQUEST_NS
+from simulator.cluster_lookups import ClusterLookups
 from simulator.cluster_node import ClusterNode, SharedMachine
 from simulator.network import Delays
 from simulator.node import EPOCH_NS, Node
 from simulator.owners import LeaderEpochs, OneOwner, uses
 from simulator.plan import FAULT_SECONDS, Plan
 from simulator.producing import BASE_OFFSET_BYTES, read_batch
-from simulator.promises import GroupPartition
 from simulator.records import Partition
-from simulator.recreated import RecreatedTopics
+from simulator.recreated import ClusterTopics, RecreatedTopics
 from simulator.run import Run
 from simulator.world import MS, SECOND
 from storage import LogId
 
-LOOKUP_NS: Final = 5 * SECOND
-FIND_COORDINATOR_VERSION: Final = 2
-METADATA_VERSION: Final = 8
-MISROUTED: Final = 0.03  # probability that a client sends a request without looking up the right node
-AT_ONCE: Final = (0, 20 * MS, SECOND)  # pauses between the deletion of a topic and its new creation
 INCREMENTAL_ALTER_CONFIGS_VERSION: Final = 1
 BROKER: Final = 4  # resource type
 CLOCKS_NS: Final = (3 * SECOND, 90 * SECOND)  # how much a clock is wrong at most
@@ -61,7 +51,6 @@ class ClusterRun(Run):
         self.one_owner = OneOwner(self.world, self.shared_machine)
         self.one_owner.add_logs("__consumer_offsets", self.plan.partitions)
         self.epochs = LeaderEpochs(self.world)
-        self._leaders: dict[tuple[str, str, int], ClientConnection] = {}
         self._stays_away: set[Node] = set()
         self._random = random = Random(f"open deletions {self.plan.seed}")  # leaves the draws of other faults as they are
         self.shared_machine.ports_change = "ports" in self.plan.faults
@@ -72,13 +61,18 @@ class ClusterRun(Run):
                 node.wall_offset_ns += random.choice((-1, 1)) * random.randrange(random.choice(CLOCKS_NS))
         return self.shared_machine.nodes
 
-    def run(self, events_max: int = 1 << 62) -> None:
+    def _new_topics(self) -> ClusterTopics:
         self.recreated = RecreatedTopics(self.world, self.offsets, lambda: self.nodes)
+        return ClusterTopics(self.world, self.offsets, self.recreated)
+
+    def _new_lookups(self) -> ClusterLookups:
+        return ClusterLookups(self.shared_machine, self.course, self.epochs)
+
+    def run(self, events_max: int = 1 << 62) -> None:
         for node in self.nodes:
             node.unknown_topics = partial(self.recreated.unknown_at, node)
             if "clocks" in self.plan.faults:
                 self.audits[node].clock_set()
-        self.recreation_pauses = AT_ONCE
         self.world.after(OWNERS_NS, self._check_owners)
         super().run(events_max)
 
@@ -91,77 +85,10 @@ class ClusterRun(Run):
         """Each group that a node serves, with each of its topics, the node, and the group in memory."""
         for group in self.plan.groups:
             for node in self.nodes:
-                if self.audits[node].serves(group.name):
+                memory = self.coordinators.memories[node]
+                if memory.serves(group.name):
                     for topic, _ in group.settings.topics:
-                        yield group.name, topic, node, self.audits[node].in_memory(group.name)
-
-    # Topics that are created again.
-
-    def deletion_of(self, name: str) -> tuple[DeleteTopicsRequest, int] | None:
-        """By id: a request whose reply was lost may arrive when the topic is recreated already."""
-        id = self.recreated.delete(name)
-        return None if id is None else (DeleteTopicsRequest([DeleteTopicState(None, id)], timeout_ms=10_000), 6)
-
-    def topic_deleted(self, name: str, removals: Removals, code: int) -> None:
-        self.recreated.removed(name, removals)
-
-    def committed_elsewhere(self, node: Node, partition: GroupPartition, value: int) -> None:
-        self.recreated.committed(node, partition, value)
-
-    # Lookups of clients.
-
-    def connect(self, name: str, address: str) -> ClientConnection | None:
-        """A connection to a random serving node."""
-        serving = [node for node in self.nodes if node.serving]
-        return self._wire_to(self.world.random.choice(serving), name, address) if serving else None
-
-    def _wire_to(self, node: Node, name: str, address: str) -> ClientConnection | None:
-        wire = ClientConnection(self.world, self.network, node, name, address)
-        return wire if wire.open else None
-
-    def _moved_to(self, port: int, wire: ClientConnection, name: str) -> ClientConnection | None:
-        """Connect to another node instead."""
-        address = wire.stream.address if wire.stream is not None else ""
-        wire.close()
-        node = self.shared_machine.at_port(port)
-        return self._wire_to(node, name, address) if node is not None else None
-
-    def find_coordinator(self, wire: ClientConnection, group: str) -> Generator[Any, Any, ClientConnection | None]:
-        if self.world.chance(MISROUTED):
-            return wire
-        request = wire.send(FindCoordinatorRequest(group), FIND_COORDINATOR_VERSION, LOOKUP_NS)
-        yield request
-        if request.lost or request.reply.error_code:
-            wire.close()
-            return None
-        return self._moved_to(request.reply.port, wire, wire.client_id)
-
-    def find_leader(self, wire: ClientConnection, client: str, topic: str, partition: int) -> Generator[Any, Any, ClientConnection | None]:
-        known = self._leaders.get((client, topic, partition))
-        if known is not None and known.open:
-            return known
-        request = wire.send(MetadataRequest([MetadataRequestTopic(name=topic)], False), METADATA_VERSION, LOOKUP_NS)
-        yield request
-        if request.lost or request.reply.topics[0].error_code:
-            return None
-        leaders = {each.partition_index: each.leader_id for each in request.reply.topics[0].partitions}
-        if request.sent > self.power_failed_at:
-            for each in request.reply.topics[0].partitions:
-                self.epochs.answered((topic, each.partition_index), each.leader_epoch, request.sent)
-        ports = {broker.node_id: broker.port for broker in request.reply.brokers}
-        node = self.shared_machine.at_port(ports.get(leaders.get(partition, -1), -1))
-        led = self._wire_to(node, client, "10.1.1.1") if node is not None else None
-        if led is not None:
-            self._leaders[client, topic, partition] = led
-        return led
-
-    def coordinator_moved(self, code: int) -> bool:
-        return code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def lost_leader(self, client: str, topic: str, partition: int) -> None:
-        wire = self._leaders.pop((client, topic, partition), None)
-        if wire is not None:
-            wire.close()
+                        yield group.name, topic, node, memory.find(group.name)
 
     # Running.
 
@@ -176,24 +103,21 @@ class ClusterRun(Run):
             super()._start_node(node)
 
     def _serves(self) -> bool:
-        return not self.one_owner.problem(self.power_failed_at >= 0 and self.plan.flush != "always")
+        return not self.one_owner.problem(self.course.power_failed_at >= 0 and self.plan.flush != "always")
 
     def _topics_serve(self) -> bool:
         return True  # checked by `one_owner`
 
     def _why_not_serving(self) -> str:
-        return self.one_owner.problem(self.power_failed_at >= 0 and self.plan.flush != "always")
+        return self.one_owner.problem(self.course.power_failed_at >= 0 and self.plan.flush != "always")
 
     def _coordinator_of(self, group: str) -> Node:
-        return next((node for node in self.nodes if node.running and self.audits[node].serves(group)), self.node)
+        return next((node for node in self.nodes if node.running and self.coordinators.memories[node].serves(group)), self.node)
 
     def _add_new_logs(self) -> None:
         """Let `one_owner` also watch the logs of topics created since the last call."""
-        for producer in self.producers:
-            if producer.topic in self.created:
-                self.one_owner.add_logs(producer.topic, producer.partitions)
-        for topic, partitions in self.topics.items():
-            if topic in self.created:
+        for topic, partitions in self.topics.partitions.items():
+            if topic in self.topics.created:
                 self.one_owner.add_logs(topic, partitions)
 
     def _audit(self) -> None:
@@ -220,7 +144,7 @@ class ClusterRun(Run):
     def _check_records(self) -> None:
         """Raise Broken if a log of a producer's topic lacks an acknowledged record, whichever node acknowledged it."""
         for producer in self.producers:
-            if producer.topic in self.created:
+            if producer.topic in self.topics.created:
                 for number in range(producer.partitions):
                     self._check_records_of((producer.topic, number))
 
@@ -245,13 +169,13 @@ class ClusterRun(Run):
 
     def _inject(self, kind: str) -> None:
         running = [node for node in self.nodes if node.running]
-        self.node = self.world.random.choice(running or list(self.nodes))
+        self.course.node = self.world.random.choice(running or list(self.nodes))
         super()._inject(kind)
 
     def _controller(self) -> None:
         for node in self.shared_machine.nodes:
             if node.serving and node.broker.cluster.registry.is_controller:
-                self.node = node
+                self.course.node = node
                 self._fault("the controller is killed")
                 node.crash(False)
                 return
@@ -259,7 +183,7 @@ class ClusterRun(Run):
     def _controller_stops(self) -> None:
         for node in self.shared_machine.nodes:
             if node.serving and node.broker.cluster.registry.is_controller:
-                self.node = node
+                self.course.node = node
                 self._fault("orderly stop of the controller")
                 node.stop()
                 return
@@ -268,7 +192,7 @@ class ClusterRun(Run):
         """Freeze a node for so long that deletions stay open."""
         running = [node for node in self.nodes if node.running]
         if running:
-            self.node = self._random.choice(running)
+            self.course.node = self._random.choice(running)
             duration = self._random.randrange(*LONG_FREEZE_NS)
             self._fault(f"node frozen for long: {self.node.name}, {duration // MS} ms")
             self.node.stall(duration)
@@ -276,7 +200,7 @@ class ClusterRun(Run):
     def _damage(self) -> None:
         """Make a partition of __consumer_offsets unreadable, and end its owner. Until it is readable again, no deletion of a topic ends."""
         id = LogId(CONSUMER_OFFSETS, self._random.randrange(self.plan.partitions))
-        self.node = next((node for node in self.shared_machine.nodes if uses(node, id)), self.node)
+        self.course.node = next((node for node in self.shared_machine.nodes if uses(node, id)), self.node)
         self._fault(f"partition cannot be read: {id}")
         for node in self.nodes:
             node.disk.unreadable = f"/{id}/"
@@ -287,7 +211,7 @@ class ClusterRun(Run):
         """Set the clock of one node."""
         node = self._random.choice(list(self.nodes))
         offset_ns = EPOCH_NS + self._random.choice((-1, 1)) * self._random.randrange(self._random.choice(CLOCKS_NS))
-        self.node = node
+        self.course.node = node
         self._fault(f"clock of a node set: {node.name}, by {(offset_ns - node.wall_offset_ns) // MS} ms")
         node.shift_wall(offset_ns - node.wall_offset_ns)
 
@@ -313,7 +237,7 @@ class ClusterRun(Run):
             node.crash(False)
 
     def _restart(self, node: Node) -> None:
-        if not self.faults_over:
+        if not self.course.faults_over:
             self._stays_away.discard(node)
             self._start_node(node)
 
@@ -340,12 +264,12 @@ class ClusterRun(Run):
         After the faults, also tell each serving node directly that the target is undrained.
         """
         serving = [node for node in self.shared_machine.nodes if node.serving]
-        if serving and (not self.faults_over or not drained):
+        if serving and (not self.course.faults_over or not drained):
             node = self.world.random.choice(serving)
             request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER, str(target.id), [AlterableConfig(DRAINED, 0, str(drained).lower())])])
-            wire = self._wire_to(node, "operator", "10.9.9.7")
+            wire = self.scene.lookups.wire_to(node, "operator", "10.9.9.7")
             if wire is not None:
                 wire.send(request, INCREMENTAL_ALTER_CONFIGS_VERSION, REQUEST_NS).when_settled(lambda reply: wire.close())
-            if self.faults_over and drained is False:
+            if self.course.faults_over and drained is False:
                 for other in serving:
                     other.loop.post(other.broker.cluster.members.drain, target.id, False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from coordinator.policies.target_size import EMPTY_ASSIGNMENT
 from protocol.errors import ErrorCode
@@ -15,14 +15,13 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from simulator.client import RETRIED, Client, ClientConnection, Process, Request
+from simulator.client import RETRIED, ClientConnection, Process, Request
 from simulator.commit import REFUSING, Commit, offset_fetch_request
+from simulator.member import Member
 from simulator.plan import plural
+from simulator.scene import Scene
 from simulator.styles import PROTOCOLS, SESSION_FACTOR, Settings, Style, assignment, read_assignment, subscription
 from simulator.world import MS, SECOND, Broken
-
-if TYPE_CHECKING:
-    from simulator.run import Run
 
 REQUEST_NS: Final = 30 * SECOND
 JOIN_EXTRA_NS: Final = 5 * SECOND
@@ -30,26 +29,16 @@ BACKOFF_NS: Final = 100 * MS
 TAKE_OVER_LATE: Final = 0.2  # the minimum probability of a late SyncGroup, for a member that an error made rejoin
 
 
-class Consumer(Client):
-    def __init__(self, run: Run, group: str, name: str, instance: str | None, settings: Settings, style: Style) -> None:
-        super().__init__(run.world, name)
-        self._sim_run = run
-        self.group = group
-        self.instance = instance
-        self.settings = self._configured = settings
+class Consumer(Member):
+    def __init__(self, scene: Scene, group: str, name: str, instance: str | None, settings: Settings, style: Style) -> None:
+        super().__init__(scene.world, group, name, instance, settings)
+        self._scene = scene
+        self._configured = settings
         self.style = style
-        self.address = f"10.0.{run.world.random.randrange(250)}.{run.world.random.randrange(250)}"
-        self.wire: ClientConnection | None = None
-        self.member_id = ""
-        self.generation = -1
+        self.address = f"10.0.{scene.world.random.randrange(250)}.{scene.world.random.randrange(250)}"
         self.protocol = ""
-        self.leads = False  # whether it is the leader of its newest generation
-        self.owned: list[tuple[str, int]] = []
-        self.topics = [topic for topic, _ in settings.topics]
         self.user_data: bytes | None = None
         self.rejoin_announced_at = -1  # when an error last made it rejoin
-        self.has_assignment = False  # of the newest generation it knows
-        self.fenced = False
         self.retired = False  # it never starts again
         self._commit: Commit | None = None
         self.must_find_coordinator = False
@@ -66,16 +55,25 @@ class Consumer(Client):
         self.poll_stops_at = 1 << 62
         self.rejoin_announced_at = -1
         self._choose_topics()
-        if self._sim_run.plan.varied_sessions:
+        if self._scene.plan.varied_sessions:
             session_ns = self._configured.session_ns * self.world.random.choice((1, SESSION_FACTOR))
             self.settings = self._configured._replace(session_ns=session_ns)
         if self.instance is not None:
-            self._sim_run.policies.process_starts(self.group, self.instance, self.topics)
+            self._scene.policies.process_starts(self.group, self.instance, self.topics)
         self.world.trace(f"{self.name}: starts", self.group)
         self.run(self._work())
 
+    def restart(self) -> None:
+        """Start a new process, unless one runs already."""
+        if not self.retired and (not self.running or self.fenced):
+            self.end()
+            self.start()
+
+    def restart_later(self) -> None:
+        self.world.after(self.world.between(0, 2 * self.settings.session_ns), self.restart)
+
     def _choose_topics(self) -> None:
-        plan = self._sim_run.plan.policies
+        plan = self._scene.plan.policies
         if plan is None:
             return
         names = [topic for topic, _ in self.settings.topics]
@@ -104,14 +102,9 @@ class Consumer(Client):
             member = MemberIdentity(self.member_id, self._instance_id)
             message = LeaveGroupRequest(self.group, [member]) if self.style.leave >= 3 else LeaveGroupRequest(self.group, None, self.member_id)
             wire.send(message, self.style.leave, REQUEST_NS).when_settled(lambda reply: wire.close())
-            self._sim_run.sessions.removed(self.group, self.member_id)
+            self._scene.sessions.removed(self.group, self.member_id)
         elif wire is not None:
             wire.close()
-
-    def waits_for(self, *requests: type[Any]) -> bool:
-        """Whether the oldest unanswered request is one of these."""
-        wire = self.wire
-        return wire is not None and wire.open and bool(wire.waiting) and isinstance(wire.waiting[0].message, requests)
 
     def disconnect(self) -> None:
         if self.wire is not None and self.wire.stream is not None:
@@ -119,11 +112,7 @@ class Consumer(Client):
 
     def twin(self, style: Style) -> Consumer:
         """A second process with the same instance id."""
-        return Consumer(self._sim_run, self.group, f"{self.name}'", self.instance, self.settings, style)
-
-    @property
-    def member_key(self) -> str:
-        return self.instance or self.member_id
+        return Consumer(self._scene, self.group, f"{self.name}'", self.instance, self.settings, style)
 
     @property
     def _instance_id(self) -> str | None:
@@ -141,9 +130,9 @@ class Consumer(Client):
                 if wire is not None and wire.open:
                     world.after(SECOND, wire.close)
                 self.must_find_coordinator = False
-                wire = self._sim_run.connect(self.name, self.address)
+                wire = self._scene.lookups.connect(self.name, self.address)
                 if wire is not None:
-                    wire = yield from self._sim_run.find_coordinator(wire, self.group)
+                    wire = yield from self._scene.lookups.find_coordinator(wire, self.group)
                 if wire is None:
                     yield world.between(BACKOFF_NS, 10 * BACKOFF_NS)
                     continue
@@ -156,12 +145,12 @@ class Consumer(Client):
     # Joining.
 
     def _join(self, wire: ClientConnection) -> Process:
-        run, settings, world = self._sim_run, self.settings, self.world
-        if self.owned and self.member_id and not run.faults_over and world.chance(run.plan.late_revocations):
+        scene, settings, world = self._scene, self.settings, self.world
+        if self.owned and self.member_id and not scene.course.faults_over and world.chance(scene.plan.late_revocations):
             yield from self._revoke_late(wire)
             if self.fenced or not wire.open:
                 return
-        if run.plan.new_user_data and world.chance(run.plan.new_user_data):
+        if scene.plan.new_user_data and world.chance(scene.plan.new_user_data):
             self.user_data = world.random.randbytes(4)  # as the assignor "sticky" does: it stores a generation in its user data
         message = JoinGroupRequest(
             self.group,
@@ -174,8 +163,8 @@ class Consumer(Client):
         )
         request = wire.send(message, self.style.join, settings.rebalance_ns + settings.session_ns + JOIN_EXTRA_NS)
         if self.instance is not None and not self.member_id:
-            request.when_settled(run.instances.claims(self.group, self.instance))
-        run.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
+            request.when_settled(scene.instances.claims(self.group, self.instance))
+        scene.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
         yield request
         if request.lost:
             wire.close()
@@ -192,32 +181,33 @@ class Consumer(Client):
         self.member_id = reply.member_id
         self.generation = reply.generation_id
         self.protocol = reply.protocol_name or ""
-        if not run.is_void(request):
-            run.joined(self.group, request)
-            run.policies.joined(self, request, reply)
+        if not scene.course.is_void(request):
+            scene.replies.joined(self.group, request)
+            scene.policies.joined(self, request, reply)
             if self.instance is not None:
-                run.instances.joined(self.group, self.instance, self.member_id, request.sent)
+                scene.instances.joined(self.group, self.instance, self.member_id, request.sent)
         assignments: list[SyncGroupRequestAssignment] = []
         self.leads = reply.leader == self.member_id
         if self.leads:
             if not reply.members:
                 raise Broken("rebalances", f"{self.name} leads generation {self.generation}, and does not receive its members", self.group)
-            if run.served_since(self.group, request.sent):  # otherwise the generation may be lost, and its number used for other members
-                run.listed(self.group, reply)
+            if scene.coordinators.served_since(self.group, request.sent):  # otherwise the generation may be lost, and its number used for other members
+                scene.replies.listed(self.group, reply)
             if not reply.skip_assignment:
                 assignments = self._assign(reply)
-            if not run.faults_over and world.chance(run.plan.leader_dies):
+            if not scene.course.faults_over and world.chance(scene.plan.leader_dies):
                 world.count("leader died", 1)
-                run.restart_later(self)
+                self.restart_later()
                 self.kill()
                 yield SECOND  # the process has ended
-            elif run.plan.late_leader_syncs and not run.faults_over and world.chance(run.plan.late_leader_syncs):  # meanwhile the followers' SyncGroups are parked
+            elif scene.plan.late_leader_syncs and not scene.course.faults_over and world.chance(scene.plan.late_leader_syncs):  # meanwhile the followers' SyncGroups are parked
                 pause = world.between(0, settings.rebalance_ns)
-                run.leader_delays_sync(self.group, world.now + pause)
+                if scene.course.on_late_leader is not None:
+                    scene.course.on_late_leader(self.group, world.now + pause)
                 yield pause
-        elif not run.faults_over and world.chance(max(run.plan.late_syncs, TAKE_OVER_LATE) if self.rejoin_announced_at >= 0 else run.plan.late_syncs):
+        elif not scene.course.faults_over and world.chance(max(scene.plan.late_syncs, TAKE_OVER_LATE) if self.rejoin_announced_at >= 0 else scene.plan.late_syncs):
             yield world.between(0, 2 * settings.rebalance_ns)
-        if run.plan.early_commits and self.owned and wire.open and world.chance(run.plan.early_commits):
+        if scene.plan.early_commits and self.owned and wire.open and world.chance(scene.plan.early_commits):
             yield from self._commit_early(wire)
         yield from self._sync(wire, assignments)
 
@@ -235,7 +225,7 @@ class Consumer(Client):
             if not wire.open:
                 return
             request = wire.send(beat, self.style.heartbeat, REQUEST_NS)
-            self._sim_run.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
+            self._scene.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
             yield request
             if request.lost:
                 return
@@ -248,13 +238,13 @@ class Consumer(Client):
         self.world.count(f"JoinGroup {code}")
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = member_id
-            if not self._sim_run.faults_over and self.world.chance(self._sim_run.plan.abandoned_ids):  # the member id is never used
+            if not self._scene.course.faults_over and self.world.chance(self._scene.plan.abandoned_ids):  # the member id is never used
                 self.world.count("abandoned member id", 1)
-                if self.world.chance(self._sim_run.plan.abandoned_ids_leave):  # as Java's client does when it is closed
-                    yield from self._sim_run.leave(wire, self.group, [MemberIdentity(self.member_id, None)])
+                if self.world.chance(self._scene.plan.abandoned_ids_leave):  # as Java's client does when it is closed
+                    yield from self._scene.replies.leave(wire, self.group, [MemberIdentity(self.member_id, None)])
                 self.member_id = ""
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
-            self._sim_run.unknown(self.group, request)
+            self._scene.replies.unknown(self.group, request)
             self.member_id = ""
         elif code == ErrorCode.FENCED_INSTANCE_ID:
             self._fenced()
@@ -262,7 +252,7 @@ class Consumer(Client):
             self._end_excluded(request)
             yield SECOND  # the process has ended
         elif code in RETRIED:
-            self.must_find_coordinator = self._sim_run.coordinator_moved(code)
+            self.must_find_coordinator = self._scene.lookups.coordinator_moved(code)
             yield self.world.between(BACKOFF_NS, 3 * BACKOFF_NS)
         else:
             yield self.world.between(SECOND, 3 * SECOND)
@@ -273,7 +263,7 @@ class Consumer(Client):
         for topic, partitions in self.settings.topics:
             for number in range(partitions):
                 shares[number % len(shares)].append((topic, number))
-        mark = self.name if self._sim_run.plan.same_assignments else f"{self.name}@{self.world.now}"
+        mark = self.name if self._scene.plan.same_assignments else f"{self.name}@{self.world.now}"
         return [SyncGroupRequestAssignment(member.member_id, assignment(mark, share)) for member, share in zip(members, shares, strict=True)]
 
     def _commit_early(self, wire: ClientConnection) -> Process:
@@ -282,10 +272,10 @@ class Consumer(Client):
 
     def _committed_early(self, request: Request, commit: Commit, values: list[int], reply: Any) -> None:
         if self._settle_commit(request, commit, values, reply) == ErrorCode.NONE:
-            self._sim_run.committed(self.group, request)
+            self._scene.replies.committed(self.group, request)
 
     def _sync(self, wire: ClientConnection, assignments: list[SyncGroupRequestAssignment]) -> Process:
-        run = self._sim_run
+        scene = self._scene
         newer = self.style.sync >= 5
         message = SyncGroupRequest(
             self.group,
@@ -306,23 +296,23 @@ class Consumer(Client):
             self._handle_error(code, "SyncGroup", request)
             yield self.world.between(BACKOFF_NS // 10, BACKOFF_NS)
             return
-        if run.is_void(request):
+        if scene.course.is_void(request):
             return
-        run.instances.succeeded(self.group, self.member_id, request.sent, "SyncGroup")  # in a stable group it renews no session, as in Kafka
-        run.sessions.synced(self.group, self.member_id, self.generation, wire.node)
-        run.policies.succeeded(self, self.member_id, request, "SyncGroup")
+        scene.instances.succeeded(self.group, self.member_id, request.sent, "SyncGroup")  # in a stable group it renews no session, as in Kafka
+        scene.sessions.synced(self.group, self.member_id, self.generation, wire.node)
+        scene.policies.succeeded(self, self.member_id, request, "SyncGroup")
         data = request.reply.assignment
         self.owned = []
         if data == EMPTY_ASSIGNMENT:
-            run.policies.standby_seen(self)
+            scene.policies.standby_seen(self)
         elif not data:
-            run.generations.nothing_assigned(self.group, self.generation, self.member_key, request.sent)
+            scene.generations.nothing_assigned(self.group, self.generation, self.member_key, request.sent)
         else:
             mark, self.owned = read_assignment(data)
-            seats_move = run.policies.seats_move(self.group)
-            run.generations.assigned(self.group, self.generation, self.member_key, mark, data, self.owned, request.sent, seats_move)
+            seats_move = scene.policies.seats_move(self.group)
+            scene.generations.assigned(self.group, self.generation, self.member_key, mark, data, self.owned, request.sent, seats_move)
             if self.owned:
-                run.policies.assigned(self, request, data, self.rejoin_announced_at)
+                scene.policies.assigned(self, request, data, self.rejoin_announced_at)
         self.has_assignment = True
         self.world.trace(f"{self.name}: consumes {plural(len(self.owned), 'partition')} in generation {self.generation}", self.group)
         yield from self._read_offsets(wire)
@@ -349,7 +339,7 @@ class Consumer(Client):
                     beat = HeartbeatRequest(self.group, self.generation, self.member_id, self._instance_id)
                     body = beat.encode(self.style.heartbeat)
                 request = wire.send(beat, self.style.heartbeat, REQUEST_NS, body)
-                self._sim_run.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
+                self._scene.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
                 if self.style.pipelines:
                     request.when_settled(partial(self._beat, request))
                 else:
@@ -360,21 +350,21 @@ class Consumer(Client):
                 request = self._commit_offsets(wire)
                 if not self.style.pipelines:
                     yield request
-                if world.chance(self._sim_run.plan.reads_offsets):
+                if world.chance(self._scene.plan.reads_offsets):
                     yield from self._read_offsets(wire)
 
     def _beat(self, request: Request, reply: Any) -> None:
-        if reply is None or self._sim_run.is_void(request):
+        if reply is None or self._scene.course.is_void(request):
             return
         message = request.message
         if reply.error_code == ErrorCode.NONE:
-            if not self._sim_run.served_since(self.group, request.sent):
+            if not self._scene.coordinators.served_since(self.group, request.sent):
                 return  # while a partition loads, every heartbeat is answered without an error
-            self._sim_run.instances.succeeded(self.group, message.member_id, request.sent, "Heartbeat")
-            self._sim_run.generations.succeeded(self.group, message.generation_id, request.sent, "Heartbeat")
-            self._sim_run.heartbeat_accepted(self.group, request)
-            self._sim_run.policies.succeeded(self, message.member_id, request, "Heartbeat")
-            self._sim_run.session_renewed(self, message.member_id, request)
+            self._scene.instances.succeeded(self.group, message.member_id, request.sent, "Heartbeat")
+            self._scene.generations.succeeded(self.group, message.generation_id, request.sent, "Heartbeat")
+            self._scene.replies.heartbeat_accepted(self.group, request)
+            self._scene.policies.succeeded(self, message.member_id, request, "Heartbeat")
+            self._scene.replies.session_renewed(self, message.member_id, request)
         elif message.member_id == self.member_id and message.generation_id == self.generation:
             self._handle_error(reply.error_code, "Heartbeat", request)
 
@@ -386,16 +376,16 @@ class Consumer(Client):
         commit = self._commit
         if commit is None or commit.member_state != (self.generation, self.member_id, self.owned):
             commit = self._commit = Commit(self.group, self.generation, self.member_id, self._instance_id, self.owned, self.style.commit)
-        values = self._sim_run.offsets.send(commit.partitions)
+        values = self._scene.offsets.send(commit.partitions)
         request = wire.send(commit.message, commit.version, REQUEST_NS, commit.encode(values))
-        self._sim_run.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
+        self._scene.policies.absences.request_sent(self.group, self.instance, wire.arrives_at)
         request.when_settled(partial(settled, request, commit, values))
         return request
 
     def _settle_commit(self, request: Request, commit: Commit, values: list[int], reply: Any) -> int | None:
         """Pass the result of a commit to the promise about offsets. Return the worst error; None: the reply is lost, or a power failure voids it."""
-        offsets = self._sim_run.offsets
-        if reply is None or self._sim_run.is_void(request):
+        offsets = self._scene.offsets
+        if reply is None or self._scene.course.is_void(request):
             for partition, value in zip(commit.partitions, values, strict=True):
                 offsets.unknown(partition, value)
             return None
@@ -410,7 +400,7 @@ class Consumer(Client):
             for partition, value, code in zip(commit.partitions, values, codes, strict=True):
                 if code == ErrorCode.NONE and partition[1] in request.unknown_topics:
                     offsets.unknown(partition, value)  # it may be one of an earlier topic, which the deletion removes
-                    self._sim_run.committed_elsewhere(request.node, partition, value)
+                    self._scene.topics.committed_elsewhere(request.node, partition, value)
                 elif code == ErrorCode.NONE:
                     offsets.acknowledged(partition, value)
                 elif code in REFUSING:
@@ -425,13 +415,13 @@ class Consumer(Client):
         worst = self._settle_commit(request, commit, values, reply)
         if worst is None:
             return
-        run = self._sim_run
+        scene = self._scene
         message = request.message
         if values and not worst:
-            run.instances.succeeded(self.group, message.member_id, request.sent, "OffsetCommit")
-            run.generations.succeeded(self.group, message.generation_id_or_member_epoch, request.sent, "OffsetCommit")
-            run.policies.succeeded(self, message.member_id, request, "OffsetCommit")
-            run.session_renewed(self, message.member_id, request)
+            scene.instances.succeeded(self.group, message.member_id, request.sent, "OffsetCommit")
+            scene.generations.succeeded(self.group, message.generation_id_or_member_epoch, request.sent, "OffsetCommit")
+            scene.policies.succeeded(self, message.member_id, request, "OffsetCommit")
+            scene.replies.session_renewed(self, message.member_id, request)
         elif worst and message.member_id == self.member_id and message.generation_id_or_member_epoch == self.generation:
             self._handle_error(worst, "OffsetCommit", request)
 
@@ -441,7 +431,7 @@ class Consumer(Client):
         request = wire.send(offset_fetch_request(self.group, self.owned, self.style.fetch), self.style.fetch, REQUEST_NS)
         yield request
         if not request.lost:
-            self._sim_run.offsets_read(self.group, request)
+            self._scene.replies.offsets_read(self.group, request)
 
     # Errors.
 
@@ -450,18 +440,18 @@ class Consumer(Client):
         if code == ErrorCode.FENCED_INSTANCE_ID:
             self._fenced()
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
-            self._sim_run.unknown(self.group, request)
+            self._scene.replies.unknown(self.group, request)
             self.member_id = ""
             self.has_assignment = False
         elif code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
             self.has_assignment = self.has_assignment and self.world.now >= self.poll_stops_at
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 if api == "OffsetCommit":
-                    self._sim_run.commit_refused(self.group, request)
+                    self._scene.replies.commit_refused(self.group, request)
                 self.rejoin_announced_at = self.world.now
-                self._sim_run.policies.rejoin_announced(self, request)
+                self._scene.policies.rejoin_announced(self, request)
         elif code in RETRIED:
-            self.must_find_coordinator = self._sim_run.coordinator_moved(code)
+            self.must_find_coordinator = self._scene.lookups.coordinator_moved(code)
             if api == "SyncGroup":
                 self.has_assignment = False
         elif code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -469,17 +459,17 @@ class Consumer(Client):
 
     def _end_excluded(self, request: Request) -> None:
         """End the process, and restart it later: the group's strict list of instance ids excludes this instance."""
-        run = self._sim_run
-        if not run.is_void(request):
-            run.policies.refused(self, request)
+        scene = self._scene
+        if not scene.course.is_void(request):
+            scene.policies.refused(self, request)
         self.world.trace(f"{self.name}: is refused by the list of instance ids of the group", self.group)
-        if not run.faults_over:
-            run.restart_later(self)
+        if not scene.course.faults_over:
+            self.restart_later()
         self.kill()
 
     def _fenced(self) -> None:
-        run = self._sim_run
-        run.instances.fenced(self.group, self.instance, self.member_id)
+        scene = self._scene
+        scene.instances.fenced(self.group, self.instance, self.member_id)
         self.world.trace(f"{self.name}: fenced", self.group)
         self.has_assignment = False
         if self.style.rejoins_when_fenced:

@@ -9,10 +9,12 @@ from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.client import MAY_WAIT_FOR_MEMBERS
 from simulator.consumer import Consumer
+from simulator.course import Course
 from simulator.machine import SLOW_DISK_NS
 from simulator.node import Node
 from simulator.plan import FAULT_SECONDS, Plan
 from simulator.rot import Rot
+from simulator.scene import Scene
 from simulator.styles import STYLES
 from simulator.world import MS, SECOND, World
 
@@ -22,29 +24,26 @@ class Faults:
 
     plan: Plan
     world: World
+    course: Course
+    scene: Scene
     nodes: Sequence[Node]
-    node: Node  # the target of the next fault
     audits: Mapping[Node, Audit]
     consumers: list[Consumer]
     administrator: Administrator
     rot: Rot
-    faults_over: bool
     flushes_since: int  # the moment since which no fault has prevented flushes
 
-    def start(self, consumer: Consumer) -> None:
-        if not consumer.retired and (not consumer.running or consumer.fenced):
-            consumer.end()
-            consumer.start()
-
-    def restart_later(self, consumer: Consumer) -> None:
-        self.world.after(self.world.between(0, 2 * consumer.settings.session_ns), self.start, consumer)
+    @property
+    def node(self) -> Node:
+        """The target of the next fault."""
+        return self.course.node
 
     def _schedule(self, kind: str) -> None:
         mean = FAULT_SECONDS[kind] / self.plan.fault_rate
         self.world.after(int(self.world.random.expovariate(1 / mean) * SECOND), self._inject, kind)
 
     def _inject(self, kind: str) -> None:
-        if self.faults_over:
+        if self.course.faults_over:
             return
         getattr(self, f"_{kind}")()
         self._schedule(kind)
@@ -109,11 +108,11 @@ class Faults:
             self.world.after(self.world.between(0, 2 * SECOND), self._power_if_allowed)
 
     def _kill_if_allowed(self) -> None:
-        if "kill" in self.plan.faults and not self.faults_over:
+        if "kill" in self.plan.faults and not self.course.faults_over:
             self._kill()
 
     def _power_if_allowed(self) -> None:
-        if "power" in self.plan.faults and not self.faults_over:
+        if "power" in self.plan.faults and not self.course.faults_over:
             self._power()
 
     def _fail_write(self) -> None:
@@ -159,7 +158,7 @@ class Faults:
         consumer = self.world.random.choice(self.consumers)
         self.world.count("client ended", 1)
         if not consumer.running or consumer.fenced:
-            self.start(consumer)
+            consumer.restart()
             return
         choice = self.world.random.random()
         if choice < 0.6:
@@ -173,7 +172,7 @@ class Faults:
             return
         quick = self.world.chance(0.6)
         session = consumer.settings.session_ns
-        self.world.after(self.world.between(0, session // 2 if quick else 4 * session), self.start, consumer)
+        self.world.after(self.world.between(0, session // 2 if quick else 4 * session), consumer.restart)
 
     def _polls_again(self, consumer: Consumer) -> None:
         consumer.poll_stops_at = 1 << 62
@@ -203,14 +202,13 @@ class Faults:
         if leaders and self.world.chance(0.5):
             self.world.random.choice(leaders).has_assignment = False
 
-    def leader_delays_sync(self, group: str, until: int) -> None:
-        """Called when a leader delays its SyncGroup until `until`. Perhaps disturb a follower before that, whose SyncGroup is parked."""
-        if "waiting" in self.plan.faults:
-            self.world.at(self.world.between(self.world.now, until), self._disturb_followers, group)
+    def _leader_delays_sync(self, group: str, until: int) -> None:
+        """A leader delays its SyncGroup until `until`. Perhaps disturb a follower before that, whose SyncGroup is parked."""
+        self.world.at(self.world.between(self.world.now, until), self._disturb_followers, group)
 
     def _disturb_followers(self, group: str) -> None:
         waiting = [consumer for consumer in self.consumers if consumer.group == group and consumer.waits_for(SyncGroupRequest)]
-        if waiting and not self.faults_over:
+        if waiting and not self.course.faults_over:
             self._disturb(self.world.random.choice(waiting))
 
     def _disturb(self, consumer: Consumer) -> None:

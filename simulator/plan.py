@@ -95,6 +95,11 @@ class Plan:
     deletes_records: bool = False  # clients delete records of the producers' topics
     policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
 
+    @property
+    def retention_ns(self) -> int:
+        """Of offsets."""
+        return self.retention_minutes * 60 * SECOND
+
     def with_faults(self, faults: tuple[str, ...]) -> Plan:
         """The same plan with only these of its kinds of faults."""
         removed = set(self.faults) - set(faults)

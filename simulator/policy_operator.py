@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Generator, Sequence
+from typing import Any, Final
 
 from coordinator.policies.values import REBALANCE_REQUEST
 from protocol.errors import ErrorCode
@@ -11,14 +11,12 @@ from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeC
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from simulator.client import Client, ClientConnection, Process
+from simulator.consumer import Consumer
 from simulator.plan import GroupPlan
 from simulator.policy_plan import INSTANCE_IDS, GroupPolicyPlan, PolicyPlan, value_of
 from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change
+from simulator.scene import Scene
 from simulator.world import MS, SECOND
-
-if TYPE_CHECKING:
-    from simulator.consumer import Consumer
-    from simulator.run import Run
 
 GROUP_RESOURCE: Final = 32  # the resource type of DescribeConfigs
 GROUP_POLICY_SOURCE: Final = 8  # the config source in DescribeConfigs for a value set for the group itself
@@ -30,24 +28,25 @@ REFUSING: Final = (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)  # after
 
 
 class PolicyOperator(Client):
-    def __init__(self, run: Run, plan: PolicyPlan) -> None:
-        super().__init__(run.world, "operator")
-        self._sim_run = run
+    def __init__(self, scene: Scene, consumers: Sequence[Consumer], plan: PolicyPlan) -> None:
+        super().__init__(scene.world, "operator")
+        self._scene = scene
+        self._consumers = consumers
         self._plan = plan
         self._requests = 0
 
     def work(self) -> Process:
-        run, world = self._sim_run, self.world
-        plans = [(group, self._plan.of(group.name)) for group in run.plan.groups]
+        scene, world = self._scene, self.world
+        plans = [(group, self._plan.of(group.name)) for group in scene.plan.groups]
         for group, plan in plans:
-            while plan.first and not run.faults_over:
+            while plan.first and not scene.course.faults_over:
                 answered = yield from self._change(group.name, [Change(name, SET, value) for name, value in plan.first])
                 if answered:
                     break
                 yield world.between(100 * MS, SECOND)
-        while not run.faults_over:
+        while not scene.course.faults_over:
             yield int(world.random.expovariate(1 / self._plan.change_seconds) * SECOND)
-            if run.faults_over:
+            if scene.course.faults_over:
                 return
             group, plan = world.random.choice(plans)
             yield from self._act(group, plan)
@@ -69,8 +68,8 @@ class PolicyOperator(Client):
 
     def _deploy(self, group: GroupPlan) -> None:
         """Stop some processes of a group, some seconds apart, and start them again."""
-        run, world = self._sim_run, self.world
-        consumers = [consumer for consumer in run.consumers if consumer.group == group.name]
+        world = self.world
+        consumers = [consumer for consumer in self._consumers if consumer.group == group.name]
         if not consumers:
             return
         world.trace(f"operator: deploys {group.name}", group.name)
@@ -78,7 +77,7 @@ class PolicyOperator(Client):
         for consumer in world.random.sample(consumers, world.random.randrange(1, len(consumers) + 1)):
             stops = world.between(0, session)
             world.after(stops, self._stop, consumer)
-            world.after(stops + world.between(0, 5 * session), run.start, consumer)
+            world.after(stops + world.between(0, 5 * session), consumer.restart)
 
     def _remove(self, group: GroupPlan) -> Process:
         """Remove a static member whose process may still run."""
@@ -91,7 +90,7 @@ class PolicyOperator(Client):
         wire.close()
 
     def _stop(self, consumer: Consumer) -> None:
-        if not self._sim_run.faults_over:
+        if not self._scene.course.faults_over:
             consumer.kill()
 
     def _change_of(self, name: str, static: int) -> Change:
@@ -106,26 +105,26 @@ class PolicyOperator(Client):
 
     def _change(self, group: str, changes: list[Change]) -> Generator[Any, Any, bool]:
         """Send one IncrementalAlterConfigs. Returns whether it got a reply."""
-        run = self._sim_run
+        scene = self._scene
         wire = yield from self._coordinator(group)
         if wire is None:
             return False
         changed = ", ".join(f"{change.name} {change.operation} {change.value}" for change in changes)
         self.world.trace(f"operator: changes policies of {group}: {changed}", group)
-        pending = run.policies.settings.send(group, changes)
-        run.policies.requests.send(group, changes)
+        pending = scene.policies.settings.send(group, changes)
+        scene.policies.requests.send(group, changes)
         resource = AlterConfigsResource(GROUP_RESOURCE, group, [AlterableConfig(*change) for change in changes])
         request = wire.send(IncrementalAlterConfigsRequest([resource], False), ALTER_VERSION, REQUEST_NS)
 
         def settled(reply: Any) -> None:
-            code = None if reply is None or run.is_void(request) else reply.responses[0].error_code
+            code = None if reply is None or scene.course.is_void(request) else reply.responses[0].error_code
             if code == ErrorCode.NONE:
-                run.policies.settings.acknowledged(pending)
-                run.policies.request_acknowledged(group, changes, request.sent)
+                scene.policies.settings.acknowledged(pending)
+                scene.policies.request_acknowledged(group, changes, request.sent)
             elif code in REFUSING:
-                run.policies.settings.refused(pending)
+                scene.policies.settings.refused(pending)
             else:
-                run.policies.settings.unknown(pending)
+                scene.policies.settings.unknown(pending)
             self.world.count(f"policies changed: {code}")
 
         request.when_settled(settled)
@@ -135,21 +134,21 @@ class PolicyOperator(Client):
         return answered
 
     def _coordinator(self, group: str) -> Generator[Any, Any, ClientConnection | None]:
-        wire = self._sim_run.connect(self.name, "10.9.9.8")
+        wire = self._scene.lookups.connect(self.name, "10.9.9.8")
         if wire is not None:
-            wire = yield from self._sim_run.find_coordinator(wire, group)
+            wire = yield from self._scene.lookups.find_coordinator(wire, group)
         return wire
 
     def _read(self, group: str) -> Process:
-        run = self._sim_run
+        scene = self._scene
         wire = yield from self._coordinator(group)
         if wire is None:
             return
         request = wire.send(DescribeConfigsRequest([DescribeConfigsResource(GROUP_RESOURCE, group, None)], False, False), DESCRIBE_VERSION, REQUEST_NS)
         yield request
-        if not request.lost and not run.is_void(request):
+        if not request.lost and not scene.course.is_void(request):
             result = request.reply.results[0]
             if not result.error_code:
-                run.policies.settings.read(group, {config.name: config.value or "" for config in result.configs if config.config_source == GROUP_POLICY_SOURCE})
+                scene.policies.settings.read(group, {config.name: config.value or "" for config in result.configs if config.config_source == GROUP_POLICY_SOURCE})
                 self.world.count("policies read")
         wire.close()

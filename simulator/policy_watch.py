@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from coordinator import Note
 from coordinator.notes import Cause, NoteKind, Removal, Replacement, ShardChange, StandbyStep
 from coordinator.policies.values import resolve
 from coordinator.states import COMPLETING, STABLE, State
 from protocol.messages.join_group import JoinGroupRequest
+from simulator.client import Request
+from simulator.course import Course
+from simulator.member import Member
+from simulator.memory import Coordinators
+from simulator.node import Node
+from simulator.plan import GroupPlan, Plan
 from simulator.policy_promises import Absences, Arrivals, RebalanceRequests, Roster, Seats, SubscriptionChanges, WithoutPolicy
 from simulator.policy_settings import Change, PolicySettings
-from simulator.world import MS, SECOND
-
-if TYPE_CHECKING:
-    from simulator.client import Request
-    from simulator.consumer import Consumer
-    from simulator.node import Node
-    from simulator.plan import GroupPlan
-    from simulator.run import Run
+from simulator.promises import Sessions
+from simulator.world import MS, SECOND, World
 
 DEFAULT_PREFIX: Final = "group.policy."
 # A group with one of these causes of rebalances or removals must have had one of the listed fields of GroupPolicies set.
@@ -42,10 +42,15 @@ REMOVALS: Final[dict[Removal, tuple[str, ...]]] = {
 
 
 class PolicyWatch:
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._world = world = run.world
-        defaults = {name.removeprefix(DEFAULT_PREFIX): str(value) for name, value in run.plan.broker.items() if name.startswith(DEFAULT_PREFIX)}
+    def __init__(self, world: World, plan: Plan, course: Course, coordinators: Coordinators, members: Sequence[Member], sessions: Sessions) -> None:
+        """`members`: the consumers of all groups."""
+        self._world = world
+        self._plan = plan
+        self._course = course
+        self._coordinators = coordinators
+        self._members = members
+        self._sessions = sessions
+        defaults = {name.removeprefix(DEFAULT_PREFIX): str(value) for name, value in plan.broker.items() if name.startswith(DEFAULT_PREFIX)}
         self.settings = PolicySettings(world, resolve(defaults))
         self.absences = Absences(world, self.settings)
         self.arrivals = Arrivals(world, self.settings)
@@ -60,9 +65,8 @@ class PolicyWatch:
         self._returned: dict[str, str] = {}  # a static member's new id -> its old one, where the return caused no rebalance
         self._seats_removed: dict[str, tuple[int, int]] = {}  # group -> moment of a step, and number of members with a seat removed in it
         self._topics_of_instance: dict[tuple[str, str], set[tuple[str, ...]]] = {}  # group and instance -> the topics of its processes
-        self._single_node = len(run.nodes) == 1  # otherwise a former owner has late notes and old memory
-        plan = run.plan.policies
-        self._topics_vary = plan is not None and plan.other_topics > 0
+        self._single_node = plan.nodes == 1  # otherwise a former owner has late notes and old memory
+        self._topics_vary = plan.policies is not None and plan.policies.other_topics > 0
 
     # Replies that clients received.
 
@@ -77,7 +81,7 @@ class PolicyWatch:
         self.without_policy.shows(group, f"a rebalance for the topics of {instance}", "subscription_change")
         return True
 
-    def joined(self, consumer: Consumer, request: Request, reply: Any) -> None:
+    def joined(self, consumer: Member, request: Request, reply: Any) -> None:
         member = (consumer.group, reply.member_id)
         self._topics[member] = consumer.topics
         self._unstored[member] = self._world.now
@@ -86,57 +90,57 @@ class PolicyWatch:
             self.seats.listed(consumer.group, len(reply.members), request.sent)
         self.roster.succeeded(consumer.group, consumer.name, consumer.instance, request.sent, "JoinGroup")
 
-    def _check_return(self, consumer: Consumer, request: Request, member_id: str) -> None:
+    def _check_return(self, consumer: Member, request: Request, member_id: str) -> None:
         old = (consumer.group, self._returned.pop(member_id, ""))
         before = self._topics.get(old)
         if before is None or set(before) == set(consumer.topics):
             return
-        if old not in self._unstored or self._run.served_since(consumer.group, self._unstored[old]):
+        if old not in self._unstored or self._coordinators.served_since(consumer.group, self._unstored[old]):
             self.returns.returned_without_rebalance(consumer.group, member_id, request.sent)
 
-    def assigned(self, consumer: Consumer, request: Request, data: bytes, announced: int) -> None:
+    def assigned(self, consumer: Member, request: Request, data: bytes, announced: int) -> None:
         """A SyncGroup was answered with partitions."""
         self._unstored.pop((consumer.group, consumer.member_id), None)
         session = consumer.settings.session_ns
-        known = announced >= 0 and self._world.now - announced < session and self._run.served_since(consumer.group, announced)
+        known = announced >= 0 and self._world.now - announced < session and self._coordinators.served_since(consumer.group, announced)
         self.seats.held(consumer.group, consumer.generation, data, consumer.member_id, request.sent, announced if known else -1)
 
     def seats_move(self, group: str) -> bool:
         """Whether the group may ever have had standbys."""
         return any(policies.target_group_size is not None for policies in self.settings.ever(group))
 
-    def rejoin_announced(self, consumer: Consumer, request: Request) -> None:
+    def rejoin_announced(self, consumer: Member, request: Request) -> None:
         """An error makes a member rejoin. If it takes a seat over, the former holder is fenced from now on, also after a failover."""
         group = self._in_memory(consumer.group)
         if group is None or group.state is not STABLE or group.policy_state is None or group.generation != consumer.generation:
             return
         take_over = group.policy_state.take_overs.get(consumer.member_id)
-        if take_over is not None and self._run.served_since(consumer.group, request.sent) and not self._run.is_void(request):
+        if take_over is not None and self._coordinators.served_since(consumer.group, request.sent) and not self._course.is_void(request):
             self._world.count("standby announced")
             self.seats.fenced(consumer.group, take_over.from_id)
             self._crash(2.0)
 
     def _in_memory(self, group: str) -> Any:
         """The group in memory; None if it does not exist, or if there are several nodes."""
-        node = self._run.node
+        node = self._course.node
         return node.broker.shards.journal_of(group).shard.groups.get(group) if node.serving and self._single_node else None
 
-    def standby_seen(self, consumer: Consumer) -> None:
+    def standby_seen(self, consumer: Member) -> None:
         self.without_policy.shows(consumer.group, f"{consumer.name} as a standby", "target_group_size")
         self._world.count("standby")
 
-    def succeeded(self, consumer: Consumer, member_id: str, request: Request, what: str) -> None:
+    def succeeded(self, consumer: Member, member_id: str, request: Request, what: str) -> None:
         self.seats.succeeded(consumer.group, member_id, request.sent, what)
         self.roster.succeeded(consumer.group, consumer.name, consumer.instance, request.sent, what)
 
-    def refused(self, consumer: Consumer, request: Request) -> None:
+    def refused(self, consumer: Member, request: Request) -> None:
         self.roster.refused(consumer.group, consumer.name, consumer.instance, request.sent)
 
     def request_acknowledged(self, group: str, changes: list[Change], sent: int) -> None:
         group_state = self._in_memory(group)
-        working = group_state is not None and group_state.state in (STABLE, COMPLETING) and self._run.served_since(group, sent)
+        working = group_state is not None and group_state.state in (STABLE, COMPLETING) and self._coordinators.served_since(group, sent)
         if working:  # while a step waits for the log, its notes do too, and memory is ahead of them
-            working = nothing_held(self._run.node.broker.shards.journal_of(group).shard)
+            working = nothing_held(self._course.node.broker.shards.journal_of(group).shard)
         self.requests.acknowledged(group, changes, sent, working)
 
     # Notes of the coordinator.
@@ -168,12 +172,11 @@ class PolicyWatch:
 
     def _crash(self, weight: float = 1.0) -> None:
         """A policy has caused a step: sometimes the broker dies now."""
-        run = self._run
-        plan = run.plan.policies
-        if plan is None or run.faults_over or not plan.crashes or not self._single_node or "kill" not in run.plan.faults:
+        plan, faults = self._plan.policies, self._plan.faults
+        if plan is None or self._course.faults_over or not plan.crashes or not self._single_node or "kill" not in faults:
             return
         if self._world.chance(plan.crashes * weight):
-            self._world.after(0, run.node.crash, "power" in run.plan.faults and self._world.chance(0.8))
+            self._world.after(0, self._course.node.crash, "power" in faults and self._world.chance(0.8))
 
     def _coordinator(self, partition: int, body: Any, moment: int) -> None:
         self._forget()
@@ -194,7 +197,7 @@ class PolicyWatch:
             if self._single_node:
                 self.seats.rebalance(group, cause, removed if at == moment else 0, body.from_state == State.STABLE)
             if steady:
-                rebalance_ns = next(plan.settings.rebalance_ns for plan in self._run.plan.groups if plan.name == group)
+                rebalance_ns = next(plan.settings.rebalance_ns for plan in self._plan.groups if plan.name == group)
                 self.arrivals.rebalance(group, cause, moment, self._loaded.get(partition, -1), rebalance_ns)
         else:
             self.seats.forget([group])
@@ -226,7 +229,7 @@ class PolicyWatch:
         if body.back:
             self.absences.came_back(group, body.member_id, moment)
         elif steady:
-            self._run.sessions.ended(group, body.member_id, moment)
+            self._sessions.ended(group, body.member_id, moment)
             self.absences.went_away(group, body.member_id, body.instance_id, moment, moment - body.away_ms * MS)
 
     def _replaced(self, group: str, body: Any, moment: int) -> None:
@@ -271,7 +274,7 @@ class PolicyWatch:
     def _check_newcomers(self, group: Any, undisturbed_since: int) -> None:
         if group.state is not STABLE and group.state is not COMPLETING:
             return
-        for consumer in self._run.consumers:
+        for consumer in self._members:
             wire = consumer.wire
             if consumer.group != group.id or wire is None or not wire.open or not wire.waiting or wire.stream is None:
                 continue

@@ -10,10 +10,12 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from coordinator.facts import read_offset
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from simulator.node import Node
 from simulator.promises import GroupPartition, Offsets, SentValue, partition_text
+from simulator.topics import Removals, Topics
 from simulator.truths import offsets_of
-from simulator.world import SECOND, Broken, World
+from simulator.world import MS, SECOND, Broken, World
 
 SETTLED_NS: Final = SECOND  # a coordinator that has known a topic for so long has removed the offsets of the earlier ones
 
@@ -103,3 +105,22 @@ def find_topic(node: Node, name: str) -> Any:
         return None
     topics = getattr(node.broker, "topics", None)
     return topics.by_name.get(name) if topics is not None else None
+
+
+class ClusterTopics(Topics):
+    recreation_pauses = (0, 20 * MS, SECOND)
+
+    def __init__(self, world: World, offsets: Offsets, recreated: RecreatedTopics) -> None:
+        super().__init__(world, offsets)
+        self._recreated = recreated
+
+    def deletion_of(self, name: str) -> tuple[DeleteTopicsRequest, int] | None:
+        """By id: a request whose reply was lost may arrive when the topic is recreated already."""
+        id = self._recreated.delete(name)
+        return None if id is None else (DeleteTopicsRequest([DeleteTopicState(None, id)], timeout_ms=10_000), 6)
+
+    def was_deleted(self, name: str, removals: Removals, code: int) -> None:
+        self._recreated.removed(name, removals)
+
+    def committed_elsewhere(self, node: Node, partition: GroupPartition, value: int) -> None:
+        self._recreated.committed(node, partition, value)

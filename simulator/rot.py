@@ -6,21 +6,21 @@ record. A partition of __consumer_offsets with such a bit may stay closed for ev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final
 
 from protocol.batch import CorruptBatch, iterate_headers
 from simulator.disk import Content, Folder
-
-if TYPE_CHECKING:
-    from simulator.run import Run
+from simulator.node import Node
 
 CHECKSUM_AT: Final = 17  # position of the checksum in a batch; the checksum covers all bytes after itself
 OFFSETS: Final = "__consumer_offsets"
 
 
 class Rot:
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, random: Random, node: Node) -> None:
+        self._random = random
+        self._node = node
         self.logs: set[tuple[str, int]] = set()  # topic and partition of the logs with a rotten bit
 
     def flip_bit(self) -> str:
@@ -28,7 +28,7 @@ class Rot:
 
         Returns the segment and the byte as text, or "" if there is no closed segment or the chosen one has a rotten bit already.
         """
-        random = self._run.world.random
+        random = self._random
         closed = self._closed_segments()
         if not closed:
             return ""
@@ -50,7 +50,7 @@ class Rot:
 
     def _closed_segments(self) -> list[tuple[str, int, str, Content]]:
         segments = []
-        data = self._run.node.disk.folder("/data")
+        data = self._node.disk.folder("/data")
         for folder, entry in sorted(data.cached.items()):
             topic, _, number = folder.rpartition("-")
             if isinstance(entry, Folder) and number.isdigit() and (topic == OFFSETS or topic.startswith("data")):
@@ -65,5 +65,5 @@ class Rot:
         """Whether the group's partition is closed because of a rotten bit."""
         if not self.logs:
             return False
-        journal = self._run.node.broker.shards.journal_of(group)
+        journal = self._node.broker.shards.journal_of(group)
         return (OFFSETS, journal.partition) in self.logs and bool(journal.refusal)

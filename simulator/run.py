@@ -7,35 +7,34 @@ become stable within a bounded time, with all of them.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from broker.groups.group_journal import GroupJournal
 from coordinator import Note
 from coordinator.notes import Cause, NoteKind, Removal, Replacement, ShardChange
-from coordinator.states import COMPLETING, PREPARING, State
-from protocol.errors import ErrorCode
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from simulator.administrator import RECREATION_PAUSES, Administrator, Removals
+from coordinator.states import State
+from simulator.administrator import Administrator
 from simulator.audit import Audit
-from simulator.client import ClientConnection, Request
-from simulator.consumer import REQUEST_NS, Consumer
+from simulator.consumer import Consumer
+from simulator.course import Course
 from simulator.faults import Faults
+from simulator.lookups import Lookups
 from simulator.machine import SLOW_DISK_NS
+from simulator.memory import Coordinators
 from simulator.network import Network
 from simulator.node import Node
 from simulator.plan import FAULT_SECONDS, WRITE_BACK_SECONDS, GroupPlan, Plan, plural
 from simulator.policy_operator import PolicyOperator
 from simulator.policy_watch import PolicyWatch
 from simulator.producing import Deleter, Producer, Reader
-from simulator.promises import Generations, GroupPartition, Instances, Offsets, Sessions
-from simulator.rebalances import check_subscription
+from simulator.promises import Generations, Instances, Offsets, Sessions
 from simulator.records import EVERYWHERE, Records
+from simulator.replies import Replies
 from simulator.rot import Rot
+from simulator.scene import Scene
 from simulator.styles import SESSION_FACTOR, STYLES
+from simulator.topics import Topics
 from simulator.world import MS, SECOND, Broken, World
 
 # A power failure may lose unsynced data up to this age: also data that the system would have written back, but a failed sync dropped.
@@ -45,8 +44,6 @@ RECORDS_LOST_NS: Final = LOST_NS + 45 * SECOND
 FLUSHED_NS: Final = 4 * SECOND  # with offsets.flush=interval, if no fault prevents flushes: the longest interval, and two slow jobs
 GARBAGE_MAX: Final = 300_000  # collect garbage above this number of new objects, most of them of killed processes
 RETENTION_MARGIN_NS: Final = 100 * MS
-LEAVE_VERSION: Final = 5
-OFFSETS_REMOVED_NS: Final = 60 * SECOND  # after it, groups have removed the offsets of a deleted topic
 AUDIT_NS: Final = 2 * SECOND
 AUDIT_EVENTS: Final = 8  # check memory after this many events, or after AUDIT_NS_MAX
 AUDIT_NS_MAX: Final = 20 * SECOND
@@ -75,7 +72,7 @@ class Run(Faults):
                 **plan.broker,
             },
         )
-        self.node = self.nodes[0]  # the target of the next fault
+        self.course = course = Course(self.nodes[0])
         for node in self.nodes:
             node.observers.append(self._note)
             node.on_ended.append(self._node_ended)
@@ -87,45 +84,68 @@ class Run(Faults):
                 node.cleaner_dies = 0.01
         self.offsets = Offsets(world)
         self.instances = Instances(world)
-        self.retention_ns = plan.retention_minutes * 60 * SECOND
-        self.generations = Generations(world, lambda group: self.offsets.surely_has(group, self.retention_ns))
+        self.generations = Generations(world, lambda group: self.offsets.surely_has(group, plan.retention_ns))
         self.sessions = Sessions(world)
-        self.audits = {node: Audit(self, node) for node in self.nodes}
-        self.rot = Rot(self)
+        self.consumers: list[Consumer] = []
+        self.topics = self._new_topics()
+        self.coordinators = Coordinators(self.nodes)
+        self.policies = PolicyWatch(world, plan, course, self.coordinators, self.consumers, self.sessions)
+        self.audits = {
+            node: Audit(world, plan, memory, self.consumers, self.topics, self.offsets, self.sessions, self.policies)
+            for node, memory in self.coordinators.memories.items()
+        }
+        self.rot = Rot(world.random, course.node)
         topic_settings = dict(plan.topic_settings)
         kept_ns = int(topic_settings.get("retention.ms", 1 << 40)) * MS - RETENTION_MARGIN_NS
         kept_bytes = int(topic_settings.get("retention.bytes", EVERYWHERE))
         self.records = Records(world, self.rot.logs, 0 if {"wall", "clocks"} & set(plan.faults) else kept_ns, kept_bytes)
-        self.policies = PolicyWatch(self)
-        self.consumers: list[Consumer] = []
-        self.topics: dict[str, int] = {}
-        self.created: set[str] = set()  # topics that clients may know
-        self.faults_over = False
-        self.power_failed_at = -1
+        replies = Replies(world, course, self.coordinators, list(self.audits.values()), self.offsets, self.instances, self.sessions, plan.retention_ns)
+        self.scene = scene = Scene(
+            world,
+            plan,
+            course,
+            self._new_lookups(),
+            self.topics,
+            self.coordinators,
+            replies,
+            self.offsets,
+            self.instances,
+            self.generations,
+            self.sessions,
+            self.records,
+            self.policies,
+        )
         self._audit_from = 0  # number of events at the next check of memory
         self._audit_at = 0
         self.flushes_since = 0
         self._flushed_at = 0  # everything appended to logs of groups before this moment is flushed (offsets.flush=interval)
-        self.lost_until = -1
+        if "waiting" in plan.faults:
+            course.on_late_leader = self._leader_delays_sync
         for group in plan.groups:
             for topic, partitions in group.settings.topics:
-                self.topics[topic] = max(self.topics.get(topic, 1), partitions)
+                self.topics.partitions[topic] = max(self.topics.partitions.get(topic, 1), partitions)
             self._add_consumers(group)
-        self.administrator = Administrator(self)
-        self.recreation_pauses = RECREATION_PAUSES
-        self.operator = PolicyOperator(self, plan.policies) if plan.policies is not None else None
+        self.administrator = Administrator(scene, self.consumers)
+        self.operator = PolicyOperator(scene, self.consumers, plan.policies) if plan.policies is not None else None
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
         self.deleters: list[Deleter] = []
         for number in range(plan.producers):
             topic = f"data{number}"
-            self.producers.append(Producer(self, f"producer-{number}", topic, 2))
-            self.readers.append(Reader(self, f"reader-{number}", topic, 2))
+            self.topics.partitions[topic] = 2
+            self.producers.append(Producer(scene, f"producer-{number}", topic, 2))
+            self.readers.append(Reader(scene, f"reader-{number}", topic, 2))
             if plan.deletes_records:
-                self.deleters.append(Deleter(self, f"deleter-{number}", topic, 2))
+                self.deleters.append(Deleter(scene, f"deleter-{number}", topic, 2))
 
     def _new_nodes(self, settings: dict[str, object]) -> Sequence[Node]:
         return [Node(self.world, settings)]
+
+    def _new_topics(self) -> Topics:
+        return Topics(self.world, self.offsets)
+
+    def _new_lookups(self) -> Lookups:
+        return Lookups(self.world, self.network, self.nodes[0])
 
     def _add_consumers(self, group: GroupPlan) -> None:
         def style(number: int) -> Any:
@@ -133,9 +153,9 @@ class Run(Faults):
 
         for number in range(group.static):
             name = f"{group.name}/s{number}"
-            self.consumers.append(Consumer(self, group.name, name, f"i{number}", group.settings, style(number)))
+            self.consumers.append(Consumer(self.scene, group.name, name, f"i{number}", group.settings, style(number)))
         for number in range(group.dynamic):
-            self.consumers.append(Consumer(self, group.name, f"{group.name}/d{number}", None, group.settings, style(number)))
+            self.consumers.append(Consumer(self.scene, group.name, f"{group.name}/d{number}", None, group.settings, style(number)))
 
     # Running.
 
@@ -153,7 +173,7 @@ class Run(Faults):
         if self.operator is not None:
             self.operator.run(self.operator.work())
         for consumer in self.consumers:
-            world.after(world.between(0, 5 * SECOND), self.start, consumer)
+            world.after(world.between(0, 5 * SECOND), consumer.restart)
         for kind in plan.faults:
             if kind in FAULT_SECONDS:
                 self._schedule(kind)
@@ -169,7 +189,7 @@ class Run(Faults):
     def _check_liveness(self) -> None:
         """End the faults; raise Broken unless every group becomes stable in time, with all its live members."""
         world = self.world
-        self.faults_over = True
+        self.course.faults_over = True
         world.trace("no more faults")
         delays = self.network.delays
         delays.reset_probability = delays.stall_probability = delays.tear_probability = 0.0
@@ -178,7 +198,7 @@ class Run(Faults):
         longest = max((SESSION_FACTOR * group.settings.session_ns + group.settings.rebalance_ns for group in self.plan.groups), default=0)
         for consumer in self.consumers:
             if not consumer.running or consumer.fenced:
-                world.after(world.between(0, 5 * SECOND), self.start, consumer)
+                world.after(world.between(0, 5 * SECOND), consumer.restart)
             consumer.poll_stops_at = 1 << 62
         bound = world.now + 2 * longest + 35 * SECOND + LIVENESS_MARGIN_NS
         while world.now < bound:
@@ -222,11 +242,6 @@ class Run(Faults):
     def _why_not_serving(self) -> str:
         return f"closed topics: {self._closed_topics()}" if self.node.serving else "the broker does not serve"
 
-    def has_hole(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether `offset` is missing between two segments: a power failure has lost the end of the earlier segment, but not the later one."""
-        logs = [node.broker.partitions.find(topic, partition) for node in self.nodes if node.serving]
-        return any(before.next_offset <= offset < after.base for found in logs if found is not None and found.opened for before, after in pairwise(found.log._segments))
-
     def _coordinator_of(self, group: str) -> Node:
         return self.node
 
@@ -250,147 +265,6 @@ class Run(Faults):
         state = f"{State(found.state).name} in generation {found.generation} with {sorted(found.members)}" if found is not None else "unknown"
         members = ", ".join(f"{each.name} {'settled in ' + str(each.generation) if each.has_assignment else 'waits'}" for each in self._members(group))
         return f"{group.name} is {state}; {members}"
-
-    def connect(self, name: str, address: str) -> ClientConnection | None:
-        if not self.node.serving:
-            return None
-        wire = ClientConnection(self.world, self.network, self.node, name, address)
-        return wire if wire.open else None
-
-    def find_coordinator(self, wire: ClientConnection, group: str) -> Generator[Any, Any, ClientConnection | None]:
-        """A connection to the group's coordinator, which is looked up over `wire`. With one node, `wire` itself."""
-        return wire
-        yield
-
-    def find_leader(self, wire: ClientConnection, client: str, topic: str, partition: int) -> Generator[Any, Any, ClientConnection | None]:
-        """A connection to the leader of a partition, which is looked up over `wire`. With one node, `wire` itself."""
-        return wire
-        yield
-
-    def coordinator_moved(self, code: int) -> bool:
-        """Whether the error makes a client look up the group's coordinator again."""
-        return False
-
-    def lost_leader(self, client: str, topic: str, partition: int) -> None:
-        """A request for the partition got an error: the client must look up the leader again."""
-
-    def in_memory(self, group: str) -> Any:
-        """The group in its coordinator's memory; None if no node serves it."""
-        for audit in self.audits.values():
-            found = audit.in_memory(group)
-            if found is not None:
-                return found
-        return None
-
-    def joined(self, group: str, request: Request) -> None:
-        """A JoinGroup was answered without an error."""
-        found = self.in_memory(group)
-        if found is not None and self.served_since(group, request.sent):
-            check_subscription(found, request.message, request.reply)
-
-    def listed(self, group: str, reply: JoinGroupResponse) -> None:
-        """The leader of a generation received this list of its members."""
-        for audit in self.audits.values():
-            found = audit.in_memory(group)
-            if found is not None:
-                audit.rebalances.listed(found, reply)
-
-    def leave(self, wire: ClientConnection, group: str, members: list[MemberIdentity]) -> Generator[Any, Any, None]:
-        """Remove members with LeaveGroup: raise Broken if a member id that was answered without an error is still in the group."""
-        request = wire.send(LeaveGroupRequest(group, members), LEAVE_VERSION, REQUEST_NS)
-        yield request
-        if request.lost:
-            return
-        answers = request.reply.members
-        if request.reply.error_code == ErrorCode.NONE and len(answers) != len(members):
-            raise Broken("members leave", f"LeaveGroup of {len(members)} members is answered for {len(answers)}", group)
-        found = self.in_memory(group)
-        if found is None or self.is_void(request) or not self.served_since(group, request.sent):
-            return
-        for member in answers:
-            if member.error_code == ErrorCode.NONE and (member.member_id in found.members or member.member_id in found.pending_members):
-                raise Broken("members leave", f"{member.member_id} left and is still in {group}", group)
-
-    def commit_refused(self, group: str, request: Request) -> None:
-        """A commit got REBALANCE_IN_PROGRESS: raise Broken in a join phase, since members of the old generation may then still commit."""
-        found = self.in_memory(group)
-        if found is None or found.policy_state is not None or found.state is not PREPARING:
-            return
-        if found.phase_start_ms * MS < request.sent and self.served_since(group, request.sent):
-            raise Broken("offsets", f"{group} refuses a commit in a join phase", group)
-
-    def heartbeat_accepted(self, group: str, request: Request) -> None:
-        """A heartbeat was answered without an error."""
-        for audit in self.audits.values():
-            if audit.rebalances.saw_rebalance(group):
-                found = audit.in_memory(group)
-                if found is not None:
-                    audit.rebalances.heartbeat_accepted(found, request.sent, "Heartbeat")
-
-    def committed_elsewhere(self, node: Node, partition: GroupPartition, value: int) -> None:
-        """A commit was acknowledged by a node that may not know the newest topic of that name."""
-
-    def deletion_of(self, name: str) -> tuple[DeleteTopicsRequest, int] | None:
-        """The request that deletes the topic, and its version; None: the topic is not known yet."""
-        return DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5
-
-    def topic_deleted(self, name: str, removals: Removals, code: int) -> None:
-        """The topic is deleted. `code`: NONE, or UNKNOWN_TOPIC_OR_PARTITION if an earlier request, whose reply was lost, has deleted it."""
-        if code == ErrorCode.NONE:
-            self.administrator.removed(removals, code)
-        else:  # groups may not have removed its offsets yet
-            self.world.after(OFFSETS_REMOVED_NS, self.administrator.removed, removals, None)
-
-    def committed(self, group: str, request: Request) -> None:
-        """A commit was answered without an error."""
-        found = self.in_memory(group)
-        if found is not None and found.state is COMPLETING and found.phase_start_ms * MS - SECOND < request.sent and not self.is_void(request):
-            raise Broken("offsets", f"{group} accepts a commit of generation {found.generation}, which is not assigned yet", group)
-
-    def unknown(self, group: str, request: Request) -> None:
-        """A request was answered with UNKNOWN_MEMBER_ID."""
-        message = request.message
-        found = self.in_memory(group)
-        if found is not None and message.group_instance_id is not None and message.member_id and not self.is_void(request):
-            holder = found.static_members.get(message.group_instance_id)
-            self.instances.unknown(group, message.group_instance_id, message.member_id, holder, request.sent)
-
-    def served_since(self, group: str, moment: int) -> bool:
-        """Whether the group's coordinator is known to have served it since `moment`."""
-        return any(audit.served_since(group, moment) for audit in self.audits.values())
-
-    # Replies that clients received.
-
-    def session_renewed(self, consumer: Consumer, member_id: str, request: Request) -> None:
-        what = type(request.message).__name__.removesuffix("Request")
-        if not self.is_void(request):
-            self.sessions.renewed(consumer.group, member_id, request.sent, consumer.settings.session_ns, what)
-
-    def is_void(self, request: Request) -> bool:
-        """Whether a power failure voids the reply: unless `offsets.flush` is `always`, a reply shortly before it promises nothing."""
-        return request.sent <= self.lost_until
-
-    def offsets_read(self, group: str, request: Request) -> None:
-        if self.is_void(request):
-            return
-        reply = request.reply
-        topics = reply.topics
-        code = reply.error_code
-        if reply.groups:
-            topics = reply.groups[0].topics
-            code = reply.groups[0].error_code
-        if code:
-            self.world.count(f"OffsetFetch {code}")
-            return
-        for topic in topics or ():
-            if topic.name in request.unknown_topics:
-                continue
-            for each in topic.partitions:
-                if not each.error_code:
-                    if each.committed_offset < 0:
-                        self.offsets.may_expire((group, topic.name, each.partition_index), self.retention_ns)
-                    self.offsets.read((group, topic.name, each.partition_index), each.committed_offset, request.sent)
-                    self.world.counts["offsets read"] = self.world.counts.get("offsets read", 0) + 1
 
     # Notes of the broker.
 
@@ -442,11 +316,11 @@ class Run(Faults):
         self.audits[node].node_ended()
         self.policies.node_ended()
         if power_failed:
-            now = self.power_failed_at = self.world.now
+            now = self.course.power_failed_at = self.world.now
             self.records.lost_since(now - RECORDS_LOST_NS)
             if self.plan.flush != "always":
                 window = LOST_NS if self.plan.flush == "never" else 0
-                self.lost_until = now
+                self.course.lost_until = now
                 for promise in (self.offsets, self.instances, self.generations, self.sessions, self.policies):
                     promise.lost_since(self._flushed_at - window)
         delay = self.world.between(10 * MS, 3 * SECOND)
@@ -470,7 +344,7 @@ class Run(Faults):
         A process flushes what it appended, and also what it read at its start from an earlier process.
         """
         now = self.world.now
-        served = all(self.audits[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups)
+        served = all(self.coordinators.memories[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups)
         if not served or any(node.disk.fail_syncs for node in self.nodes):
             self.flushes_since = max(self.flushes_since, now)
         self.flushes_since = max((self.flushes_since, *(node.frozen_until for node in self.nodes if node.running)))

@@ -14,6 +14,7 @@ from coordinator.states import STABLE
 from simulator.policy_promises import Absences, Arrivals, RebalanceRequests, Roster, Seats, SubscriptionChanges, WithoutPolicy
 from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change, PolicySettings, policies_after
 from simulator.policy_watch import PolicyWatch
+from simulator.promises import Sessions
 from simulator.world import SECOND, Broken, World
 
 pytestmark = pytest.mark.once
@@ -266,8 +267,10 @@ def test_a_request_is_held_against_a_group_only_when_the_notes_of_its_last_step_
     hold = Some(durable=durable, emitted=3, held=[])
     shard = Some(groups={"g": Some(state=STABLE)}, hold=hold)
     node = Some(serving=True, broker=Some(shards=Some(journal_of=lambda group: Some(shard=shard))))
-    run: Any = Some(world=policy_setup.world, node=node, nodes=[node], plan=Some(broker={}, policies=None), served_since=lambda group, moment: True)
-    watch = PolicyWatch(run)
+    plan: Any = Some(broker={}, policies=None, nodes=1)
+    course: Any = Some(node=node)
+    coordinators: Any = Some(served_since=lambda group, moment: True)
+    watch = PolicyWatch(policy_setup.world, plan, course, coordinators, [], Sessions(policy_setup.world))
     request = [Change("rebalance.request", SET, "grown")]
     if durable == 3:
         with pytest.raises(Broken):

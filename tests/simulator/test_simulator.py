@@ -473,10 +473,10 @@ def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a
     run = new_run(replace(draw(11), safety_seconds=20, faults=(), varied_sessions=False))
     run.run()
     (audit,) = run.audits.values()
-    in_memory = [(group.name, audit.in_memory(group.name)) for group in run.plan.groups]
+    in_memory = [(group.name, audit.memory.find(group.name)) for group in run.plan.groups]
     name = next(name for name, found in in_memory if found is not None and found.policy_state is None)
     audit.check()
-    first, second = list(audit.in_memory(name).members.values())[:2]
+    first, second = list(audit.memory.find(name).members.values())[:2]
     journal = run.node.broker.shards.journal_of(name)
 
     def note_a_second_late(kind: NoteKind, body: Message) -> None:
@@ -517,7 +517,7 @@ def test_an_absence_is_not_judged_by_a_clock_that_was_set() -> None:
     run.run()
     (audit,) = run.audits.values()
     name = next(group.name for group in run.plan.groups if group.static > 1)
-    first, second = [member for member in audit.in_memory(name).members.values() if member.instance_id is not None][:2]
+    first, second = [member for member in audit.memory.find(name).members.values() if member.instance_id is not None][:2]
 
     def note_removal(member: Member) -> None:
         body = MemberGone(member.id, member.instance_id, Removal.EXPIRED, member.session_timeout_ms, member.session_timeout_ms)
