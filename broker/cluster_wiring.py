@@ -1,15 +1,17 @@
-"""Build the parts of one of several nodes that share a data directory. Not imported by a single broker."""
+"""Build the parts of one of several nodes over one store. Not imported by a single broker."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from broker.api.metadata import TOPIC_IDS_FROM
 from broker.api.node_drain import NodeDrain
 from broker.api.parts import BrokerParts
-from broker.cluster.channel import FORWARDING_BYTES, AcceptedLinks, NodeChannel, UnixChannel
+from broker.backends.node_port import NewNodeStores, NodeHost, NodeStores
+from broker.backends.table import load
+from broker.cluster.channel import FORWARDING_BYTES, AcceptedLinks
 from broker.cluster.cluster import Cluster
 from broker.cluster.deletions import SharedDeletions
 from broker.cluster.forwarding import Forwarding
@@ -17,7 +19,6 @@ from broker.cluster.late_node import LateNode
 from broker.cluster.partitions import SharedPartitions
 from broker.cluster.propagation import RegistryJournal
 from broker.cluster.status import status
-from broker.cluster.store import ClusterStore
 from broker.groups.journal import NO_LOG
 from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
 from broker.machine import Machine
@@ -25,26 +26,15 @@ from broker.net.connection import Connection
 from broker.net.connections import Connections
 from broker.net.dispatch import Dispatch, Route
 from broker.runtime.node import Address
-from broker.runtime.start import ExitCode, StartError
 from broker.settings.config import Config
 from broker.settings.descriptors import Descriptors, accepted_links_max
 from broker.stores.port import BrokerStore
-from broker.stores.shared import SharedStore, SharedTopicStore
 from broker.topics.deletions import Deletions
-from broker.topics.partitions import Partitions
 from broker.topics.producer_ids import ProducerIds
 from broker.topics.settings import broker_defaults
 from broker.wiring import Broker
 from coordinator import partition_of
-from storage import LogId, ServedLog, TopicStore
-from storage.node_directory import NODES_FOLDER
-
-
-class NodeStore(ClusterStore, Protocol):
-    """A store of several nodes, as this module uses it."""
-
-    def owned_log(self, id: LogId) -> ServedLog | None: ...
-
+from storage import LogId, NodeInfo, TopicStore
 
 # An opened log waits for a write of the table of owners; logs opened together share that write.
 ACQUIRE_CONCURRENCY = 16
@@ -56,58 +46,51 @@ class ClusterBroker(Broker):
     """All parts of one node."""
 
     cluster: Cluster
-    _channel: NodeChannel
+    stores: NodeStores
+    partitions: SharedPartitions
+    registry_journal: RegistryJournal
 
     def __init__(
         self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered_protocol: bool, machine: Machine
     ) -> None:
         super().__init__(config, loop, descriptors, buffered_protocol, machine)
         self._buffered_protocol = buffered_protocol
+        self._late_node: LateNode | None = None
         self._node_dispatch = Dispatch(config.request_elements_max, self._thread_for_long_requests)
         self._node_connections = Connections(self.clock, NEVER_IDLE)
         self._node_context = self._new_connection_context(self._node_dispatch, self._node_connections, FORWARDING_BYTES)
         self._links = AcceptedLinks(self._node_context, self._node_connections, accepted_links_max(max(config.cluster_nodes, NODES_EXPECTED)))
 
     def new_store(self, log_files_max: int) -> BrokerStore:
-        machine = self._machine
-        store = SharedStore(
-            self.config,
-            self._loop,
-            machine.disk,
-            log_files_max,
-            machine.workers,
-            machine.random_bytes,
-            machine.monotonic,
-            machine.wall_ns,
-            machine.sleep,
-            machine.live_nodes,
+        node = NodeHost(
+            self._links, self._buffered_protocol, lambda reason, code: self.ended(reason, code), self._drop_unsent, self._lease_regained
         )
-        folder, node_id = f"{store.data_path}/{NODES_FOLDER}", self.config.node_id
-        try:
-            sock = machine.listen_for_nodes(folder, node_id)
-        except OSError as error:
-            store.close()
-            reason = error.strerror or error
-            raise StartError(f"data directory {store.data_path}: several nodes need Unix sockets in it, and {NODES_FOLDER}/{node_id}.sock cannot be made: {reason}", ExitCode.DIRECTORY) from error
-        self._channel = UnixChannel(
-            self._loop, sock, lambda node, new_protocol: machine.connect_to_node(self._loop, folder, node, new_protocol), self._links, self._buffered_protocol
-        )
-        return store
+        new_stores: NewNodeStores = load(self.config.store.backend.several)
+        self.stores = new_stores(self._store_host(log_files_max), node)
+        return self.stores.store
 
     async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
         self._addresses = {address.name: address for address in addresses}
+        for context in (self._connection_context, self._node_context):
+            context.guard = self.stores.guard
+        await self.stores.open(NodeInfo(self.config.node_id, tuple((address.name, address.host, address.port) for address in addresses), None))
         await super().open(store, addresses)
         self.cluster.start()
-        self._late_node = LateNode(self._cluster_store(store), self.topics, self.live_connections, self.cluster.when_up_to_date)
+        self._late_node = LateNode(self.stores.store, self.topics, self.live_connections, self.cluster.when_up_to_date)
         self.clock.moved = self._late_node.check
-        self._channel.start()
+        self.stores.channel.start()
 
-    def _cluster_store(self, store: BrokerStore) -> NodeStore:
-        assert isinstance(store, SharedStore)
-        return store
+    def _drop_unsent(self) -> None:
+        """Close the connections whose replies are not sent yet, since another node may own the logs."""
+        for connection in [connection for connection in self.live_connections() if connection.has_unsent_reply]:
+            connection.abort("its reply was not sent before the lease of this node was over")
+
+    def _lease_regained(self) -> None:
+        if self._late_node is not None:
+            self._late_node.lease_regained()
 
     async def _open_registry(self, store: BrokerStore) -> None:
-        shared = self._cluster_store(store)
+        shared = self.stores.store
         journal = RegistryJournal(REGISTRY_LOG, self.topics, NO_LOG, self.turn, self.config.offsets_commit_timeout_ms, replace=self.topics.replace)
         journal.writable = False
         self.registry_journal = journal
@@ -122,7 +105,7 @@ class ClusterBroker(Broker):
             self.turn,
             self.topics,
             journal,
-            self._channel.connect,
+            self.stores.channel.connect,
             max(self.config.socket_request_max_bytes, self.config.socket_response_max_bytes) + FORWARDING_BYTES,
             self.config.cluster_nodes,
         )
@@ -136,11 +119,7 @@ class ClusterBroker(Broker):
             self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
             self.turn.call_first_at_turn_end(journal)
 
-    def _topic_store(self, store: BrokerStore) -> TopicStore:
-        assert isinstance(store, SharedStore)
-        return SharedTopicStore(store)
-
-    def _new_partitions(self, topic_logs: TopicStore) -> Partitions:
+    def _new_partitions(self, topic_logs: TopicStore) -> SharedPartitions:
         partitions = SharedPartitions(
             self.topics, self.registry_journal, topic_logs, self._loop, broker_defaults(self.config), self.notes.open, self._machine.monotonic
         )
@@ -158,8 +137,6 @@ class ClusterBroker(Broker):
         routes = super()._routes(parts)
         cluster = self.cluster
         cluster.shards, cluster.notes = self.shards, self.notes
-        assert isinstance(self.partitions, SharedPartitions)
-        assert isinstance(self.registry_journal, RegistryJournal)
         cluster.partitions = self.partitions
         cluster.forwarding = Forwarding(
             self.config.node_id,
@@ -178,7 +155,7 @@ class ClusterBroker(Broker):
         return routes
 
     def _status(self) -> Mapping[str, str]:
-        return status(self.cluster, self.clock)
+        return {**status(self.cluster, self.clock), **super()._status()}
 
     def _drain(self) -> NodeDrain:
         return self.cluster
@@ -209,9 +186,9 @@ class ClusterBroker(Broker):
     def close_channel(self) -> None:
         for connection in list(self._node_connections.live):
             connection.abort("")
-        self._channel.close()
+        self.stores.channel.close()
 
     def stop(self) -> None:
         self.cluster.stop()
-        self._channel.close()
+        self.stores.channel.close()
         super().stop()

@@ -39,11 +39,11 @@ ADDRESSES_PER_LISTENER = 2  # `localhost` and an empty host usually mean IPv4 an
 
 def serve(config: Config) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP, and return the exit code. Raises StartError when the broker cannot start."""
-    one_of_several = config.cluster_nodes > 1 and not config.store
-    if one_of_several:
+    beside_other_nodes = config.cluster_nodes > 1 and config.store.backend.one_machine
+    if beside_other_nodes:
         never_preempt()  # clients often share the cores: a node that lets them run first then reads and answers more requests together
     limit = raise_limit()
-    for_nodes = LOCK_FILES + descriptors_of_links(config.cluster_nodes, limit) if one_of_several else 0
+    for_nodes = LOCK_FILES + descriptors_of_links(config.cluster_nodes, limit) if beside_other_nodes else 0
     descriptors = divide_descriptors(limit, len(config.listeners) * ADDRESSES_PER_LISTENER + for_nodes)
     config = with_connections(config, descriptors, memory_bytes())
     loop_factory, buffered_protocol = choose_loop(config.event_loop)
@@ -70,11 +70,7 @@ def new_broker(
     config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered_protocol: bool, machine: Machine
 ) -> Broker:
     """Build a single broker, or one node of several."""
-    if config.store:
-        from broker.jetstream_wiring import JetStreamBroker
-
-        return JetStreamBroker(config, loop, descriptors, buffered_protocol, machine)
-    if config.cluster_nodes > 1:
+    if config.cluster_nodes > 1 or not config.store.backend.single:
         from broker.cluster_wiring import ClusterBroker
 
         return ClusterBroker(config, loop, descriptors, buffered_protocol, machine)
@@ -162,7 +158,7 @@ class Server:
         broker = self.broker
         broker.stop()
         store.flush_topics()  # early, so that the final flush is short
-        cleaned = asyncio.gather(broker.stop_cleaning(), broker.checker.stop())
+        cleaned = asyncio.gather(broker.stores.stop_cleaning(), broker.checker.stop())
         settled = await self._settle()
         broker.turn.close()
         noted: asyncio.Future[None] = self._loop.create_future()
@@ -173,7 +169,7 @@ class Server:
         closed: asyncio.Future[str] = self._loop.create_future()
         store.finish(settled and all(journal.writable or not journal.owns_log for journal in broker.journals), closed.set_result)
         await asyncio.wait([closed], timeout=max(until - self._loop.time(), FLUSH_SECONDS))
-        problem = closed.result() if closed.done() else f"the {'engine' if self.config.store else 'disk'} does not answer"
+        problem = closed.result() if closed.done() else f"the {self.config.store.backend.keeper} does not answer"
         if problem:
             raise StartError(f"stopped, but {problem}; the next start checks the logs", ExitCode.DISK)
         log.info("stopped")

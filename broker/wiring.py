@@ -10,6 +10,8 @@ from typing import Any
 from broker.api.node_drain import NodeDrain
 from broker.api.parts import BrokerParts
 from broker.api.table import routes
+from broker.backends.port import Host, NewStores
+from broker.backends.table import load
 from broker.groups.group_journal import GroupJournal
 from broker.groups.journal import Journal, owned_or_fail
 from broker.groups.notes import NotesLogs
@@ -34,13 +36,8 @@ from broker.settings.config import POLICIES, Config
 from broker.settings.descriptors import Descriptors
 from broker.settings.report import log_settings
 from broker.settings.table import POLICY_PREFIX
-from broker.stores.compaction import CleaningRules, LogCleaner
-from broker.stores.compaction_order import TopicLogs
-from broker.stores.last_use import LastUse
-from broker.stores.local import LocalStore
 from broker.stores.port import BrokerStore
 from broker.stores.tokens import fresh_id, id_text
-from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.append import CheckTimeBudget
 from broker.topics.appender import Appender
 from broker.topics.batch_queues import BatchQueues
@@ -97,68 +94,37 @@ class Broker:
         self._acquire_concurrency = 1
 
     def new_store(self, log_files_max: int) -> BrokerStore:
-        """Open the data directory; raises StartError when it cannot be used."""
-        machine = self._machine
-        return LocalStore(
-            self.config, self._loop, machine.disk, log_files_max, machine.workers, machine.random_bytes, machine.monotonic
-        )
+        """Open the store; raises StartError when it cannot be used."""
+        new_stores: NewStores = load(self.config.store.backend.single)
+        self.stores = new_stores(self._store_host(log_files_max))
+        return self.stores.store
+
+    def _store_host(self, log_files_max: int) -> Host:
+        return Host(self.config, self._loop, self._machine, self.clock, lambda: self.partitions, log_files_max)
 
     async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
         """Open the registry and start every part except the acceptor; groups and topic logs load in the background."""
-        self._start_clock(store)
+        self._start_clock()
         node = Node(self.config.node_id, store.cluster_id)
         store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address in addresses), node.rack))
-        self._start_cleaning(store)
+        self.stores.start_cleaning()
         await self._open_registry(store)
         log_settings(self.config)
         self._open_shards(store)
-        topic_logs = self._topic_store(store)
+        topic_logs = self.stores.topic_store()
         self.partitions = self._new_partitions(topic_logs)
         self._serve(node, store, topic_logs)
         self.turn.add_deadline_handler(self.connections)
         self._open_logs()
         self.retention = Retention(self.config, self.partitions, topic_logs, self._loop, self.clock.wall_for_deletion, self._machine.monotonic)
-        self._start_upkeep(store)
+        self.stores.start_upkeep()
         self.end_offsets = self._new_end_offset_notes()
 
-    # These steps need a data directory; the broker over another kind of store overrides them.
-
-    def _start_clock(self, store: BrokerStore) -> None:
+    def _start_clock(self) -> None:
         """Suspend deletion by time if the clock is far from the time of the store's last use, or that time is unknown."""
-        assert isinstance(store, LocalStore)
-        if not store.directory.is_new:
-            self.clock.start_after(store.directory.last_use())
-
-    def _start_cleaning(self, store: BrokerStore) -> None:
-        assert isinstance(store, LocalStore)
-        machine = self._machine
-        self.cleaning = store.cleaning = LogCleaner(
-            self._loop,
-            store.disk,
-            store.directory,
-            cleaning_rules(self.config),
-            self.clock.wall_for_deletion,
-            checkpoint_worker=store.checkpoint_worker,
-            worker=machine.workers(self._loop, 1),
-            fresh_token=store.fresh_token,
-            run_cleaner=machine.run_cleaner,
-        )
-
-    def _start_upkeep(self, store: BrokerStore) -> None:
-        """Start the background work on the directory."""
-        assert isinstance(store, LocalStore)
-        self.cleaning.clean_topics(TopicLogs(lambda: self.partitions, store.directory))
-        self.last_use = LastUse(store, self._loop, self.clock.wall_for_deletion)
-
-    def _stop_upkeep(self) -> None:
-        self.last_use.stop()
-
-    async def stop_cleaning(self) -> None:
-        await self.cleaning.stop()
-
-    def _topic_store(self, store: BrokerStore) -> TopicStore:
-        assert isinstance(store, LocalStore)
-        return LocalTopicStore(store)
+        last_use = self.stores.last_use()
+        if last_use is not None:
+            self.clock.start_after(last_use)
 
     # A node of a cluster overrides these steps.
 
@@ -273,7 +239,7 @@ class Broker:
 
     def _status(self) -> Mapping[str, str]:
         """Additional entries of this node in DescribeConfigs."""
-        return {}
+        return self.stores.status()
 
     def _drain(self) -> NodeDrain | None:
         return None
@@ -295,9 +261,9 @@ class Broker:
     def _health(self) -> str:
         """The status that `tenure health` shows.
 
-        First the partitions that load or do not serve, or "NONE" if there are none; then a problem of the clock, and defects.
+        First the partitions that load or do not serve, or "NONE" if there are none; then a problem of the clock, defects, and what the store says.
         """
-        return "; ".join(filter(None, (self.shards.progress or "NONE", self.clock.problem, DEFECTS.text)))
+        return self.stores.health("; ".join(filter(None, (self.shards.progress or "NONE", self.clock.problem, DEFECTS.text))))
 
     def _new_connection_context(self, dispatch: Dispatch, connections: Connections, more_bytes: int) -> ConnectionContext:
         """`more_bytes`: how much longer than the settings allow requests and replies may be."""
@@ -332,22 +298,11 @@ class Broker:
         self.batch_queues.stop()
         self.shards.stop()
         self.retention.stop()
-        self._stop_upkeep()
+        self.stores.stop_upkeep()
         self.end_offsets.stop()
         self.partitions.stop()
         self.collector.close()
         self._thread_for_long_requests.close()
-
-
-def cleaning_rules(config: Config) -> CleaningRules:
-    return CleaningRules(
-        config.offsets_topic_segment_bytes,
-        config.log_cleaner_delete_retention_ms,
-        map_bytes_max=config.log_cleaner_dedupe_buffer_size,
-        topics_enable=config.log_cleaner_enable,
-        topics_backoff_seconds=config.log_cleaner_backoff_ms / 1000,
-        notes_bytes_max=config.notes_retention_bytes,
-    )
 
 
 def group_config(config: Config) -> GroupConfig:

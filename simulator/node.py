@@ -143,7 +143,7 @@ class Node:
         self.failed_starts = 0
         self.world.trace(f"{self.name}: life {self.life} listens", "node")
         self.broker.notes.observers.append(self._observe)
-        cleaning = self.broker.cleaning
+        cleaning = self.broker.stores.cleaning
         cleaning.rules = replace(cleaning.rules, dirty_bytes_min=self.dirty_bytes_min)
         self.broker.shards._store.turn_flushes.bytes_max = self.turn_bytes_max
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from broker.backends.table import PREFIXES, Backend, backend_of
+
 HIDDEN: Final = "***"
 SHORTEST: Final = 4  # a shorter login is only removed where it stands before an @: as a part of other words it says nothing
 SCHEME: Final = "://"
 SCHEME_LETTERS_MAX: Final = 12
-SCHEMES: Final = ("nats://", "tls://")
 STORE_COMMANDS: Final = frozenset(("serve", "store", "health"))
 STORE_OPTIONS: Final = ("--store", "--set", "--from", "--to")
 
@@ -32,6 +33,10 @@ class StoreAddress:
     def reveal(self) -> str:
         """The text with the login, for connections only."""
         return self._text
+
+    @property
+    def backend(self) -> Backend:
+        return backend_of(self._text)
 
     def __bool__(self) -> bool:
         return bool(self._text)
@@ -111,7 +116,7 @@ def note_words(words: list[str]) -> None:
 def _may_be_login(text: str, options: set[str], about_store: bool) -> bool:
     login, at, _ = text.rpartition("@")
     if SCHEME in text:
-        return bool(at) or text.startswith(SCHEMES)
+        return bool(at) or text.startswith(PREFIXES)
     if not about_store:
         return False
     if not at:

@@ -5,11 +5,11 @@ All problems are reported at once, each with its value, the limit and its source
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from broker.backends.table import Backend, load
 from broker.logging.secrets import StoreAddress, hide
 from broker.runtime.start import ExitCode
 from broker.settings import listeners as listener_settings
@@ -45,11 +45,6 @@ class ConfigError(Exception):
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = [hide(problem) for problem in problems]
         super().__init__("; ".join(self.problems))
-
-
-# Default of partitions.max over JetStream, where each partition is a stream: a Raft group of its own, usually with three replicas.
-STREAM_PARTITIONS_MAX = 500
-CLUSTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,15 +174,15 @@ def build(collected: CollectedSettings) -> Config:
     temporary = collected.profile in TEMPORARY_PROFILES and "log.dirs" not in collected.given
     directory = only_directory(collected, values["log.dirs"])
     apply_coarser_units(collected, values)
-    if values["store"] and "partitions.max" not in collected.given:
-        values["partitions.max"] = STREAM_PARTITIONS_MAX
-    cross_check(collected, values)
+    values["store"] = values["store"] or StoreAddress("")
+    backend = values["store"].backend
+    values |= {name: default for name, default in backend.defaults.items() if name not in collected.given}
+    cross_check(collected, values, backend)
     if collected.problems:
         raise ConfigError(collected.problems)
     derived = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs", *COARSER_UNITS)
     plain: dict[str, Any] = {setting.field: values[setting.name] for setting in SETTINGS if setting.name not in derived}
     plain["max_connections_per_ip_overrides"] = overrides
-    plain["store"] = values["store"] or StoreAddress("")
     return Config(
         **plain,
         listeners=listeners,
@@ -359,7 +354,7 @@ def apply_coarser_units(collected: CollectedSettings, values: dict[str, Any]) ->
         values[names[0]] = max(values[name] * MS_PER_UNIT[name.rpartition(".")[2]], -1)
 
 
-def cross_check(collected: CollectedSettings, values: Mapping[str, Any]) -> None:
+def cross_check(collected: CollectedSettings, values: Mapping[str, Any], backend: Backend) -> None:
     """Report settings that contradict each other, and wrong values of policies, store settings and cluster.id."""
     low, high = values["group.min.session.timeout.ms"], values["group.max.session.timeout.ms"]
     if low > high:
@@ -377,8 +372,8 @@ def cross_check(collected: CollectedSettings, values: Mapping[str, Any]) -> None
             resolve({name.removeprefix(POLICY_PREFIX): values[name]})
         except ValueError as error:
             collected.add_problem(collected.given_or_default(name), str(error).partition(": ")[2])
-    if values["store"]:
-        check_store(collected, values)
+    if backend.check_settings:
+        load(backend.check_settings)(collected, values)
     elif "cluster.name" in collected.given and "store" not in collected.faulty:
         origin = collected.given_or_default("cluster.name")
         if origin.flag:
@@ -388,32 +383,6 @@ def cross_check(collected: CollectedSettings, values: Mapping[str, Any]) -> None
     cluster_id = values["cluster.id"]
     if len(cluster_id) > 64 or not (cluster_id.isascii() and cluster_id.isprintable()) or " " in cluster_id:
         collected.add_problem(collected.given_or_default("cluster.id"), "must be at most 64 printable ASCII characters without spaces")
-
-
-def check_store(collected: CollectedSettings, values: Mapping[str, Any]) -> None:
-    """Report settings with which a node over JetStream cannot start."""
-    from broker.settings.servers import check_credentials_file, parse_servers  # not needed without JetStream
-
-    try:
-        servers = parse_servers(values["store"].reveal())
-    except ValueError as error:
-        collected.add_problem(collected.given_or_default("store"), str(error))
-    else:
-        if values["store.credentials.location"]:
-            origin = collected.given_or_default("store.credentials.location")
-            try:
-                warning = check_credentials_file(servers, values["store.credentials.location"])
-            except ValueError as wrong:
-                collected.add_problem(origin, str(wrong))
-            else:
-                collected.notices += [f"{origin} {warning}"] if warning else []
-    if not CLUSTER_NAME.fullmatch(values["cluster.name"]):
-        collected.add_problem(collected.given_or_default("cluster.name"), "must be 1 to 64 letters, digits, - and _")
-    if "node.id" not in collected.given:
-        collected.add_problem(collected.given_or_default("store"), "needs a node.id (--node-id N) that no other node has")
-    if "log.dirs" in collected.given:  # no error, since the container image sets it
-        given = collected.given["log.dirs"]
-        collected.notices.append(f"log.dirs={as_text(given.value)} ({given.source}) has no effect here")
 
 
 def differences(collected: CollectedSettings, values: Mapping[str, Any]) -> tuple[Difference, ...]:

@@ -1,13 +1,17 @@
-"""Parse the addresses of the NATS JetStream servers: `nats://user:password@host:4222,host:4223`, and the file with their login."""
+"""The settings of NATS JetStream. Parse the addresses of its servers: `nats://user:password@host:4222,host:4223`, and the file with their login."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from broker.backends.table import JETSTREAM
 from broker.logging.secrets import note_secrets, redacted
+from broker.settings.sources import CollectedSettings, as_text
 
 if TYPE_CHECKING:
     import ssl
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
     from broker.settings.config import Config
 
 PORT: Final = 4222
-SCHEMES: Final = ("nats", "tls")
+CLUSTER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 CREDENTIALS_BYTES_MAX: Final = 4096
 
 
@@ -56,6 +60,30 @@ def servers_of(config: Config) -> Servers:
     return servers._replace(user=user, password=password)
 
 
+def check_store(collected: CollectedSettings, values: Mapping[str, Any]) -> None:
+    """Report settings with which a node over JetStream cannot start."""
+    try:
+        servers = parse_servers(values["store"].reveal())
+    except ValueError as error:
+        collected.add_problem(collected.given_or_default("store"), str(error))
+    else:
+        if values["store.credentials.location"]:
+            origin = collected.given_or_default("store.credentials.location")
+            try:
+                warning = check_credentials_file(servers, values["store.credentials.location"])
+            except ValueError as wrong:
+                collected.add_problem(origin, str(wrong))
+            else:
+                collected.notices += [f"{origin} {warning}"] if warning else []
+    if not CLUSTER_NAME.fullmatch(values["cluster.name"]):
+        collected.add_problem(collected.given_or_default("cluster.name"), "must be 1 to 64 letters, digits, - and _")
+    if "node.id" not in collected.given:
+        collected.add_problem(collected.given_or_default("store"), "needs a node.id (--node-id N) that no other node has")
+    if "log.dirs" in collected.given:  # no error, since the container image sets it
+        given = collected.given["log.dirs"]
+        collected.notices.append(f"log.dirs={as_text(given.value)} ({given.source}) has no effect here")
+
+
 def check_credentials_file(servers: Servers, path: str) -> str:
     """A warning if other users can read the file; "": none. Raises ValueError if the login cannot be used."""
     if servers.login():
@@ -83,8 +111,8 @@ def read_credentials(path: str) -> tuple[str, str]:
 def parse_servers(text: str, ca_file: str = "") -> Servers:
     """Raises ValueError with the reason, which shows no login."""
     scheme, colon, hosts = text.partition("://")
-    if not colon or scheme not in SCHEMES:
-        raise ValueError(f"must begin with {' or '.join(f'{scheme}://' for scheme in SCHEMES)}")
+    if not colon or scheme not in JETSTREAM.schemes:
+        raise ValueError(f"must begin with {' or '.join(JETSTREAM.prefixes)}")
     addresses = []
     user = password = ""
     for part in hosts.split(","):

@@ -8,6 +8,7 @@ from functools import partial
 from shlex import quote
 from typing import Any
 
+from broker.backends.table import JETSTREAM
 from broker.logging import logs
 from broker.logging.secrets import redacted
 from broker.stores.jetstream.store_client import NotEmpty, StoreClient, StoreProblem, TooFewServers
@@ -21,8 +22,6 @@ from cli.store.progress import Progress, bytes_text
 from cli.store.restoring import Restore
 from cli.store.streams import StreamSource, config_of
 from storage import DamagedLog
-
-SCHEMES = ("nats://", "tls://")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -86,7 +85,7 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def is_store(text: str) -> bool:
-    return text.startswith(SCHEMES)
+    return text.startswith(JETSTREAM.prefixes)
 
 
 async def execute(options: argparse.Namespace, screen: Screen) -> dict[str, Any]:

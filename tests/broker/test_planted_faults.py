@@ -40,7 +40,6 @@ UNWRAPPED_CALLBACKS = {
 }
 # Tasks that are awaited: the awaiting code gets their exceptions.
 AWAITED = {
-    ("broker/server.py", "broker.cleaning.stop()"),
     ("broker/topics/batch_checker.py", "self._start()"),
     ("broker/stores/compaction.py", "self._run_cleaner(self._command, target.folder, request, niceness, limit)"),
 }
