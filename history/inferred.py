@@ -1,7 +1,7 @@
 """Infer a rebalance without notes from two records of the group and the commits around them.
 
 The records have the members before and after. The begin of the rebalance is known only as an interval. Its cause is a conclusion: `strong` if
-hardly any other cause is possible. The cause has the name of a `coordinator.notes.Cause`, or a name that stands for several of them (POSSIBLE_CAUSES).
+hardly any other cause is possible. It is one of notes, or stands for several of them (`causes.InferredCause`).
 """
 
 from __future__ import annotations
@@ -10,39 +10,13 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from coordinator.notes import Cause
+from history.causes import AnyCause, InferredCause, name_of
 from history.commits import NO_COMMITS, Commits, NearbyCommits, Silence, silence
 from history.compared import Difference, MemberIdentity, compare
 from history.consumer import assigned, is_cooperative, partitions_of
 from history.note_records import GroupRecord
 from history.words import list_names, short_name
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
-
-FORMATION: Final = "formation"
-EMPTIED: Final = "group_emptied"
-RESTART: Final = "restart"
-MIXED: Final = "mixed"
-REJOINED: Final = "leader_or_member_rejoin"
-COORDINATOR_MOVED: Final = "coordinator_moved"
-GONE: Final = "member_gone"  # the records do not tell whether the member left, was removed by instance id, or its session expired
-
-_REMOVALS = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
-_ALL = frozenset(Cause)
-_REJOINS = frozenset({Cause.LEADER_REJOINED, Cause.MEMBER_METADATA_CHANGED})
-# For each inferred name of a cause: the causes that a note of the same rebalance could have.
-POSSIBLE_CAUSES: Final[dict[str, frozenset[Cause]]] = {
-    **{cause.name.lower(): frozenset({cause}) for cause in Cause},
-    FORMATION: frozenset({Cause.NEW_MEMBER}),
-    EMPTIED: _REMOVALS | {Cause.GROUP_EMPTIED},
-    RESTART: _REMOVALS | {Cause.NEW_MEMBER, Cause.STATIC_PROTOCOL_CHANGED, Cause.STATIC_DURING_COMPLETING},
-    MIXED: _ALL,
-    REJOINED: _REJOINS,
-    GONE: _REMOVALS,
-    COORDINATOR_MOVED: _REMOVALS | {Cause.GROUP_EMPTIED, Cause.NEW_MEMBER, Cause.COORDINATOR_MOVED},  # in its outage, sessions of all members ended
-}
-NEW_MEMBER: Final = "new_member"
-MEMBER_LEFT: Final = "member_left"
-SESSION_EXPIRED: Final = "session_expired"
-METADATA_CHANGED: Final = "member_metadata_changed"
 
 LATE_MS: Final = 1_000  # the maximum delay of a timer
 MAX_POLL_INTERVAL: Final = "max.poll.interval.ms"  # in the evidence of a departure after this interval without a poll
@@ -102,7 +76,7 @@ def infer(before: GroupRecord | None, after: GroupRecord, around: NearbyCommits)
     begin_lo, bounded = _earliest(before, after)
     silences = _silences(before, difference, around, end_hi) if before is not None and old is not None else NO_SILENCES
     cause, strong, trigger, evidence = _infer_cause(before, stored, difference, silences, rounds)
-    return Inferred(difference, begin_lo, end_hi, bounded, rounds, cause, strong, trigger, evidence, silences.expired)
+    return Inferred(difference, begin_lo, end_hi, bounded, rounds, name_of(cause), strong, trigger, evidence, silences.expired)
 
 
 def is_replacement(before: GroupRecord, record: GroupRecord) -> bool:
@@ -232,7 +206,7 @@ def _silences(before: GroupRecord, difference: Difference, around: NearbyCommits
 
 def _infer_cause(
     before: GroupRecord | None, stored: GroupMetadataValue, difference: Difference, silences: Silences, rounds: int
-) -> tuple[str, bool, MemberIdentity | None, str]:
+) -> tuple[AnyCause, bool, MemberIdentity | None, str]:
     """The cause, whether it is almost certain, the member that caused the rebalance, and a sentence with the evidence."""
     back = difference.returned
     restarted = {member.member_id for pair in back for member in pair}
@@ -244,51 +218,51 @@ def _infer_cause(
         joined = difference.joined
         first = joined[0] if len(joined) == 1 else None
         if stored.members:
-            return FORMATION, True, first, f"the first stored generation has {_names(joined)}{rounds_text}"
-        return EMPTIED, False, None, f"the members that formed the group were removed before it had an assignment{rounds_text}"
+            return InferredCause.FORMATION, True, first, f"the first stored generation has {_names(joined)}{rounds_text}"
+        return Cause.GROUP_EMPTIED, False, None, f"the members that formed the group were removed before it had an assignment{rounds_text}"
     if not before.stored.members:
         if stored.members:
-            return NEW_MEMBER, True, joined[0] if len(joined) == 1 else None, f"the group was empty, and {_names(joined)} joined{rounds_text}"
-        return EMPTIED, False, None, f"the group was empty; the members that joined were removed before it had an assignment{rounds_text}"
+            return Cause.NEW_MEMBER, True, joined[0] if len(joined) == 1 else None, f"the group was empty, and {_names(joined)} joined{rounds_text}"
+        return Cause.GROUP_EMPTIED, False, None, f"the group was empty; the members that joined were removed before it had an assignment{rounds_text}"
     if not stored.members:
         silence = "after silence" if silences.expired else "perhaps without silence"
-        return EMPTIED, False, left[0] if len(left) == 1 else None, f"no member remains: {_names(left)} went away, {silence}{rounds_text}"
+        return Cause.GROUP_EMPTIED, False, left[0] if len(left) == 1 else None, f"no member remains: {_names(left)} went away, {silence}{rounds_text}"
     subscribed = difference.subscribed
     trigger: MemberIdentity | None = None
     if joined and not left and not back:
         trigger = joined[0] if len(joined) == 1 else None
         explained = subscribed or difference.protocol_changed or difference.grown
         strong = one_round and not (explained or _assigns_unowned(before.stored, stored))
-        return NEW_MEMBER, strong, trigger, f"{_names(joined)} joined and no member went away{rounds_text}"
+        return Cause.NEW_MEMBER, strong, trigger, f"{_names(joined)} joined and no member went away{rounds_text}"
     if left and not joined and not back:
         trigger = left[0] if len(left) == 1 else None
         expired = [member for member in silences.expired if member in left]
         polled_late = [member for member in silences.polled_late if member in left]
         if expired:
-            return SESSION_EXPIRED, False, expired[0] if len(expired) == 1 else None, f"{_names(left)} went away; by their commits, {_names(expired)} had been silent for a session timeout{rounds_text}"
+            return Cause.SESSION_EXPIRED, False, expired[0] if len(expired) == 1 else None, f"{_names(left)} went away; by their commits, {_names(expired)} had been silent for a session timeout{rounds_text}"
         if polled_late:
             trigger = polled_late[0] if len(polled_late) == 1 else None
             silence = f"{_names(polled_late)} had committed nothing for about {MAX_POLL_INTERVAL}, after which a client that has not polled leaves"
-            return MEMBER_LEFT, False, trigger, f"{_names(left)} went away; {silence}{rounds_text}"
+            return Cause.MEMBER_LEFT, False, trigger, f"{_names(left)} went away; {silence}{rounds_text}"
         if silences.unsure:
-            return GONE, False, trigger, f"{_names(left)} went away; commits do not tell whether by leaving or at the end of a session{rounds_text}"
+            return InferredCause.MEMBER_GONE, False, trigger, f"{_names(left)} went away; commits do not tell whether by leaving or at the end of a session{rounds_text}"
         text = f"{_names(left)} went away, without a silence as long as a session timeout"
         if all(member.instance_id is not None for member in left):  # few clients send LeaveGroup for a static member
-            return GONE, False, trigger, f"{text}: an administrator removed the instance id, or the client left{rounds_text}"
-        return MEMBER_LEFT, False, trigger, f"{text}{rounds_text}"
+            return InferredCause.MEMBER_GONE, False, trigger, f"{text}: an administrator removed the instance id, or the client left{rounds_text}"
+        return Cause.MEMBER_LEFT, False, trigger, f"{text}{rounds_text}"
     if back and not joined and not left:
         trigger = back[0][1] if len(back) == 1 else None
-        return RESTART, False, trigger, f"{_names([new for _, new in back])} returned under another member id, and no other member changed{rounds_text}"
+        return InferredCause.RESTART, False, trigger, f"{_names([new for _, new in back])} returned under another member id, and no other member changed{rounds_text}"
     if joined or left or back:
         parts = [(joined, "joined"), (left, "went away"), ([new for _, new in back], "returned")]
-        return MIXED, False, None, ", ".join(f"{_names(members)} {verb}" for members, verb in parts if members) + rounds_text
+        return InferredCause.MIXED, False, None, ", ".join(f"{_names(members)} {verb}" for members, verb in parts if members) + rounds_text
     if subscribed or difference.protocol_changed:
         change = f"{list_names(subscribed)} subscribe to other topics" if subscribed else f"the protocol is {stored.protocol} now"
-        return METADATA_CHANGED, one_round and bool(subscribed), None, f"the same members, and {change}{rounds_text}"
+        return Cause.MEMBER_METADATA_CHANGED, one_round and bool(subscribed), None, f"the same members, and {change}{rounds_text}"
     if difference.grown and not is_cooperative(stored.protocol):
         topic, (was, now) = next(iter(difference.grown.items()))
-        return METADATA_CHANGED, False, None, f"the same members, and {topic} has {now} assigned partitions, previously {was}{rounds_text}"
-    return REJOINED, False, None, f"the same members with the same subscriptions: one of them rejoined{rounds_text}"
+        return Cause.MEMBER_METADATA_CHANGED, False, None, f"the same members, and {topic} has {now} assigned partitions, previously {was}{rounds_text}"
+    return InferredCause.LEADER_OR_MEMBER_REJOIN, False, None, f"the same members with the same subscriptions: one of them rejoined{rounds_text}"
 
 
 def _assigns_unowned(before: GroupMetadataValue, after: GroupMetadataValue) -> bool:

@@ -7,8 +7,8 @@ two consecutive records are two consecutive rebalances. Everything else is unkno
 
 from __future__ import annotations
 
-from coordinator.notes import Removal
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
+from history.causes import REMOVALS
 from history.episodes import End, Entry, GroupDeleted, MemberJoined, MemberRemoved, Rebalance, RebalancesMissing, StaticReturned
 from history.note_records import GroupRecord
 
@@ -98,7 +98,7 @@ class KnownState:
         """The entries for waiting notes whose state change does not follow: its note is missing, or the state did not change."""
         waiting, self._waiting = self._waiting, []
         state, generation = self._waiting_at
-        causes = [event for event in waiting if not isinstance(event, MemberRemoved) or (event.session_ms and event.cause is not Removal.OVER_MAX_SIZE)]
+        causes = [event for event in waiting if not isinstance(event, MemberRemoved) or (event.session_ms and (event.cause is None or REMOVALS[event.cause].begins_rebalance))]
         if not causes or state not in (STABLE, EMPTY):
             return list(waiting)
         opened = self._begin(causes[0].at_ms, state, PREPARING, generation, generation)

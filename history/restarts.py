@@ -3,33 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from coordinator.notes import Cause, Removal
+from history.causes import CAUSES, REMOVALS, removal_end
 from history.episodes import Entry, GroupDeleted, MemberJoined, MemberRemoved, Rebalance
 from history.pairs import Stay, away, pairs_of
-
-# Causes of rebalances in which only the members change. A static member that returns to a stable group causes no such rebalance.
-MEMBERSHIP_CAUSES: Final = frozenset(
-    {
-        Cause.NEW_MEMBER,
-        Cause.MEMBER_LEFT,
-        Cause.SESSION_EXPIRED,
-        Cause.REBALANCE_TIMEOUT,
-        Cause.GROUP_EMPTIED,
-        Cause.SYNC_TIMEOUT,
-        Cause.PENDING_LEFT,
-        Cause.JOIN_TIMEOUT,
-        Cause.STATIC_DURING_COMPLETING,
-        Cause.ABSENCES_ENDED,
-        Cause.REGISTRATION_UNSET,
-        Cause.EXPANSION,
-        Cause.ROSTER_COMPLETE,
-    }
-)
-
-# Removals that are not the effect of a restart.
-FINAL_REMOVALS: Final = frozenset({Removal.ADMIN_REMOVED, Removal.OVER_MAX_SIZE, Removal.REPLACED, Removal.NOT_LISTED})
 
 
 class Restart(NamedTuple):
@@ -69,7 +47,7 @@ def avoidable(entries: Iterable[Entry]) -> AvoidableRebalances:
     for rebalance in rebalances:
         joined = {join.member_id for join in rebalance.joined}
         removed = {removal.member_id for removal in rebalance.removals if removal.session_ms}  # session 0: the client was only given a member id
-        of_members = {rebalance.cause, *rebalance.restart_causes} <= MEMBERSHIP_CAUSES
+        of_members = all(cause is not None and CAUSES[cause].of_members for cause in (rebalance.cause, *rebalance.restart_causes))
         count += rebalance.complete and of_members and bool(joined or removed) and joined <= new and removed <= old and not rebalance.returns
     return AvoidableRebalances(restarts, count, max((restart.away_ms for restart in restarts), default=0))
 
@@ -95,6 +73,6 @@ def _stays_of(rebalances: list[Rebalance]) -> Iterable[_DynamicStay]:
             member = members.pop(event.member_id, None)
             if member is not None:
                 silent = event.at_ms - event.since_heartbeat_ms
-                stay = member.stay._replace(ended=(event.at_ms, event.at_ms), successor_after_end=event.cause is Removal.LEFT, last=number - 1)
-                yield member._replace(stay=stay if event.cause in FINAL_REMOVALS else stay._replace(last_heartbeat=(silent, silent)), left_number=number)
+                stay = member.stay._replace(ended=(event.at_ms, event.at_ms), successor_after_end=removal_end(event.cause) == "left", last=number - 1)
+                yield member._replace(stay=stay if event.cause is not None and REMOVALS[event.cause].final else stay._replace(last_heartbeat=(silent, silent)), left_number=number)
     yield from members.values()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from coordinator.notes import Removal, Replacement, ShardChange
 from coordinator.states import State
+from history.causes import removal_end
 from history.commits import NearbyCommits, last_commit
 from history.compared import MemberIdentity
 from history.consumer import partitions_of
@@ -35,20 +36,6 @@ LEFT = "left"
 UPGRADED = "upgraded"  # its group changed to a newer protocol
 COORDINATOR_AWAY = "coordinator_away"  # the coordinator was away, and heard of none of the members afterwards: it is unknown whether they were
 LOADED_NOTE_DELAY_MS = 100  # sessions begin before the coordinator writes its LOADED note
-ENDS = {
-    Removal.LEFT: LEFT,
-    Removal.EXPIRED: EXPIRED,
-    Removal.REBALANCE_TIMEOUT: "evicted",
-    Removal.FENCED: "fenced",
-    Removal.ADMIN_REMOVED: "removed",
-    Removal.SYNC_TIMEOUT: "evicted",
-    Removal.OVER_MAX_SIZE: "evicted",
-    Removal.REPLACED: REPLACED,
-    Removal.STAYED_AWAY: EXPIRED,
-    Removal.NOT_LISTED: "removed",
-    Removal.SEAT_TAKEN: EXPIRED,
-    Removal.REGISTRATION_UNSET: EXPIRED,
-}
 
 
 @dataclass(slots=True)
@@ -184,7 +171,7 @@ class Spells:
         spell.unheard = removal is Removal.EXPIRED and spell.joined_hi_ms < self._loaded_ms and heartbeat_ms <= self._loaded_ms + LOADED_NOTE_DELAY_MS
         if not spell.unheard:
             spell.last_heartbeat_ms = max(spell.last_heartbeat_ms, heartbeat_ms)
-        self._end(spell, ENDS.get(removal, UNKNOWN) if removal is not None else UNKNOWN, header.ts, header.ts, header.generation)
+        self._end(spell, removal_end(removal), header.ts, header.ts, header.generation)
 
     def _end(self, spell: MemberSpell, end: str, lo_ms: int, hi_ms: int, generation: int, *, guessed: bool = False) -> None:
         spell.end, spell.ended_lo_ms, spell.ended_hi_ms, spell.ended_generation, spell.guessed = end, lo_ms, hi_ms, generation, guessed

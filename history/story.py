@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from coordinator.notes import Cause, Removal, Replacement, RoundResult, ShardChange, StandbyStep
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
+from history.causes import CAUSES, Admits
 from history.episodes import (
     AbsenceChanged,
     CommitsRefused,
@@ -253,12 +254,13 @@ class Story(KnownState):
         opened.cause, opened.trigger_member, opened.cause_text, opened.begin_known = cause, body.member, body.text, was_stable
         if before is EMPTY:
             self._members = {event.member_id for event in waiting if isinstance(event, MemberJoined)}
+        admits = CAUSES[cause].admits if cause is not None else Admits.NOBODY
         for event in waiting:
             # Under some policies newcomers wait for each other: their notes come just before the rebalance that admits them.
             if isinstance(event, MemberJoined) and (
                 before is EMPTY
-                or cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE)
-                or (cause is Cause.NEW_MEMBER and body.member == event.member_id)
+                or admits is Admits.WAITING
+                or (admits is Admits.MEMBER and body.member == event.member_id)
             ):
                 event = event._replace(was_member=False)
             add_event(opened, event)

@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from history.inferred import COORDINATOR_MOVED, FORMATION, GONE, MIXED, RESTART
+from history.causes import InferredCause, cause_row, name_of
 from history.pairs import AWAY_MAX_MS
-from history.restarts import MEMBERSHIP_CAUSES
 from pipeline.restarts import EXACT, MemberChanges, Restarts
 from pipeline.rows import Episode
 
-# Causes that involve only members, from notes, or inferred where notes are missing.
-MEMBER_CAUSES: Final = frozenset({cause.name.lower() for cause in MEMBERSHIP_CAUSES} | {FORMATION, RESTART, MIXED, GONE, COORDINATOR_MOVED})
-
-# Causes of the second step of a cooperative rebalance: members have revoked partitions and rejoin.
-COOPERATIVE_CAUSES: Final = frozenset({"member_metadata_changed", "leader_rejoined", "leader_or_member_rejoin"})
 COOPERATION_WITHIN_MS: Final = 10_000
 
 # Pairs of removed and returned members are final when each removed member has had AWAY_MAX_MS to return. They depend on earlier pairs, so three
@@ -27,6 +21,7 @@ COOPERATION_WITHIN_MS: Final = 10_000
 SETTLED_AFTER_MS: Final = 3 * AWAY_MAX_MS
 
 YES, NO, UNKNOWN = "yes", "no", "unknown"
+FORMATION: Final = name_of(InferredCause.FORMATION)
 
 
 class Verdict(NamedTuple):
@@ -54,7 +49,7 @@ def with_verdicts(episodes: list[Episode], restarts: Restarts) -> list[Episode]:
 
 def follows(before: Episode, episode: Episode) -> bool:
     """Whether `episode` is the second step of the cooperative rebalance `before`: members have revoked partitions, and rejoin for the freed ones."""
-    return episode.cause in COOPERATIVE_CAUSES and not episode.subscription_change and _may_follow(before, episode)
+    return cause_row(episode.cause).rejoin and not episode.subscription_change and _may_follow(before, episode)
 
 
 def _may_follow(before: Episode, episode: Episode) -> bool:
@@ -77,7 +72,7 @@ def _verdict(episode: Episode, changes: MemberChanges, restarts: Restarts, secon
     causes = {episode.cause, *episode.contributing}
     if episode.protocol_change or changes.has_permanent_change or (episode.cause == FORMATION and episode.confidence != EXACT):
         return Verdict(NO, None)
-    if not second and (episode.subscription_change or causes - MEMBER_CAUSES - {UNKNOWN}):
+    if not second and (episode.subscription_change or any(not cause_row(cause).of_members for cause in causes - {UNKNOWN})):
         return Verdict(NO, None)
     if changes.unsure or UNKNOWN in causes or maybe_second:
         return Verdict(UNKNOWN, None)

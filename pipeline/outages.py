@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from history.inferred import COORDINATOR_MOVED
+from coordinator.notes import Cause
+from history.causes import name_of
 from history.pairs import AWAY_MAX_MS
 from history.spells import COORDINATOR_AWAY, MemberSpell
 from pipeline.confidence import EXACT, WEAK
@@ -32,7 +33,7 @@ def _is_explained(row: Episode, spells: Sequence[MemberSpell], lost: Sequence[Me
 
 def _explained(row: Episode) -> Episode:
     row = row._replace(evidence=f"{row.evidence}; {TEXT}")
-    return row if row.confidence == EXACT else row._replace(cause=COORDINATOR_MOVED, trigger_member=None, trigger_client=None, confidence=WEAK)
+    return row if row.confidence == EXACT else row._replace(cause=name_of(Cause.COORDINATOR_MOVED), trigger_member=None, trigger_client=None, confidence=WEAK)
 
 
 def _first_return(old: MemberSpell, spells: Sequence[MemberSpell]) -> MemberSpell | None:

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 from coordinator.notes import Removal
 from coordinator.states import State
 from history import End, Entry, GroupRecord, Rebalance, RebalancesMissing, moves_of, owners_of
+from history.causes import name_of, removal_end
 from history.compared import Difference, MemberIdentity, compare, keys, pair_returned
 from history.consumer import is_cooperative
 from history.inferred import (
-    FORMATION,
     InferenceCache,
     Inferred,
     is_replacement,
@@ -24,6 +24,7 @@ from history.moves import Owners
 from history.stalls import Stall, exact_stall, stall_bounds, stalled_partitions
 from history.storms import window_ms
 from history.words import describe_end, reasons, title
+from pipeline.avoidable import FORMATION
 from pipeline.confidence import EXACT, NONE, STRONG, WEAK
 from pipeline.events import Events, Holes, MemberIdentities
 from pipeline.rows import Episode
@@ -32,7 +33,6 @@ from pipeline.spells import none_if_unknown
 UNKNOWN: Final = "unknown"
 ANY: Final = -1  # an unknown number of rebalances
 UNNUMBERED: Final = -1
-SILENT: Final = (Removal.EXPIRED, Removal.STAYED_AWAY, Removal.SEAT_TAKEN, Removal.REGISTRATION_UNSET)  # removals after the end of the session
 ENDS_STABLE: Final = (End.STABLE.value, End.EMPTY.value)
 
 
@@ -159,8 +159,8 @@ class Rebalances:
             rounds=rounds,
             rounds_aborted=rounds - 1,
             cause=cause,
-            cause_detail=rebalance.cause.name.lower() if cause == FORMATION and rebalance.cause is not None else _detail(rebalance),
-            contributing=list(dict.fromkeys(cause.name.lower() for cause in rebalance.restart_causes)),
+            cause_detail=name_of(rebalance.cause) if cause == FORMATION and rebalance.cause is not None else _detail(rebalance),
+            contributing=list(dict.fromkeys(name_of(cause) for cause in rebalance.restart_causes)),
             trigger_member=trigger.key if trigger else None,
             trigger_client=_client(trigger),
             evidence=_evidence(rebalance, inferred),
@@ -180,7 +180,7 @@ class Rebalances:
 
     def _cause(self, rebalance: Rebalance, inferred: Inferred | None) -> tuple[str, str]:
         if rebalance.cause is not None and rebalance.begin_known:
-            name = rebalance.cause.name.lower()
+            name = name_of(rebalance.cause)
             if rebalance.from_state is State.EMPTY and rebalance.from_generation == 0:
                 name = FORMATION
             return (EXACT if not rebalance.missing_notes or rebalance.end is End.INTERRUPTED else STRONG), name
@@ -206,9 +206,9 @@ class Rebalances:
         left = {removal.member_id: self._members.identity_of(removal.member_id, removal.instance_id) for removal in removals}
         returned = pair_returned([member for id, member in left.items() if id not in transient], [member for id, member in joined.items() if id not in transient])
         joined_ms = {join.member_id: join.at_ms for join in joins}
-        free_ms = {removal.member_id: removal.at_ms - (removal.since_heartbeat_ms if removal.cause is not Removal.LEFT else 0) for removal in removals}
+        free_ms = {removal.member_id: removal.at_ms - (removal.since_heartbeat_ms if removal_end(removal.cause) != "left" else 0) for removal in removals}
         returned = [(old, new) for old, new in returned if free_ms[old.member_id] <= joined_ms[new.member_id]]
-        expired = {removal.member_id for removal in removals if removal.cause in SILENT}
+        expired = {removal.member_id for removal in removals if removal_end(removal.cause) == "expired"}
         return Changes(
             sorted(member.key for member in joined.values()),
             sorted(member.key for id, member in left.items() if id not in expired),

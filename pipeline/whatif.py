@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from coordinator import GroupConfig
-from pipeline.avoidable import MEMBER_CAUSES, UNKNOWN, YES, follows
+from history.causes import Replay, cause_row
+from pipeline.avoidable import YES, follows
 from pipeline.restarts import FAR_FUTURE, STATIC_REPLACEMENT, Restarts, Return
 from pipeline.rows import Episode, MemberSpell, Replaced
 from pipeline.virtual import Client, DiscardingRecorder, TrueRebalance, World
@@ -25,7 +26,6 @@ FOREVER_MS: Final = (1 << 31) - 1  # the longest possible session timeout
 SAVED: Final = "saved"  # as in rows.Replaced
 LEAVE_AND_JOIN: Final = 2
 REPEATED_REQUEST_MS: Final = 10_000
-NOT_REPLAYED: Final = frozenset({"coordinator_moved", "over_max_size", "sync_failed"})  # causes within the coordinator
 
 
 class ProcessRun(NamedTuple):
@@ -239,9 +239,9 @@ def _other_rebalances(episodes: Sequence[Episode]) -> Iterable[OtherRebalance]:
     for episode in sorted(episodes, key=lambda rebalance: rebalance.episode):
         second = before is not None and follows(before, episode)
         before = episode
-        replayed_otherwise = episode.cause in MEMBER_CAUSES or episode.cause in NOT_REPLAYED or episode.cause in (UNKNOWN, "admin_removed", "roster_changed")
-        if not replayed_otherwise and not second and not episode.missing and episode.start_hi_ms is not None:
-            yield OtherRebalance(episode.start_hi_ms, episode.cause == "leader_rejoined", episode.trigger_member)
+        replay = cause_row(episode.cause).replay
+        if replay is not Replay.NOT and not second and not episode.missing and episode.start_hi_ms is not None:
+            yield OtherRebalance(episode.start_hi_ms, replay is Replay.LEADER_REJOINS, episode.trigger_member)
 
 
 def confirmed_avoidable(script: Script, episodes: Sequence[Episode], timeout_ms: int) -> int:
@@ -284,7 +284,7 @@ def _rebalances_by_return(replayed: Replayed) -> dict[str, int]:
     """The number of rebalances that each return of a static member began, by its new member id."""
     counts: dict[str, int] = {}
     for episode in replayed.episodes:
-        first = episode.changes[0].restart if episode.changes and episode.cause in MEMBER_CAUSES else None
+        first = episode.changes[0].restart if episode.changes and cause_row(episode.cause).of_members else None
         if first is not None and replayed.returns[first].source == STATIC_REPLACEMENT:
             new_id = replayed.returns[first].new_id
             counts[new_id] = counts.get(new_id, 0) + 1

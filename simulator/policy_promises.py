@@ -365,10 +365,11 @@ class WithoutPolicy:
         self._settings = settings
 
     def shows(self, group: str, what: str, *names: str) -> None:
-        """The group shows the effect `what`. `names`: fields of GroupPolicies, one of which must have been set at some time."""
+        """The group shows the effect `what`. `names`: policies, one of which must have been set at some time."""
         no_policies = GroupPolicies()
+        fields = [name.replace(".", "_") for name in names]
         for policies in self._settings.ever(group):
-            if any(getattr(policies, name) != getattr(no_policies, name) for name in names):
+            if any(getattr(policies, field) != getattr(no_policies, field) for field in fields):
                 return
         raise Broken(self.promise, f"{group} shows {what}, and never had {' or '.join(names)}", group)
 

@@ -9,6 +9,7 @@ from coordinator import Note
 from coordinator.notes import Cause, NoteKind, Removal, Replacement, ShardChange, StandbyStep
 from coordinator.policies.values import resolve
 from coordinator.states import COMPLETING, STABLE, State
+from history.causes import CAUSES, REMOVALS
 from protocol.messages.join_group import JoinGroupRequest
 from simulator.client import Request
 from simulator.course import Course
@@ -22,23 +23,6 @@ from simulator.promises import Sessions
 from simulator.world import MS, SECOND, World
 
 DEFAULT_PREFIX: Final = "group.policy."
-# A group with one of these causes of rebalances or removals must have had one of the listed fields of GroupPolicies set.
-CAUSES: Final[dict[Cause, tuple[str, ...]]] = {
-    Cause.ABSENCES_ENDED: ("registration_timeout_ms",),
-    Cause.EXPANSION: ("expansion_timeout_ms", "roster_timeout_ms"),
-    Cause.ROSTER_COMPLETE: ("roster_timeout_ms",),
-    Cause.ROSTER_CHANGED: ("roster_strict",),
-    Cause.TOPICS_CHANGED: ("topics_watch",),
-    Cause.TARGET_CHANGED: ("target_group_size",),
-    Cause.STANDBY_LATE: ("target_group_size",),
-    Cause.REGISTRATION_UNSET: ("registration_timeout_ms",),
-}
-REMOVALS: Final[dict[Removal, tuple[str, ...]]] = {
-    Removal.STAYED_AWAY: ("registration_timeout_ms",),
-    Removal.NOT_LISTED: ("roster_strict",),
-    Removal.SEAT_TAKEN: ("target_group_size",),
-    Removal.REGISTRATION_UNSET: ("registration_timeout_ms",),
-}
 
 
 class PolicyWatch:
@@ -78,7 +62,7 @@ class PolicyWatch:
         """Whether the instance may return with other topics, and so cause a rebalance."""
         if len(self._topics_of_instance.get((group, instance), ())) < 2:
             return False
-        self.without_policy.shows(group, f"a rebalance for the topics of {instance}", "subscription_change")
+        self.without_policy.shows(group, f"a rebalance for the topics of {instance}", "subscription.change")
         return True
 
     def joined(self, consumer: Member, request: Request, reply: Any) -> None:
@@ -126,7 +110,7 @@ class PolicyWatch:
         return node.broker.shards.journal_of(group).shard.groups.get(group) if node.serving and self._single_node else None
 
     def standby_seen(self, consumer: Member) -> None:
-        self.without_policy.shows(consumer.group, f"{consumer.name} as a standby", "target_group_size")
+        self.without_policy.shows(consumer.group, f"{consumer.name} as a standby", "target.group.size")
         self._world.count("standby")
 
     def succeeded(self, consumer: Member, member_id: str, request: Request, what: str) -> None:
@@ -168,7 +152,7 @@ class PolicyWatch:
         elif note.kind == NoteKind.STANDBY:
             self._standby(group, body)
         elif note.kind == NoteKind.JOIN_REFUSED:
-            self.without_policy.shows(group, "a refusal by its list", "roster_strict")
+            self.without_policy.shows(group, "a refusal by its list", "roster.strict")
 
     def _crash(self, weight: float = 1.0) -> None:
         """A policy has caused a step: sometimes the broker dies now."""
@@ -185,9 +169,9 @@ class PolicyWatch:
 
     def _state_change(self, partition: int, group: str, body: Any, moment: int, steady: bool) -> None:
         cause = Cause(body.reason)
-        if cause in CAUSES:
+        if needs := CAUSES[cause].policies:
             self._crash()
-            self.without_policy.shows(group, cause.name, *CAUSES[cause])
+            self.without_policy.shows(group, cause.name, *needs)
         self.absences.other_note(group, moment)
         if cause == Cause.REQUESTED:
             self.requests.rejoin_noted(group, body.text)
@@ -201,17 +185,17 @@ class PolicyWatch:
                 self.arrivals.rebalance(group, cause, moment, self._loaded.get(partition, -1), rebalance_ns)
         else:
             self.seats.forget([group])
-        if cause == Cause.ASSIGNED:
+        if body.to_state == State.STABLE:
             self.seats.assigned(group)
             self.absences.rebalance_ended(group, moment)
 
     def _removed(self, partition: int, group: str, body: Any, moment: int, steady: bool) -> None:
         removal = Removal(body.how)
-        if removal in REMOVALS:
-            self.without_policy.shows(group, f"the removal {removal.name}", *REMOVALS[removal])
+        if needs := REMOVALS[removal].policies:
+            self.without_policy.shows(group, f"the removal {removal.name}", *needs)
         if steady:
             loaded, session_ns = self._loaded.get(partition, -1), body.session_ms * MS
-            ended = removal in (Removal.STAYED_AWAY, Removal.REGISTRATION_UNSET)
+            ended = "registration.timeout.ms" in needs
             self.absences.removed(group, body.member_id, moment, ended, loaded, session_ns)
         moment_is_exact = steady or not self._single_node  # no clock is set where there are several nodes
         if removal == Removal.EXPIRED and moment_is_exact and body.instance_id is not None and (group, body.member_id) in self._topics:
@@ -223,7 +207,7 @@ class PolicyWatch:
             self._seats_removed[group] = moment, removed + 1 if at == moment else 1
 
     def _away(self, group: str, body: Any, moment: int, steady: bool) -> None:
-        self.without_policy.shows(group, "an absence", "registration_timeout_ms")
+        self.without_policy.shows(group, "an absence", "registration.timeout.ms")
         self._world.count("back" if body.back else "away")
         self._crash()
         if body.back:
@@ -239,7 +223,7 @@ class PolicyWatch:
             self._returned[body.new_id] = body.old_id
 
     def _standby(self, group: str, body: Any) -> None:
-        self.without_policy.shows(group, "standbys", "target_group_size")
+        self.without_policy.shows(group, "standbys", "target.group.size")
         step = StandbyStep(body.step)
         self._world.count(f"standby {step.name}")
         self._crash()

@@ -15,7 +15,7 @@ from coordinator.policies.expansion import count_newcomers
 from coordinator.policies.state import PolicyState
 from coordinator.policies.target_size import EMPTY_ASSIGNMENT, misses_target_size, target_size
 from coordinator.states import State
-from docs.rebalances import CAUSES
+from history.causes import CAUSES, Detail, name_of
 from protocol.messages.consumer_offsets import (
     AwayMemberKey,
     GroupMetadataKey,
@@ -30,9 +30,12 @@ from protocol.records import read_offsets_key, read_own_key
 
 
 def check_documented(change: StateChange) -> None:
-    """Check that docs/rebalances.py lists this change of state under its cause."""
-    move = State(change.from_state), State(change.to_state)
-    assert move in CAUSES[Cause(change.reason)].moves, f"docs/rebalances.py does not know {Cause(change.reason).name} from {move[0].name} to {move[1].name}"
+    """Check that the row of the cause has this change of state, and what its note says."""
+    cause, move = Cause(change.reason), (State(change.from_state), State(change.to_state))
+    row = CAUSES[cause]
+    assert move in row.moves, f"history/causes.py does not know {name_of(cause)} from {move[0].name} to {move[1].name}"
+    assert change.member is None or row.detail is Detail.MEMBER, f"history/causes.py does not know that {name_of(cause)} has a member"
+    assert change.text is None or row.detail is not Detail.NOTHING, f"history/causes.py does not know that {name_of(cause)} has a text"
 
 
 def check_group(group: Group) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from cli.client import failure, name_of
 from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, counted, plain
-from coordinator.notes import Cause, Removal, Replacement, ShardChange, StandbyStep
+from coordinator.notes import Replacement, ShardChange, StandbyStep
+from history.causes import CAUSES, REMOVALS
 from history.episodes import (
     AbsenceChanged,
     CommitsRefused,
@@ -27,7 +28,6 @@ from history.episodes import (
 )
 from history.moves import list_partitions
 from history.words import (
-    TITLES_WITHOUT_MEMBER,
     describe_end,
     describe_join,
     describe_removal,
@@ -148,7 +148,7 @@ def detail_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, st
     lines = [("why", cause_text(entry, partitions))]
     lines += [("", reason) for reason in reasons(entry)]
     if entry.restart_causes:
-        lines += [("again", f"restarted: {TITLES_WITHOUT_MEMBER[cause]}") for cause in dict.fromkeys(entry.restart_causes)]
+        lines += [("again", f"restarted: {CAUSES[cause].title}") for cause in dict.fromkeys(entry.restart_causes)]
     lines += [("joined", describe_join(member)) for member in entry.joined]
     lines += [("joined", f"{describe_join(member)}, as a new or known member") for member in entry.joins if member.was_member is None]
     titled = removals_in_title(entry)
@@ -169,7 +169,7 @@ def detail_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, st
 
 def cause_text(entry: Rebalance, partitions: Partitions) -> str:
     """The cause of a rebalance. The second step of a cooperative rebalance shows only in the moves of partitions, not in the notes."""
-    rejoined = entry.cause in (Cause.MEMBER_METADATA_CHANGED, Cause.LEADER_REJOINED)
+    rejoined = entry.cause is not None and CAUSES[entry.cause].rejoin
     if rejoined and partitions.cooperative and partitions.moves and all(move.before is None for move in partitions.moves):
         who = trigger_name(entry) or "a member"
         return f"{who} joined again, and partitions without an owner were assigned ({partitions.protocol})"
@@ -230,8 +230,8 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
         case MemberJoined():
             return f"{describe_join(entry)} joined", None
         case MemberRemoved():
-            text = f"{describe_removal(entry)}; no other member was affected" if entry.cause is Removal.PENDING_EXPIRED else describe_removal(entry)
-            return text, Role.DIM if entry.cause is Removal.PENDING_EXPIRED else None
+            alone = entry.cause is not None and REMOVALS[entry.cause].alone
+            return f"{describe_removal(entry)}; no other member was affected" if alone else describe_removal(entry), Role.DIM if alone else None
         case CommitsRefused():
             who = short_name(entry.member_id, entry.instance_id)
             reason = failure(entry.error_code, "").line.removeprefix(": ")

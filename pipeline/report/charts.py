@@ -13,6 +13,7 @@ from zlib import crc32
 
 from markupsafe import Markup
 
+from history.causes import Family, cause_row
 from pipeline.grace import assumed_begin_ms
 from pipeline.report.group_key import GroupKey, group_key
 from pipeline.report.stretches import GOOD_STATUSES
@@ -25,22 +26,7 @@ BIN: Final = 6  # rebalances that begin within this width are one bar
 LABELLED_MIN: Final = 5  # rebalances of adjacent bars that have their number beside them
 SHADES: Final = 9
 
-# The causes that share a colour: names of coordinator.notes.Cause, and those of inferred rebalances.
-FAMILIES: Final = {
-    "restart": ("restart",),
-    "came": ("new_member", "formation", "leader_rejoined", "leader_or_member_rejoin", "mixed"),
-    "left": ("member_left", "group_emptied", "admin_removed", "pending_left", "emptied", "member_gone"),
-    "expired": ("session_expired",),
-    "slow": ("rebalance_timeout", "join_timeout", "sync_timeout"),
-    "changed": ("member_metadata_changed", "static_protocol_changed", "static_during_completing", "metadata_change", "over_max_size"),
-    "broker": ("coordinator_moved", "sync_failed"),
-    "policy": (
-        "absences_ended", "expansion", "roster_complete", "roster_changed", "topics_changed", "target_changed", "standby_late",
-        "registration_unset", "requested",
-    ),
-}
-FAMILY: Final = {cause: family for family, causes in FAMILIES.items() for cause in causes}
-LEGEND: Final = {
+LEGEND: Final[dict[Family, str]] = {
     "restart": "restarts",
     "came": "members joined",
     "left": "members left",
@@ -61,8 +47,8 @@ CONFIDENCE_TEXTS: Final = {
 }
 
 
-def family(cause: str) -> str:
-    return FAMILY.get(cause, "unknown")
+def family(cause: str) -> Family:
+    return cause_row(cause).family
 
 
 class Axis:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from history.causes import cause_row
 from pipeline.report.savings import SCALING_MIN, Saving, arrivals_in_succession, cooperative_saving, lost_s, polled_late, scaling_of
 from pipeline.report.stretches import STALLED_STATUSES
 from pipeline.report.words import brief, counted, short_time
@@ -19,7 +20,6 @@ SHOWN_MAX: Final = 12
 LOSS, STALLED, COST, CLEANUP = 3, 2, 1, 0
 
 SUCCESSION_MIN: Final = 2  # rebalances that `expansion.timeout.ms` saves; for fewer it is not worth a setting
-SLOW: Final = {"rebalance_timeout", "join_timeout", "sync_timeout"}
 REASONS: Final = {"offsets_about_to_expire": "They expire {}; then the group starts according to auto.offset.reset, and rereads or skips records."}
 SHELL_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -99,7 +99,7 @@ def advice_title(advice: Advice) -> str:
 
 
 def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, Any]]:
-    slow = [episode for episode in episodes if episode.cause in SLOW or SLOW & set(episode.contributing) or polled_late(episode)]
+    slow = [episode for episode in episodes if any(cause_row(cause).slow for cause in (episode.cause, *episode.contributing)) or polled_late(episode)]
     if len(slow) < 2:
         return []
     who = Counter(episode.trigger_client or episode.trigger_member or next(iter(episode.laggards), "unknown") for episode in slow).most_common(1)[0][0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from history.inferred import FORMATION
+from pipeline.avoidable import FORMATION
 from pipeline.grace import assumed_begin_ms
 from pipeline.rows import Deploy, Episode
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from coordinator.classic.group import Group
 from coordinator.states import State
+from history.causes import cause_row
 
-CAUSES_OF_ABSENCES = {"new_member", "member_left", "session_expired", "join_timeout", "sync_timeout", "static_during_completing"}
 SESSION_MS_MAX = 1_800_000  # group.max.session.timeout.ms: the longest time for which a seat is kept
 SETTLED_STATES = (State.STABLE, State.EMPTY)
 
@@ -77,7 +77,7 @@ class TrueRebalance:
 
     @property
     def absences_alone(self) -> bool:
-        return bool(self.changes) and not self.formation and {self.cause, *self.also} <= CAUSES_OF_ABSENCES
+        return bool(self.changes) and not self.formation and all(cause_row(cause).of_members for cause in (self.cause, *self.also))
 
 
 class GroupHistory:

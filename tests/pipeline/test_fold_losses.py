@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from history import End, GroupRecord, Rebalance, story_of
-from history.inferred import POSSIBLE_CAUSES
+from history.causes import cause_row, name_of
 from pipeline.rows import Coverage, Episode
 from tests.history.conftest import NotedPlay
 from tests.history.random_histories import RandomHistory, damaged_histories
@@ -49,7 +49,7 @@ def check_against_truth(row: Episode, truth: Sequence[Rebalance]) -> bool | None
     assert row.start_hi_ms is not None
     within = [rebalance for rebalance in same if (row.start_lo_ms or 0) <= rebalance.began_ms <= row.start_hi_ms]
     assert within, (row, same)
-    names = {cause.name.lower() for cause in POSSIBLE_CAUSES.get(row.cause, ())}
-    right = any(rebalance.cause is not None and rebalance.cause.name.lower() in names for rebalance in within)
+    names = {name_of(cause) for cause in cause_row(row.cause).may_be} or {row.cause}
+    right = any(rebalance.cause is not None and name_of(rebalance.cause) in names for rebalance in within)
     assert right or row.confidence != "exact", row
     return right if row.confidence == "strong" else None

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause
 from pipeline.advice import advise
 from pipeline.avoidable import NO, YES
-from pipeline.report.charts import FAMILY
 from pipeline.rows import Episode
 from tests.history.conftest import NotedPlay
 from tests.pipeline.playing import CLUSTER, GROUP, TIME_AFTER_NEWEST_MS, with_notes
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
-
-STEPS = (Cause.EVERYONE_JOINED, Cause.ASSIGNED)
 
 
 def with_verdicts(play: NotedPlay) -> list[Episode]:
@@ -27,10 +23,6 @@ def rebalanced(play: NotedPlay, *members: str) -> Episode:
         play.join(name)
     play.sync("a", {name: at for at, name in enumerate(members, 1)})
     return with_verdicts(play)[-1]
-
-
-def test_every_cause_has_a_colour_of_the_report() -> None:
-    assert {cause.name.lower() for cause in Cause if cause not in STEPS} <= FAMILY.keys()
 
 
 def test_absent_members_count_as_expired(play: NotedPlay) -> None:
