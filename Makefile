@@ -77,7 +77,7 @@ nodes-test: setup ## kill nodes of three under real clients, and see that nothin
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.nodes $(ARGS)
 
-check: setup ## ruff, mypy, import contracts, generated code, licences, the list of equivalent mutants
+check: setup ## ruff, mypy, import contracts, generated code, licences
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
@@ -87,7 +87,6 @@ check: setup ## ruff, mypy, import contracts, generated code, licences, the list
 	$(BIN)/python -m docs.rebalances --check
 	$(BIN)/python -m docs.commands --check
 	$(BIN)/python -m project.licences
-	$(BIN)/python -m project.mutants --check
 
 generate: setup ## write what is generated: protocol/messages, and pages and parts of pages in docs
 	$(BIN)/python -m protocol.generate

@@ -5,7 +5,6 @@ running.py        runs pytest, with one collection and a fork for each run: find
 swapping.py       replaces the code of a loaded function by its mutation
 loading.py        imports a mutated module in a new process, for code that runs at import
 results.py        cached verdicts
-equivalents.py    mutations that do not change behaviour
 report.py         the table and the survivors
 
 Why no existing tool: mutmut 3 mutates no module-level code, and its trampolines slow tests that measure time; cosmic-ray restarts the tests

@@ -5,22 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from project.mutants.equivalents import described
-from project.mutants.mutations import Key, Mutation
+from project.mutants.mutations import Mutation
 from project.mutants.running import KILLED, SURVIVED, TIMEOUT, UNTOUCHED, Verdict
-
-EQUIVALENT = "equivalent"
 
 
 class Report:
-    def __init__(self, stale: list[Key]) -> None:
-        self._stale = stale
+    def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = {}
         self._survivors: list[tuple[Mutation, Verdict]] = []
         self._began = self._progress_shown = time.monotonic()
-
-    def equivalent(self, mutation: Mutation) -> None:
-        self._counts.setdefault(mutation.key.file, Counter())[EQUIVALENT] += 1
 
     def add(self, mutation: Mutation, verdict: Verdict) -> None:
         self._counts.setdefault(mutation.key.file, Counter())[verdict.outcome] += 1
@@ -32,14 +25,12 @@ class Report:
             print(f"... {total} mutations, {len(self._survivors)} survivors, in {mutation.key.file}", flush=True)
 
     def end(self, share_min: float, fast_paths: tuple[str, ...]) -> int:
-        """Print the table and the survivors. Return 1 if too many survive, or an entry of the list of equivalents is stale."""
+        """Print the table and the survivors. Return 1 if too many survive."""
         for mutation, verdict in sorted(self._survivors, key=lambda survivor: (survivor[0].key.file, survivor[0].number)):
             key = mutation.key
             touched = ", touched by no test" if verdict.outcome == UNTOUCHED else ""
             print(f"{key.file}:{mutation.number} {key.function} [{key.id}]{touched}\n    {key.line}\n    {key.change}")
-        for key in self._stale:
-            print(f"listed as equivalent, but no such mutation: {described(key)}")
-        print(f"\n{'':36}{'mutations':>10}{'killed':>8}{'equivalent':>12}{'survived':>10}{'share':>8}")
+        print(f"\n{'':36}{'mutations':>10}{'killed':>8}{'survived':>10}{'share':>8}")
         judged = [file for file in sorted(self._counts) if file not in fast_paths]
         fast = [file for file in sorted(self._counts) if file in fast_paths]
         for file in judged:
@@ -52,11 +43,11 @@ class Report:
         print(f"{time.monotonic() - self._began:.0f} s")
         if share < share_min:
             print(f"mutants: {share:.1%} killed, less than {share_min:.0%}")
-        return int(share < share_min or bool(self._stale))
+        return int(share < share_min)
 
     def _line(self, name: str, counts: Counter[str]) -> float:
         killed = counts[KILLED] + counts[TIMEOUT]
         survived = counts[SURVIVED] + counts[UNTOUCHED]
         share = killed / (killed + survived) if killed + survived else 1.0
-        print(f"{name:36}{counts.total():>10}{killed:>8}{counts[EQUIVALENT]:>12}{survived:>10}{share:>8.1%}")
+        print(f"{name:36}{counts.total():>10}{killed:>8}{survived:>10}{share:>8.1%}")
         return share

@@ -10,8 +10,6 @@ from types import ModuleType
 
 import pytest
 
-from project.mutants.__main__ import main
-from project.mutants.equivalents import equivalents, problems
 from project.mutants.mutations import Key, Mutation, mutations_of
 from project.mutants.report import Report
 from project.mutants.results import Results, write_atomically
@@ -187,61 +185,6 @@ def test_a_verdict_holds_while_the_function_and_its_tests_are_the_same(tmp_path:
     assert Results(path, fresh=True).known(mutation, tests) is None
 
 
-ENTRY = """\
-[[equivalent]]
-file = "bucket.py"
-function = "fits"
-line = "if size < 0:"
-change = ["< -> <=", "0 -> 1"]
-reason = "nobody asks for no size"
-"""
-
-
-def listed(tmp_path: Path, text: str) -> list[str]:
-    """The problems of a list of equivalent mutations of SOURCE."""
-    (tmp_path / "bucket.py").write_text(SOURCE)
-    path = tmp_path / "equivalent.toml"
-    path.write_text(text)
-    return problems(path, tmp_path)
-
-
-def test_equivalents_are_listed_by_content_with_a_reason(tmp_path: Path) -> None:
-    assert listed(tmp_path, ENTRY) == []
-    assert equivalents(tmp_path / "equivalent.toml") == {
-        Key("bucket.py", "fits", "if size < 0:", change): "nobody asks for no size" for change in ("< -> <=", "0 -> 1")
-    }
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "says"),
-    [
-        ('reason = "nobody asks for no size"', 'reason = ""', "not of the form"),
-        ('reason = "nobody asks for no size"\n', "", "not of the form"),
-        ('["< -> <=", "0 -> 1"]', "[]", "not of the form"),
-        ('file = "bucket.py"', "file = 7", "not of the form"),
-        ("reason =", "reasons =", "not of the form"),
-        ('"0 -> 1"]', '"< -> <="]', "bucket.py fits: if size < 0:: < -> <= is listed twice"),
-        ("[[equivalent]]", "[[equivalent]", "line 1"),
-        ('"0 -> 1"', '"0 -> 2"', "no such mutation: bucket.py fits: if size < 0:: 0 -> 2"),
-        ("if size < 0:", "if size <= 0:", "no such mutation: bucket.py fits: if size <= 0:: < -> <="),
-        ("bucket.py", "basket.py", "no such mutation: basket.py fits: if size < 0:: < -> <="),
-    ],
-)
-def test_a_list_of_equivalents_that_is_malformed_or_stale_has_a_line_for_each_problem(
-    tmp_path: Path, before: str, after: str, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert before in ENTRY
-    problems = listed(tmp_path, ENTRY.replace(before, after))
-    assert problems
-    assert says in problems[0]
-    assert all("\n" not in problem and problem.startswith("equivalent.toml: ") for problem in problems)
-    monkeypatch.setattr("project.mutants.__main__.problems", lambda: problems)
-    assert main(["--check"]) == 1
-    assert capsys.readouterr().err.splitlines() == problems
-    monkeypatch.setattr("project.mutants.__main__.problems", list)
-    assert main(["--check"]) == 0
-
-
 def test_a_file_that_another_run_may_read_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "build" / "touched.json"
     write_atomically(path, "before")
@@ -257,13 +200,11 @@ def test_a_file_that_another_run_may_read_is_replaced_whole(tmp_path: Path, monk
     assert [(file.name, file.read_text()) for file in path.parent.iterdir()] == [("touched.json", "before")]
 
 
-@pytest.mark.parametrize(("killed", "stale", "code"), [(19, 0, 0), (18, 0, 1), (19, 1, 1)])
-def test_too_many_survivors_or_a_stale_list_are_a_failure(killed: int, stale: int, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("killed", "code"), [(19, 0), (18, 1)])
+def test_too_many_survivors_are_a_failure(killed: int, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     _, mutation = mutation_of("fits", "< -> <=")
-    report = Report([mutation.key] * stale)
+    report = Report()
     for number in range(20):
         report.add(mutation, Verdict(KILLED if number < killed else SURVIVED, "", 0.1))
     assert report.end(0.95, ()) == code
-    output = capsys.readouterr().out
-    assert f"bucket.py:32 fits [{mutation.key.id}]" in output
-    assert ("no such mutation" in output) == bool(stale)
+    assert f"bucket.py:32 fits [{mutation.key.id}]" in capsys.readouterr().out
