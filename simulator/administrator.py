@@ -17,10 +17,10 @@ from simulator.client import Client, ClientConnection, Process, Request
 from simulator.commit import Commit
 from simulator.consumer import Consumer
 from simulator.plan import GroupPlan
-from simulator.promises import GroupPartition
+from simulator.promises import GroupPartition, Offsets
 from simulator.scene import Scene
 from simulator.topics import Removals
-from simulator.world import MS, SECOND, Broken
+from simulator.world import MS, SECOND, Broken, Promise
 
 ADDRESS: Final = "10.9.9.9"
 PAUSE_NS: Final = 100 * MS
@@ -32,6 +32,9 @@ DESCRIBE, DELETE_GROUP, DELETE_OFFSETS, REMOVE_MEMBER, RETIRE, RESET_OFFSETS = r
 DELETIONS: Final = (DELETE_GROUP, DELETE_OFFSETS, RETIRE)
 RESET_VERSION: Final = 7
 DELETED: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+ADMINISTRATION: Final = Promise("administration", "requests of the administrator with valid settings are accepted")
+TOPICS: Final = Promise("topics", "a topic whose deletion was acknowledged is gone")
+SAFE_DELETIONS: Final = Promise("deletions", "a group with members is not deleted, nor are offsets of topics that they consume")
 
 
 class Administrator(Client):
@@ -65,7 +68,7 @@ class Administrator(Client):
             if not request.lost:
                 for result in request.reply.topics:
                     if result.error_code == ErrorCode.INVALID_CONFIG:
-                        raise Broken("administration", str(result.error_message))
+                        raise Broken(ADMINISTRATION, str(result.error_message))
                     if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                         pending.pop(result.name, None)
                         scene.records.created(result.name)
@@ -113,7 +116,7 @@ class Administrator(Client):
         request = wire.send(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, LATEST)])]), 5, REQUEST_NS)
         yield request
         if not request.lost and name not in request.unknown_topics and request.reply.topics[0].partitions[0].error_code == ErrorCode.NONE:
-            raise Broken("topics", f"{name} exists, although its deletion was acknowledged", name)
+            raise Broken(TOPICS, f"{name} exists, although its deletion was acknowledged", name)
         wire.close()
 
     # Groups.
@@ -187,7 +190,7 @@ class Administrator(Client):
         yield request
         deleted = not request.lost and request.reply.results[0].error_code == ErrorCode.NONE
         if deleted and in_memory is not None and in_memory.members and scene.coordinators.served_since(group.name, request.sent):
-            raise Broken("deletions", f"{group.name} was deleted, although it had members", group.name)
+            raise Broken(SAFE_DELETIONS, f"{group.name} was deleted, although it had members", group.name)
         return request
 
     def _members_of(self, group: GroupPlan) -> object:
@@ -216,7 +219,7 @@ class Administrator(Client):
             for partition, value, code in zip(commit.partitions, values, codes, strict=True):
                 self._scene.topics.removed([(partition, value)], code)
             if ErrorCode.NONE in codes and members is not None and self._members_of(group) is members:
-                raise Broken("offsets", f"{group.name} accepts a commit without a generation, although it has members", group.name)
+                raise Broken(Offsets.promise, f"{group.name} accepts a commit without a generation, although it has members", group.name)
 
         request.when_settled(settled)
         yield request
@@ -236,7 +239,7 @@ class Administrator(Client):
                 return
             codes = {(topic.name, each.partition_index): each.error_code for topic in reply.topics for each in topic.partitions}
             if consumed is not None and self._consumers_of(group) is consumed and ErrorCode.NONE in codes.values():
-                raise Broken("deletions", f"offsets of {group.name} are deleted, although its members consume the topic", group.name)
+                raise Broken(SAFE_DELETIONS, f"offsets of {group.name} are deleted, although its members consume the topic", group.name)
             for partition, removal in removals:
                 self._scene.topics.removed([(partition, removal)], codes.get((partition[1], partition[2])))
 

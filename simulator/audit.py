@@ -12,18 +12,18 @@ from coordinator.facts import read_offset
 from coordinator.hold import UntilDurable
 from coordinator.notes import Cause, Removal
 from coordinator.states import State
-from simulator.client import MAY_WAIT_FOR_MEMBERS
+from simulator.client import ANSWERS, MAY_WAIT_FOR_MEMBERS
 from simulator.expiry import Expiry
 from simulator.machine import SLOW_DISK_NS
 from simulator.member import Member
 from simulator.memory import Memory
 from simulator.plan import GroupPlan, Plan
 from simulator.policy_watch import PolicyWatch, nothing_held
-from simulator.promises import NONE, Offsets, Sessions
-from simulator.rebalances import Rebalances
+from simulator.promises import NONE, Generations, Offsets, Sessions
+from simulator.rebalances import BOUNDS, Rebalances
 from simulator.topics import Topics
 from simulator.truths import check_group, commits_in_order, compare_with_log, offsets_of
-from simulator.world import MS, SECOND, Broken, World, format_time
+from simulator.world import MS, SECOND, Broken, Promise, World, format_time
 from storage import DamagedLog
 
 ANSWERED_NS: Final = 60 * SECOND  # added to the timeouts of a consumer
@@ -32,6 +32,13 @@ UUID_LENGTH: Final = 37  # of a member id after its instance id: a hyphen and a 
 WATCHED_RETENTION_NS: Final = 3600 * SECOND  # with a longer retention no offset expires within a run
 LATE_NS: Final = 500 * MS  # how long ago the session of a member in memory may have ended
 TIMER_LATE_PASSES_MAX: Final = 4  # a timer may be this many passes of the event loop late, since the loop reads input first
+STATIC_RESTART: Final = Promise(
+    "static restart",
+    "a static member that returns within its session causes no rebalance and is no new member",
+)
+NOTES: Final = Promise("notes", "the notes of a group are complete, or say how many are missing")
+REPLAY: Final = Promise("replay", "a coordinator that loads the log has the groups, members and offsets that memory had")
+INVARIANTS: Final = Promise("invariants", "counters and indexes of a group agree with its members")
 
 
 class Audit:
@@ -65,9 +72,8 @@ class Audit:
         delay_ms = int(str(plan.broker["group.initial.rebalance.delay.ms"])) if plan.policies is None else 0
         timeouts_ms = {group.name: group.settings.rebalance_ns // MS for group in plan.groups}
         self.rebalances = Rebalances(int(str(plan.broker["group.max.size"])), timeouts_ms, delay_ms)
-        faults = plan.faults
-        watched = plan.retention_ns < WATCHED_RETENTION_NS and not {"wall", "delete_topic"} & set(faults)
-        self._expiry = Expiry(plan.retention_ns // MS, "admin" in faults) if watched else None
+        watched = plan.retention_ns < WATCHED_RETENTION_NS and Expiry.promise.holds(plan.faults)
+        self._expiry = Expiry(plan.retention_ns // MS, "admin" in plan.faults) if watched else None
 
     # Notes.
 
@@ -77,12 +83,12 @@ class Audit:
             member_of_instance = self._member_of_instance.setdefault(group, {})
             before = member_of_instance.get(body.instance_id)
             if before is not None and before != body.member_id and not body.known_id:
-                raise Broken("static restart", f"{body.instance_id} joins as new member {body.member_id}, although {before} has its seat", group)
+                raise Broken(STATIC_RESTART, f"{body.instance_id} joins as new member {body.member_id}, although {before} has its seat", group)
             member_of_instance[body.instance_id] = body.member_id
 
     def removed(self, group: str, body: Any) -> None:
         if body.instance_id is not None and body.how == Removal.REBALANCE_TIMEOUT:
-            raise Broken("sessions", f"{body.member_id} is removed since it did not rejoin in time, although its session has not ended", group)
+            raise Broken(Sessions.promise, f"{body.member_id} is removed since it did not rejoin in time, although its session has not ended", group)
         found = self.memory.find(group)
         if found is not None and body.how == Removal.EXPIRED:
             self.rebalances.expired(found, body.member_id)
@@ -108,7 +114,7 @@ class Audit:
             return
         undisturbed_since = max(node.frozen_until, node.disturbed_at, self.memory.serving.get(partition_of(group, self._plan.partitions), NEVER))
         if undisturbed_since < began - SLOW_DISK_NS - SECOND:
-            raise Broken("sessions", f"{body.member_id} was removed {late_ms} ms after the end of its session of {body.session_ms} ms", group)
+            raise Broken(Sessions.promise, f"{body.member_id} was removed {late_ms} ms after the end of its session of {body.session_ms} ms", group)
 
     def replaced(self, group: str, body: Any) -> None:
         self._member_of_instance.setdefault(group, {})[body.instance_id] = body.new_id
@@ -116,9 +122,9 @@ class Audit:
     def changed(self, group: str, cause: Cause, body: Any, generation: int, at_ms: int) -> None:
         before, generation_before = self._states.get(group, (body.from_state, generation))
         if before != body.from_state:
-            raise Broken("notes", f"a note of {group} about the change from {State(before).name} to {State(body.from_state).name} is missing", group)
+            raise Broken(NOTES, f"a note of {group} about the change from {State(before).name} to {State(body.from_state).name} is missing", group)
         if before == State.PREPARING and group in self._states and generation != generation_before + 1:
-            raise Broken("generations", f"generation {generation} of {group} follows generation {generation_before}", group)
+            raise Broken(Generations.promise, f"generation {generation} of {group} follows generation {generation_before}", group)
         self._states[group] = body.to_state, generation
         self._changed_at[group] = self._world.now
         found = self.memory.find(group)
@@ -130,7 +136,7 @@ class Audit:
             return
         instance = str(body.member)[:-UUID_LENGTH]
         if not self._policies.changes_topics(group, instance):
-            raise Broken("static restart", f"{body.member} causes a rebalance, although its subscription is the same", group)
+            raise Broken(STATIC_RESTART, f"{body.member} causes a rebalance, although its subscription is the same", group)
 
     def forget_notes(self, group: str) -> None:
         """Notes about the group are missing."""
@@ -189,12 +195,12 @@ class Audit:
             return
         connections = len(node.broker.connections.live)
         if connections > len(node.streams):
-            raise Broken("bounds", f"the broker has {connections} connections, and clients opened {len(node.streams)}")
+            raise Broken(BOUNDS, f"the broker has {connections} connections, and clients opened {len(node.streams)}")
         for stream in [stream for stream in node.streams if stream.transport is not None and stream.transport.lost]:
             del node.streams[stream]
         kept = sum(group.kept_bytes for journal in node.broker.shards.journals for group in journal.shard.groups.values())
         if kept != node.broker.shards.kept.bytes:
-            raise Broken("bounds", f"{node.broker.shards.kept.bytes} bytes of members are counted, the groups count {kept}")
+            raise Broken(BOUNDS, f"{node.broker.shards.kept.bytes} bytes of members are counted, the groups count {kept}")
         self._processes = Counter([consumer.group for consumer in self._consumers])
         for journal in node.broker.shards.journals:
             if journal.refusal:
@@ -235,7 +241,7 @@ class Audit:
         known, first = self._first_offsets.get(journal.partition, (None, 0))
         if known is hold:
             if first + hold.durable > end:
-                raise Broken("replay", f"replies wait only for the log before offset {first + hold.durable}, and it ends at offset {end}", f"partition {journal.partition}")
+                raise Broken(REPLAY, f"replies wait only for the log before offset {first + hold.durable}, and it ends at offset {end}", f"partition {journal.partition}")
         elif not in_flight:
             self._first_offsets[journal.partition] = hold, end - hold.durable
         waited_ms = self._node.broker.clock.tick() - journal._append_began
@@ -243,7 +249,7 @@ class Audit:
             return
         # The journal fails late replies and then sets `_late_fact_number`: replies held since then have at least that number, and more time.
         if any(fact_number <= in_flight and fact_number < journal._late_fact_number for fact_number, held in hold.held if not isinstance(held, UntilDurable)):
-            raise Broken("answers", f"replies have waited {waited_ms} ms for the log of partition {journal.partition}, although an append is late after {journal._append_timeout_ms} ms")
+            raise Broken(ANSWERS, f"replies have waited {waited_ms} ms for the log of partition {journal.partition}, although an append is late after {journal._append_timeout_ms} ms")
 
     def _check_parked(self, consumer: Any) -> None:
         """Raise Broken if an unanswered JoinGroup or SyncGroup is not parked in its group, although no reply waits for the log."""
@@ -258,19 +264,19 @@ class Audit:
         if group is None or not any(waiter.connection is transport.protocol for waiter in waiters(group)):
             first = wire.waiting[0]
             api = type(first.message).__name__.removesuffix("Request")
-            raise Broken("answers", f"{consumer.name}: {api} of {format_time(first.sent)} is parked nowhere", consumer.group)
+            raise Broken(ANSWERS, f"{consumer.name}: {api} of {format_time(first.sent)} is parked nowhere", consumer.group)
 
     def _check_group(self, group: Any) -> None:
         try:
             check_group(group)
         except AssertionError as error:
-            raise Broken("invariants", f"{group.id}: {error}", group.id) from error
+            raise Broken(INVARIANTS, f"{group.id}: {error}", group.id) from error
         self._check_sessions(group)
         self._members[group.id] = dict(group.members)
         self.rebalances.check(group, self._world.now)
         statics, processes = len(group.static_members), self._processes[group.id]
         if statics > processes:
-            raise Broken("bounds", f"{group.id} has {statics} static members, and its clients are {processes} processes", group.id)
+            raise Broken(BOUNDS, f"{group.id} has {statics} static members, and its clients are {processes} processes", group.id)
 
     def _check_sessions(self, group: Any) -> None:
         """Raise Broken if a deadline is later than the session timeout allows, or long past in an undisturbed broker.
@@ -286,21 +292,21 @@ class Audit:
                 self._sessions.sync_is_parked(group.id, member.id, group.generation, node, member.session_timeout_ms * MS)
             waited = group.state == State.STABLE and self._waited.get(member.id) == (group, group.generation)
             if waited and member.deadline < group.phase_start_ms + member.session_timeout_ms:
-                raise Broken("sessions", f"no session of {member.id} began with the assignment that it waited for", group.id)
+                raise Broken(Sessions.promise, f"no session of {member.id} began with the assignment that it waited for", group.id)
             if member.deadline == NEVER or member.is_new:  # until the end of its first rebalance, a new member has five minutes instead of its session timeout
                 continue
             if member.deadline > now + member.session_timeout_ms and not self._plan.varied_sessions:  # after a restart with another timeout, the first session still has the old one
-                raise Broken("sessions", f"the session of {member.id} ends in {member.deadline - now} ms, although its timeout is {member.session_timeout_ms} ms", group.id)
+                raise Broken(Sessions.promise, f"the session of {member.id} ends in {member.deadline - now} ms, although its timeout is {member.session_timeout_ms} ms", group.id)
             if member.extended_since_ms == member.seen_ms:
                 self._check_extended(group, member)
             if undisturbed and member.deadline < now - LATE_NS // MS:
-                raise Broken("sessions", f"the session of {member.id} ended {now - member.deadline} ms ago, and it is still a member", group.id)
+                raise Broken(Sessions.promise, f"the session of {member.id} ended {now - member.deadline} ms ago, and it is still a member", group.id)
 
     def _check_extended(self, group: Any, member: Any) -> None:
         """Raise Broken if a session is extended twice."""
         seen, began, deadline = self._extended.get(member.id, (-1, -1, -1))
         if (seen, began) == (member.seen_ms, group.phase_start_ms) and deadline < member.deadline:
-            raise Broken("sessions", f"the session of {member.id} is extended again, by {member.deadline - deadline} ms", group.id)
+            raise Broken(Sessions.promise, f"the session of {member.id} is extended again, by {member.deadline - deadline} ms", group.id)
         self._extended[member.id] = member.seen_ms, group.phase_start_ms, member.deadline
 
     def _compare(self, journal: Any) -> None:
@@ -310,11 +316,11 @@ class Audit:
         except (OSError, DamagedLog):
             return
         if self.clock_is_steady and self._plan.nodes == 1 and not commits_in_order(log):
-            raise Broken("replay", f"offsets in partition {journal.partition} of __consumer_offsets are not in the order of their commits")
+            raise Broken(REPLAY, f"offsets in partition {journal.partition} of __consumer_offsets are not in the order of their commits")
         try:
             compare_with_log(shard, log, journal._clock.now)
         except AssertionError as error:
-            raise Broken("replay", str(error), str(error).partition(":")[0]) from error
+            raise Broken(REPLAY, str(error), str(error).partition(":")[0]) from error
         self._world.count("compared with the log")
 
     def _check_answered(self, wire: Any, consumer: Any) -> None:
@@ -324,7 +330,7 @@ class Audit:
         bound = 2 * consumer.settings.rebalance_ns + consumer.settings.session_ns + ANSWERED_NS + 40 * SECOND
         if self._world.now - first.sent > bound:
             raise Broken(
-                "answers", f"{consumer.name}: {type(first.message).__name__} of {format_time(first.sent)} has no reply", consumer.group
+                ANSWERS, f"{consumer.name}: {type(first.message).__name__} of {format_time(first.sent)} has no reply", consumer.group
             )
 
     def check_all_answered(self) -> None:

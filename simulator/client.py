@@ -21,7 +21,7 @@ from protocol.messages.sync_group import SyncGroupRequest
 from simulator.network import Network, Stream
 from simulator.node import Node
 from simulator.story import ROUTINE, describe_reply, describe_request
-from simulator.world import MS, SECOND, Broken, World, format_time
+from simulator.world import MS, SECOND, Broken, Promise, World, format_time
 
 Process = Generator[Any, Any, None]
 
@@ -42,6 +42,11 @@ REPLY_HEADER: Final = {
     for key, api in APIS.items()
     for version in range(api.served[0], api.served[1] + 1)
 }
+REPLIES_IN_ORDER: Final = Promise("replies in order", "replies arrive whole and in the order of their requests")
+ANSWERS: Final = Promise(
+    "answers",
+    "every request is answered, or its connection ends; a JoinGroup or SyncGroup that waits is parked in its group",
+)
 
 
 @lru_cache(REPLIES_KEPT)
@@ -153,11 +158,11 @@ class ClientConnection:
         number = int.from_bytes(frame[:4], "big")
         if not self.waiting or self.waiting[0].number != number:
             expected = self.waiting[0].number if self.waiting else None
-            raise Broken("replies in order", f"{self.client_id}: a reply to request {number}, and the oldest unanswered request is {expected}")
+            raise Broken(REPLIES_IN_ORDER, f"{self.client_id}: a reply to request {number}, and the oldest unanswered request is {expected}")
         request = self.waiting.popleft()
         reply, unread_bytes = decode_reply(request.key, request.version, frame[4:])
         if unread_bytes:
-            raise Broken("replies in order", f"{self.client_id}: {unread_bytes} bytes after the reply to {type(request.message).__name__}")
+            raise Broken(REPLIES_IN_ORDER, f"{self.client_id}: {unread_bytes} bytes after the reply to {type(request.message).__name__}")
         self.world.events += 1
         request.reply = reply
         request.done = True
@@ -201,7 +206,7 @@ class ClientConnection:
             return
         if self.world.now - quiet_since > (request.timeout - MS if waits_for_members else ANSWER_NS):
             api = type(request.message).__name__.removesuffix("Request")
-            raise Broken("answers", f"{self.client_id}: {api} of {format_time(request.sent)} has no reply", self.client_id.partition("/")[0])
+            raise Broken(ANSWERS, f"{self.client_id}: {api} of {format_time(request.sent)} has no reply", self.client_id.partition("/")[0])
 
     def _phase_is_extended(self, node: Node) -> bool:
         """Whether an append in progress at its deadline has extended the group's phase, which may then last longer than the client's timeout."""

@@ -16,10 +16,11 @@ from protocol.messages.incremental_alter_configs import AlterableConfig, AlterCo
 from simulator.administrator import REQUEST_NS
 from simulator.cluster_lookups import ClusterLookups
 from simulator.cluster_node import ClusterNode, SharedMachine
+from simulator.faults import Fault
 from simulator.network import Delays
 from simulator.node import EPOCH_NS, Node
 from simulator.owners import LeaderEpochs, OneOwner, uses
-from simulator.plan import FAULT_SECONDS, Plan
+from simulator.plan import Plan
 from simulator.producing import BASE_OFFSET_BYTES, read_batch
 from simulator.records import Partition
 from simulator.recreated import ClusterTopics, RecreatedTopics
@@ -33,32 +34,22 @@ CLOCKS_NS: Final = (3 * SECOND, 90 * SECOND)  # how much a clock is wrong at mos
 LONG_FREEZE_NS: Final = 15 * SECOND, 45 * SECOND
 DAMAGE_NS: Final = 15 * SECOND, 45 * SECOND
 OWNERS_NS: Final = 100 * MS  # between two checks of the owners of all logs
-OWN_DRAWS: Final = ("long_freeze", "damage", "controller_stops", "clocks")  # faults whose moments are drawn from a stream of their own
 PEER_STALL_NS: Final = 6 * SECOND  # longer than the five seconds that a node waits for another node
-
-
-def new_run(plan: Plan, show: Callable[[str], object] | None = None) -> Run:
-    return Run(plan, show) if plan.nodes == 1 else ClusterRun(plan, show)
 
 
 class ClusterRun(Run):
     def _new_nodes(self, settings: dict[str, object]) -> Sequence[Node]:
         delays = Delays()
         delays.low, delays.high = MS // 50, MS // 2
-        if "peers" in self.plan.faults:
-            delays.stall_probability, delays.stall_ns, delays.reset_probability, delays.tear_probability = 0.03, PEER_STALL_NS, 0.005, 0.02
         self.shared_machine = SharedMachine(self.world, self.network, delays)
         self.one_owner = OneOwner(self.world, self.shared_machine)
         self.one_owner.add_logs("__consumer_offsets", self.plan.partitions)
         self.epochs = LeaderEpochs(self.world)
         self._stays_away: set[Node] = set()
-        self._random = random = Random(f"open deletions {self.plan.seed}")  # leaves the draws of other faults as they are
-        self.shared_machine.ports_change = "ports" in self.plan.faults
+        self._random = Random(f"open deletions {self.plan.seed}")  # leaves the draws of other faults as they are
         for id in range(1, self.plan.nodes + 1):
             node = ClusterNode(self.shared_machine, id, {**settings, "cluster.nodes": self.plan.nodes})
             self.one_owner.watch(node)
-            if "clocks" in self.plan.faults:
-                node.wall_offset_ns += random.choice((-1, 1)) * random.randrange(random.choice(CLOCKS_NS))
         return self.shared_machine.nodes
 
     def _new_topics(self) -> ClusterTopics:
@@ -71,8 +62,6 @@ class ClusterRun(Run):
     def run(self, events_max: int = 1 << 62) -> None:
         for node in self.nodes:
             node.unknown_topics = partial(self.recreated.unknown_at, node)
-            if "clocks" in self.plan.faults:
-                self.audits[node].clock_set()
         self.world.after(OWNERS_NS, self._check_owners)
         super().run(events_max)
 
@@ -167,10 +156,10 @@ class ClusterRun(Run):
 
     # Faults.
 
-    def _inject(self, kind: str) -> None:
+    def _inject(self, fault: Fault[Any]) -> None:
         running = [node for node in self.nodes if node.running]
         self.course.node = self.world.random.choice(running or list(self.nodes))
-        super()._inject(kind)
+        super()._inject(fault)
 
     def _controller(self) -> None:
         for node in self.shared_machine.nodes:
@@ -215,12 +204,21 @@ class ClusterRun(Run):
         self._fault(f"clock of a node set: {node.name}, by {(offset_ns - node.wall_offset_ns) // MS} ms")
         node.shift_wall(offset_ns - node.wall_offset_ns)
 
-    def _schedule(self, kind: str) -> None:
-        if kind in OWN_DRAWS:
-            mean = FAULT_SECONDS[kind] / self.plan.fault_rate
-            self.world.after(int(self._random.expovariate(1 / mean) * SECOND), self._inject, kind)
-        else:
-            super()._schedule(kind)
+    def _random_of(self, fault: Fault[Any]) -> Random:
+        return self._random if fault.own_moments else super()._random_of(fault)
+
+    def _peers_fail(self) -> None:
+        delays = self.shared_machine.peer_delays
+        delays.stall_probability, delays.stall_ns, delays.reset_probability, delays.tear_probability = 0.03, PEER_STALL_NS, 0.005, 0.02
+
+    def _ports_change(self) -> None:
+        self.shared_machine.ports_change = True
+
+    def _clocks_differ(self) -> None:
+        random = self._random
+        for node, audit in self.audits.items():
+            node.wall_offset_ns += random.choice((-1, 1)) * random.randrange(random.choice(CLOCKS_NS))
+            audit.clock_set()
 
     def _two_nodes(self) -> None:
         running = [node for node in self.nodes if node.running]
@@ -273,3 +271,23 @@ class ClusterRun(Run):
             if self.course.faults_over and drained is False:
                 for other in serving:
                     other.loop.post(other.broker.cluster.members.drain, target.id, False)
+
+
+CLUSTER_FAULTS: Final = (
+    Fault("controller", "kill -9 of the controller", 60, ClusterRun._controller),
+    Fault("two_nodes", "kill -9 of two nodes", 120, ClusterRun._two_nodes),
+    Fault("drains", "drained node", 30, ClusterRun._drains),
+    Fault("hop", "nodes drained in quick turns", 12, ClusterRun._hop),
+    Fault("away", "a node stays away", 60, ClusterRun._away),
+    Fault("peers", "stalled and broken connections between nodes", begin=ClusterRun._peers_fail),
+    Fault("long_freeze", "a node frozen for long", 60, ClusterRun._long_freeze, own_moments=True),
+    Fault("damage", "unreadable partition of __consumer_offsets", 60, ClusterRun._damage, own_moments=True),
+    Fault("controller_stops", "orderly stop of the controller", 60, ClusterRun._controller_stops, own_moments=True),
+    Fault("clocks", "clocks of the nodes differ and are set", 40, ClusterRun._clocks, ClusterRun._clocks_differ, own_moments=True),
+    Fault("ports", "nodes restart on other ports", begin=ClusterRun._ports_change),
+)
+ClusterRun.kinds = {**Run.kinds, **{fault.name: fault for fault in CLUSTER_FAULTS}}
+
+
+def new_run(plan: Plan, show: Callable[[str], object] | None = None) -> Run:
+    return Run(plan, show) if plan.nodes == 1 else ClusterRun(plan, show)

@@ -19,8 +19,9 @@ from typing import Final, NamedTuple
 from broker.runtime.build import build
 from simulator.cluster_plan import with_nodes
 from simulator.cluster_run import new_run
+from simulator.drawing import draw, with_deletions
 from simulator.explain import explain
-from simulator.plan import Plan, draw, with_deletions
+from simulator.plan import Plan
 from simulator.world import SECOND, Broken, format_time
 
 MILLION: Final = 1_000_000

@@ -19,14 +19,17 @@ from simulator.client import RETRIED, ClientConnection, Process, Request
 from simulator.commit import REFUSING, Commit, offset_fetch_request
 from simulator.member import Member
 from simulator.plan import plural
+from simulator.rebalances import Rebalances
 from simulator.scene import Scene
 from simulator.styles import PROTOCOLS, SESSION_FACTOR, Settings, Style, assignment, read_assignment, subscription
-from simulator.world import MS, SECOND, Broken
+from simulator.world import MS, SECOND, Broken, Promise
 
 REQUEST_NS: Final = 30 * SECOND
 JOIN_EXTRA_NS: Final = 5 * SECOND
 BACKOFF_NS: Final = 100 * MS
 TAKE_OVER_LATE: Final = 0.2  # the minimum probability of a late SyncGroup, for a member that an error made rejoin
+JOIN: Final = Promise("join", "JoinGroup is never answered with REBALANCE_IN_PROGRESS")
+ERRORS: Final = Promise("errors", "members get only the error codes that Kafka's protocol has for the API")
 
 
 class Consumer(Member):
@@ -172,7 +175,7 @@ class Consumer(Member):
         reply: JoinGroupResponse = request.reply
         code = reply.error_code
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            raise Broken("join", f"{self.name}: JoinGroup is answered with REBALANCE_IN_PROGRESS", self.group)
+            raise Broken(JOIN, f"{self.name}: JoinGroup is answered with REBALANCE_IN_PROGRESS", self.group)
         if code:
             yield from self._join_refused(wire, code, reply.member_id, request)
             return
@@ -190,7 +193,7 @@ class Consumer(Member):
         self.leads = reply.leader == self.member_id
         if self.leads:
             if not reply.members:
-                raise Broken("rebalances", f"{self.name} leads generation {self.generation}, and does not receive its members", self.group)
+                raise Broken(Rebalances.promise, f"{self.name} leads generation {self.generation}, and does not receive its members", self.group)
             if scene.coordinators.served_since(self.group, request.sent):  # otherwise the generation may be lost, and its number used for other members
                 scene.replies.listed(self.group, reply)
             if not reply.skip_assignment:
@@ -455,7 +458,7 @@ class Consumer(Member):
             if api == "SyncGroup":
                 self.has_assignment = False
         elif code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise Broken("errors", f"{self.name}: {api} is answered with {code}", self.group)
+            raise Broken(ERRORS, f"{self.name}: {api} is answered with {code}", self.group)
 
     def _end_excluded(self, request: Request) -> None:
         """End the process, and restart it later: the group's strict list of instance ids excludes this instance."""

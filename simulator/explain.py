@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from simulator.cluster_run import new_run
+from simulator.faults import FAULTS
 from simulator.plan import Plan
 from simulator.story import print_story
 from simulator.world import SECOND, Broken, World
@@ -44,7 +45,7 @@ def explain(seed: int, events: int | None, nodes: int | None = None) -> int:
                 smaller = True
                 break
     print(f"\nThe smallest run that breaks the same promise ({tries} runs tried; its members, ids and times are others):")
-    for text in plan.lines():
+    for text in new_run(plan).lines():
         print(f"  {text}")
     print()
     _, world = broken_by(plan, events, traced=clients_of(broken.about)) or (broken, world)
@@ -92,6 +93,12 @@ def parts_removed(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
         size = (size + 1) // 2
 
 
+def with_faults(plan: Plan, faults: tuple[str, ...]) -> Plan:
+    """The same plan with only these of its kinds of faults."""
+    rates: dict[str, Any] = {fault.rate: 0.0 for fault in FAULTS if fault.rate and fault.name in set(plan.faults) - set(faults)}
+    return replace(plan, faults=faults, **rates)
+
+
 def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
     """Smaller plans, each with one reduction. `about`: the group of the broken promise. The first plan has only that group."""
     only = tuple(group for group in plan.groups if group.name == about)
@@ -111,7 +118,7 @@ def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
         if setting.startswith("group.policy."):
             yield replace(plan, broker={name: value for name, value in plan.broker.items() if name != setting})
     for faults in parts_removed(plan.faults):
-        yield plan.with_faults(faults)
+        yield with_faults(plan, faults)
     rare_kinds = ("late_syncs", "abandoned_ids", "offset_resets", "torn", "varied_sessions", "new_user_data", "abandoned_ids_leave", "deletes_records")
     for rare in rare_kinds:
         if getattr(plan, rare):

@@ -1,8 +1,10 @@
-"""The faults of a run. Each kind of fault that a plan may name is a method, called at random intervals."""
+"""The kinds of faults of a run, and what each does. The rows are at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from protocol.messages.sync_group import SyncGroupRequest
 from simulator.administrator import Administrator
@@ -12,16 +14,41 @@ from simulator.consumer import Consumer
 from simulator.course import Course
 from simulator.machine import SLOW_DISK_NS
 from simulator.node import Node
-from simulator.plan import FAULT_SECONDS, Plan
+from simulator.plan import Plan
 from simulator.rot import Rot
 from simulator.scene import Scene
 from simulator.styles import STYLES
 from simulator.world import MS, SECOND, World
 
+T = TypeVar("T", bound="Faults")
+
+
+def always(plan: Plan) -> bool:
+    return True
+
+
+class Fault(NamedTuple, Generic[T]):
+    """A kind of fault, which a plan has by its name.
+
+    A promise that does not hold under a fault says so itself (`Promise.unless`).
+    """
+
+    name: str
+    words: str
+    seconds: int = 0  # mean time between two of the kind
+    happen: Callable[[T], None] | None = None  # None: it has no moments of its own
+    begin: Callable[[T], None] | None = None  # called when the run begins
+    rate: str = ""  # the field of Plan with the probability of the fault
+    possible: Callable[[Plan], bool] = always
+    excludes: tuple[str, ...] = ()  # faults that a plan with this fault does not have
+    rare: bool = False  # drawn apart from the others
+    own_moments: bool = False  # its moments are drawn from a stream of their own
+
 
 class Faults:
     """The base class of a run, which injects the faults of the plan."""
 
+    kinds: ClassVar[Mapping[str, Fault[Any]]]
     plan: Plan
     world: World
     course: Course
@@ -38,15 +65,39 @@ class Faults:
         """The target of the next fault."""
         return self.course.node
 
-    def _schedule(self, kind: str) -> None:
-        mean = FAULT_SECONDS[kind] / self.plan.fault_rate
-        self.world.after(int(self.world.random.expovariate(1 / mean) * SECOND), self._inject, kind)
+    def lines(self) -> list[str]:
+        """The plan in words, for the header of the trace."""
+        plan = self.plan
+        rate = "as often as usual" if plan.fault_rate == 1 else f"{plan.fault_rate:g} times as often as usual"
+        faults = "; ".join(self.kinds[name].words for name in plan.faults) or "none"
+        return [*plan.lines(), f"faults for {plan.safety_seconds} s, {rate}: {faults}"]
 
-    def _inject(self, kind: str) -> None:
+    def _begin_faults(self) -> None:
+        for name in self.plan.faults:
+            begin = self.kinds[name].begin
+            if begin is not None:
+                begin(self)
+
+    def _schedule_faults(self) -> None:
+        for name in self.plan.faults:
+            fault = self.kinds[name]
+            if fault.happen is not None:
+                self._schedule(fault)
+
+    def _schedule(self, fault: Fault[Any]) -> None:
+        mean = fault.seconds / self.plan.fault_rate
+        self.world.after(int(self._random_of(fault).expovariate(1 / mean) * SECOND), self._inject, fault)
+
+    def _random_of(self, fault: Fault[Any]) -> Random:
+        """The stream from which the moments of the fault are drawn."""
+        return self.world.random
+
+    def _inject(self, fault: Fault[Any]) -> None:
         if self.course.faults_over:
             return
-        getattr(self, f"_{kind}")()
-        self._schedule(kind)
+        assert fault.happen is not None
+        fault.happen(self)
+        self._schedule(fault)
 
     def _fault(self, text: str) -> None:
         self.node.disturbed_at = self.world.now
@@ -152,6 +203,10 @@ class Faults:
             audit.clock_set()
             node.shift_wall(by)
 
+    def _cleaners_die(self) -> None:
+        for node in self.nodes:
+            node.cleaner_dies = 0.01
+
     def _client_kill(self) -> None:
         if not self.consumers:
             return
@@ -202,6 +257,9 @@ class Faults:
         if leaders and self.world.chance(0.5):
             self.world.random.choice(leaders).has_assignment = False
 
+    def _watch_late_leaders(self) -> None:
+        self.course.on_late_leader = self._leader_delays_sync
+
     def _leader_delays_sync(self, group: str, until: int) -> None:
         """A leader delays its SyncGroup until `until`. Perhaps disturb a follower before that, whose SyncGroup is parked."""
         self.world.at(self.world.between(self.world.now, until), self._disturb_followers, group)
@@ -249,3 +307,35 @@ class Faults:
     def _delete_topic(self) -> None:
         if not self.administrator.running:
             self.administrator.run(self.administrator.delete_topic())
+
+
+# Deleted and recreated topics need logs in which a power failure undoes no deletion, and a clock that never makes an old offset look newer
+# than the deletion of its topic.
+DELETE_TOPIC: Final = Fault(
+    "delete_topic", "topic deleted and recreated", 30, Faults._delete_topic, possible=lambda plan: plan.flush == "always", excludes=("wall",), rare=True
+)
+# In the order in which plans draw them. A new kind is `rare`, and has a stream of random numbers of its own.
+FAULTS: Final[tuple[Fault[Faults], ...]] = (
+    Fault("kill", "kill -9", 90, Faults._kill),
+    Fault("power", "power failure", 120, Faults._power),
+    Fault("stop", "orderly stop", 80, Faults._stop),
+    Fault("mid_step", "crash in the middle of a write", 60, Faults._mid_step),
+    Fault("reset", "connection reset", rate="connection_resets"),
+    Fault("stall", "stalled connection", rate="stalled"),
+    Fault("slow_disk", "slow disk", 60, Faults._slow_disk),
+    Fault("fail_sync", "failing fsync", 45, Faults._fail_sync),
+    Fault("fail_write", "failing write", 120, Faults._fail_write),
+    Fault("full_disk", "full disk", 150, Faults._full_disk),
+    Fault("unreadable", "failing reads", 200, Faults._unreadable),
+    Fault("freeze", "frozen broker", 60, Faults._freeze),
+    Fault("wall", "wall clock set", 300, Faults._wall),
+    Fault("cleaner", "killed cleaner", begin=Faults._cleaners_die),
+    Fault("client_kill", "killed client", 5, Faults._client_kill),
+    Fault("client_freeze", "frozen client", 15, Faults._client_freeze),
+    Fault("two_owners", "second process with the same instance id", 30, Faults._two_owners),
+    Fault("leader_dies", "leader dies before SyncGroup", rate="leader_dies"),
+    Fault("admin", "administrator removes members, offsets and groups", 10, Faults._admin),
+    DELETE_TOPIC,
+    Fault("rot", "rotten bit", 100, Faults._rot, rare=True),
+    Fault("waiting", "waiting member is disconnected, replaced or removed, a leader rejoins", 4, Faults._waiting, Faults._watch_late_leaders, rare=True),
+)

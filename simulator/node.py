@@ -21,12 +21,13 @@ from simulator.disk import SimDisk
 from simulator.loop import SimLoop, run_in
 from simulator.machine import DiskSpeed, SimMachine
 from simulator.network import PORT, ListeningSocket, Stream
-from simulator.world import MS, SECOND, Broken, World
+from simulator.world import MS, SECOND, Broken, Promise, World
 
 DESCRIPTORS: Final = divide_descriptors(65_536, always_open=1)
 EPOCH_NS: Final = 1_800_000_000 * SECOND  # the wall time at which a run begins
 
 NoteObserver = Callable[["Node", GroupJournal, Note], None]
+NO_DEFECT: Final = Promise("no defect", "no exception reaches the containment of faults or the event loop")
 
 
 class SimServer(Server):
@@ -199,9 +200,9 @@ class Node:
     def check(self) -> None:
         """Raise Broken if the broker had to contain an exception (a defect), or one reached the loop."""
         if DEFECTS.count != self._defects:
-            raise Broken("no defect", DEFECTS.last)
+            raise Broken(NO_DEFECT, DEFECTS.last)
         if self.loop.problems:
-            raise Broken("no defect", self.loop.problems[0])
+            raise Broken(NO_DEFECT, self.loop.problems[0])
 
     def stall(self, duration_ns: int) -> None:
         """Freeze the process, as SIGSTOP does, for this long."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG_ID, owning_log
 from broker.stores.tokens import id_text
 from simulator.cluster_node import ClusterNode, SharedMachine
-from simulator.world import Broken, World, format_time
+from simulator.world import Broken, Promise, World, format_time
 from storage import LogId
 from storage.flush import read_topic_id
 from storage.owners import GONE, LOCKS_FILE, OWNED, lock_byte_of, writer_open
@@ -23,7 +23,7 @@ LOCKS: Final = f"{ROOT}{LOCKS_FILE}"
 class LeaderEpochs:
     """A partition's leader epoch in Metadata never goes down."""
 
-    promise = "leader epochs"
+    promise = Promise("leader epochs", "the leader epoch of a partition never goes down")
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -45,7 +45,10 @@ class LeaderEpochs:
 class OneOwner:
     """At most one node may use a log at a time, and each of its epochs has one owner."""
 
-    promise = "one owner"
+    promise = Promise(
+        "one owner",
+        "a log has one owner at a time, who holds its lock and stands in the table of owners, and each of its epochs has one owner",
+    )
 
     def __init__(self, world: World, shared_machine: SharedMachine) -> None:
         self._world = world

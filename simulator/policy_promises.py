@@ -12,7 +12,7 @@ from typing import Final
 from coordinator.notes import Cause
 from coordinator.policies.values import GroupPolicies
 from simulator.policy_settings import Change, PolicySettings, requests_in
-from simulator.world import MS, SECOND, Broken, World, format_time
+from simulator.world import MS, SECOND, Broken, Promise, World, format_time
 
 CLOSE_NS: Final = 2 * MS  # notes are exact to the millisecond
 LATE_NS: Final = SECOND
@@ -30,7 +30,10 @@ class Absences:
     second later, one rebalance removes all members that are away.
     """
 
-    promise = "absences"
+    promise = Promise(
+        "absences",
+        "a member that is away keeps its seat until registration.timeout.ms has passed since the earliest absence, and for one session after a load",
+    )
 
     def __init__(self, world: World, settings: PolicySettings) -> None:
         self._world = world
@@ -143,7 +146,7 @@ class Absences:
 class Arrivals:
     """Newcomers to a stable group wait at most expansion.timeout.ms; one rebalance admits all of them. After a load the wait begins again."""
 
-    promise = "arrivals"
+    promise = Promise("arrivals", "newcomers wait at most expansion.timeout.ms, and one rebalance admits all of them")
 
     def __init__(self, world: World, settings: PolicySettings) -> None:
         self._world = world
@@ -187,7 +190,7 @@ class Seats:
     takes a seat over without a new generation.
     """
 
-    promise = "seats"
+    promise = Promise("seats", "at most target.group.size members have partitions, and a seat has one unfenced holder")
 
     def __init__(self, world: World, settings: PolicySettings) -> None:
         self._world = world
@@ -285,7 +288,7 @@ class Seats:
 class Roster:
     """A strict list of instance ids admits no other instance and no dynamic member, and refuses no listed instance."""
 
-    promise = "roster"
+    promise = Promise("roster", "a strict list of instance ids admits no other member, and refuses no listed instance")
 
     def __init__(self, world: World, settings: PolicySettings) -> None:
         self._world = world
@@ -309,7 +312,7 @@ def excludes(policies: GroupPolicies, instance: str | None) -> bool:
 class RebalanceRequests:
     """An accepted `rebalance.request` makes all members rejoin exactly once."""
 
-    promise = "rebalance requests"
+    promise = Promise("rebalance requests", "an accepted rebalance.request makes all members rejoin once, and never again")
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -343,7 +346,7 @@ class RebalanceRequests:
 class SubscriptionChanges:
     """With subscription.change=rebalance a static member that returns with other topics causes a rebalance."""
 
-    promise = "subscription change"
+    promise = Promise("subscription change", "a static member that returns with other topics causes a rebalance")
 
     def __init__(self, world: World, settings: PolicySettings) -> None:
         self._world = world
@@ -359,7 +362,7 @@ class SubscriptionChanges:
 class WithoutPolicy:
     """A group never shows an effect of a policy that it never had."""
 
-    promise = "no policy"
+    promise = Promise("no policy", "a group never shows an effect of a policy that it never had")
 
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings

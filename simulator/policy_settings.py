@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from coordinator.policies.name_ranges import join_names
 from coordinator.policies.values import REBALANCE_REQUEST, GroupPolicies, expand_names, resolve_known
-from simulator.world import Broken, World
+from simulator.world import Broken, Promise, World
 
 SET: Final = 0
 DELETE: Final = 1
@@ -45,7 +45,7 @@ class Period(NamedTuple):
 class PolicySettings:
     """Acknowledged policies are never lost: readers get, and the coordinator uses, the policies set last."""
 
-    promise = "policies are kept"
+    promise = Promise("policies are kept", "acknowledged policies are those that are read and used, also after a failover")
 
     def __init__(self, world: World, defaults: GroupPolicies) -> None:
         self._world = world

@@ -15,6 +15,7 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from simulator.client import Client, ClientConnection, Process
 from simulator.node import Node
+from simulator.records import Records
 from simulator.scene import Scene
 from simulator.world import MS, SECOND, Broken
 
@@ -140,9 +141,9 @@ class Reader(TopicClient):
                 except CorruptBatch as error:
                     world.count("corrupt batch read")
                     if key not in scene.records.rotten:
-                        raise Broken("records", f"{self.topic}-{partition}: {error}", self.topic) from error
+                        raise Broken(Records.promise, f"{self.topic}-{partition}: {error}", self.topic) from error
             elif offsets[partition] < answer.high_watermark and not has_hole(list(scene.coordinators.memories), self.topic, partition, offsets[partition]):
-                raise Broken("records", f"{key} has no records at {offsets[partition]}, although its high watermark is {answer.high_watermark}", self.topic)
+                raise Broken(Records.promise, f"{key} has no records at {offsets[partition]}, although its high watermark is {answer.high_watermark}", self.topic)
             elif world.chance(0.01):
                 offsets[partition] = 0
 
@@ -180,7 +181,7 @@ class Reader(TopicClient):
                     scene.records.skipped(key, expected, at, sent)
                     without_gap = False
                 if at < expected:
-                    raise Broken("records", f"{key} has offset {at} after {expected - 1}", self.topic)
+                    raise Broken(Records.promise, f"{key} has offset {at} after {expected - 1}", self.topic)
                 scene.records.read(key, at, value)
                 expected = at + 1
             begin += header.size

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from simulator.world import MS, SECOND, Broken, World, format_time
+from simulator.world import MS, SECOND, Broken, Promise, World, format_time
 
 GroupPartition = tuple[str, str, int]  # group, topic, partition
 NONE: Final = -1  # no committed offset
@@ -46,7 +46,11 @@ class Offsets:
     All committed values differ, so each partition is a register whose readers and writers must agree on one order.
     """
 
-    promise = "offsets"
+    promise = Promise(
+        "offsets",
+        "an acknowledged commit is not lost, and an OffsetFetch never returns an offset older than an acknowledged one or one read before; a commit is refused while its generation is not assigned, and only then",
+        has_offsets=True,
+    )
 
     def __init__(self, world: Clock) -> None:
         self._world = world
@@ -216,7 +220,10 @@ class _Claim:
 class Instances:
     """At most one member with an instance id has successful requests. Only another claim of the id fences a member, which stays fenced for ever."""
 
-    promise = "instances"
+    promise = Promise(
+        "instances",
+        "requests of one member succeed for an instance id; a member that was replaced is fenced, and never succeeds again; no other member is fenced",
+    )
 
     def __init__(self, world: Clock) -> None:
         self._world = world
@@ -284,7 +291,10 @@ class Generations:
     In a group with standbys a seat may move to another member within a generation, with its whole assignment.
     """
 
-    promise = "generations"
+    promise = Promise(
+        "generations",
+        "a generation stands for one assignment in which a partition has one owner; generations do not go back, and requests of an older one are refused",
+    )
 
     def __init__(self, world: Clock, surely_has_offsets: Callable[[str], bool]) -> None:
         """`surely_has_offsets`: whether a group certainly has offsets.
@@ -382,7 +392,10 @@ class Generations:
 class Sessions:
     """No member is removed before its session has ended, nor for a missing SyncGroup although its SyncGroup was answered."""
 
-    promise = "sessions"
+    promise = Promise(
+        "sessions",
+        "no member is removed before its session has ended or much later, while its JoinGroup waits, or for lack of a SyncGroup that the broker answered",
+    )
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -6,9 +6,10 @@ from typing import Any, Final, NamedTuple
 
 from coordinator.notes import Cause
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
-from simulator.world import Broken
+from simulator.promises import Sessions
+from simulator.world import Broken, Promise
 
-PROMISE: Final = "rebalances"
+BOUNDS: Final = Promise("bounds", "connections and members stay within what clients can account for")
 
 
 class _JoinPhase(NamedTuple):
@@ -42,6 +43,11 @@ class _Generation(NamedTuple):
 class Rebalances:
     """Checks that a rebalance ends in time and waits for every member that it must wait for, and that a generation keeps its members."""
 
+    promise = Promise(
+        "rebalances",
+        "a rebalance ends in time, waits for every member until its timeout and for member ids that were handed out, and its generation keeps its members with the subscriptions that they sent",
+    )
+
     def __init__(self, size_max: int, timeouts_ms: dict[str, int], delay_ms: int) -> None:
         """`timeouts_ms`: the rebalance timeout of each group. `delay_ms`: group.initial.rebalance.delay.ms; 0 if groups have policies."""
         self._size_max = size_max
@@ -65,7 +71,7 @@ class Rebalances:
     def _check_join_phase(self, group: Any, before: _JoinPhase | None, moment: int) -> None:
         parked = {member.id: member.join_waiter for member in group.members.values() if member.join_waiter is not None}
         if group.all_parked and not group.rebalance_is_initial and len(parked) < self._size_max:  # as in Kafka, a group above the limit waits on after it removed a member
-            raise Broken(PROMISE, f"all members of {group.id} have rejoined, and the join phase goes on", group.id)
+            raise Broken(self.promise, f"all members of {group.id} have rejoined, and the join phase goes on", group.id)
         rejoined = {id for id in parked if not group.members[id].is_new}
         delay_ms = group.delay_remaining_ms if group.rebalance_is_initial else 0
         pending = dict(group.pending_members)
@@ -76,19 +82,19 @@ class Rebalances:
             return
         for id, join in parked.items():
             if before.parked.get(id) is join:
-                raise Broken(PROMISE, f"{id} waits for a rebalance whose end moved by {group.deadline - before.deadline} ms", group.id)
+                raise Broken(self.promise, f"{id} waits for a rebalance whose end moved by {group.deadline - before.deadline} ms", group.id)
 
     def _check_generation(self, group: Any) -> None:
         rejoined = [member for id, member in group.members.items() if id not in group.laggards]
         if len(rejoined) > self._size_max:
-            raise Broken("bounds", f"{group.id} has {len(rejoined)} members, more than group.max.size={self._size_max}", group.id)
+            raise Broken(BOUNDS, f"{group.id} has {len(rejoined)} members, more than group.max.size={self._size_max}", group.id)
         late = [id for id in group.laggards if id in group.members and group.members[id].instance_id is None]
         if late:
-            raise Broken(PROMISE, f"{late[0]} did not rejoin in time and is in generation {group.generation}", group.id)
+            raise Broken(self.promise, f"{late[0]} did not rejoin in time and is in generation {group.generation}", group.id)
         seats = seats_of(group)
         before = self._seats.get(group.id)
         if before is not None and before.group is group and before.generation == group.generation and before.seats != seats:
-            raise Broken(PROMISE, f"generation {group.generation} of {group.id} had members {sorted(before.seats)}, and now has {sorted(seats)}", group.id)
+            raise Broken(self.promise, f"generation {group.generation} of {group.id} had members {sorted(before.seats)}, and now has {sorted(seats)}", group.id)
         self._seats[group.id] = _Generation(group, group.generation, seats)
 
     def listed(self, group: Any, reply: Any) -> None:
@@ -99,13 +105,13 @@ class Rebalances:
         seats = {member.group_instance_id or member.member_id for member in reply.members}
         if seats != seats_of(group):
             raise Broken(
-                PROMISE, f"the leader of generation {generation} of {group.id} received members {sorted(seats)}, and the group has {sorted(seats_of(group))}", group.id
+                self.promise, f"the leader of generation {generation} of {group.id} received members {sorted(seats)}, and the group has {sorted(seats_of(group))}", group.id
             )
         for listed in reply.members:
             member = group.members.get(listed.member_id)
             if member is not None and member.metadata(group.protocol_name) != listed.metadata:
                 subscriptions = f"{listed.metadata!r} of {listed.member_id}, and the group has {member.metadata(group.protocol_name)!r}"
-                raise Broken(PROMISE, f"the leader of generation {generation} of {group.id} received subscription {subscriptions}", group.id)
+                raise Broken(self.promise, f"the leader of generation {generation} of {group.id} received subscription {subscriptions}", group.id)
 
     def saw_rebalance(self, group: str) -> bool:
         """Whether the group was in a join phase at the last check."""
@@ -115,17 +121,17 @@ class Rebalances:
         """A heartbeat sent at the moment `sent` was answered without an error."""
         joins = self._joins.get(group.id)
         if joins is not None and joins.seen_at < sent and group.state is PREPARING and group.phase_start_ms == joins.began:
-            raise Broken(PROMISE, f"{what} succeeds although {group.id} rebalances", group.id)
+            raise Broken(self.promise, f"{what} succeeds although {group.id} rebalances", group.id)
 
     def ended(self, group: Any, cause: Cause, generation: int, at_ms: int) -> None:
         """A note says that a join phase ended at `at_ms`. The last check may have seen a later phase, since notes wait for the log."""
         if cause == Cause.EVERYONE_JOINED and group.policy_state is None and group.generation == generation and group.laggards:
-            raise Broken(PROMISE, f"the rebalance of {group.id} did not wait for {group.laggards[0]}", group.id)
+            raise Broken(self.promise, f"the rebalance of {group.id} did not wait for {group.laggards[0]}", group.id)
         joins = self._joins.get(group.id)
         if joins is not None and joins.began_wall_ms < at_ms and cause == Cause.EVERYONE_JOINED:
             for id, pending in joins.pending.items():
                 if group.pending_members.get(id) is pending:
-                    raise Broken(PROMISE, f"the rebalance of {group.id} did not wait for member id {id}, which was handed out", group.id)
+                    raise Broken(self.promise, f"the rebalance of {group.id} did not wait for member id {id}, which was handed out", group.id)
 
     def joined(self, group: str, member_id: str, at_ms: int) -> None:
         """A member joined or rejoined."""
@@ -150,13 +156,13 @@ class Rebalances:
             if first is None or cause != Cause.JOIN_TIMEOUT or at_ms - first.began_ms >= self._timeouts_ms.get(group, 0):
                 return
             if first.newest_ms > at_ms - self._delay_ms:
-                raise Broken(PROMISE, f"the first rebalance of {group} ended {at_ms - first.newest_ms} ms after a member had joined, and not after {self._delay_ms} ms", group)
+                raise Broken(self.promise, f"the first rebalance of {group} ended {at_ms - first.newest_ms} ms after a member had joined, and not after {self._delay_ms} ms", group)
 
     def sync_phase_ended(self, group: str, at_ms: int) -> None:
         """A member was removed since it sent no SyncGroup. Members must have the whole rebalance timeout for that."""
         began_ms = self._completing_ms.get(group)
         if began_ms is not None and at_ms - began_ms < self._timeouts_ms.get(group, 0):
-            raise Broken(PROMISE, f"{group} waits only {at_ms - began_ms} ms for SyncGroups", group)
+            raise Broken(self.promise, f"{group} waits only {at_ms - began_ms} ms for SyncGroups", group)
 
     def forget_joins(self, group: str) -> None:
         """Notes of the group are missing, perhaps about joins."""
@@ -166,7 +172,7 @@ class Rebalances:
         """The broker ended the session of a member. It must not while this member's JoinGroup is parked."""
         joins = self._joins.get(group.id)
         if joins is not None and member_id in joins.rejoined and group.state is PREPARING and group.phase_start_ms == joins.began:
-            raise Broken("sessions", f"the session of {member_id} ended while its JoinGroup waited", group.id)
+            raise Broken(Sessions.promise, f"the session of {member_id} ended while its JoinGroup waited", group.id)
 
     def forget(self) -> None:
         self._joins.clear()
@@ -184,7 +190,7 @@ def check_subscription(group: Any, request: Any, reply: Any) -> None:
     name = reply.protocol_name
     sent = next(protocol.metadata for protocol in request.protocols if protocol.name == name)
     if member.metadata(name) != sent:
-        raise Broken(PROMISE, f"{reply.member_id} joined generation {group.generation} of {group.id} with subscription {sent!r}, and has {member.metadata(name)!r} there", group.id)
+        raise Broken(Rebalances.promise, f"{reply.member_id} joined generation {group.generation} of {group.id} with subscription {sent!r}, and has {member.metadata(name)!r} there", group.id)
 
 
 def seats_of(group: Any) -> set[str]:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable
 from typing import Final
 
-from simulator.world import Broken, World, format_time
+from simulator.world import Broken, Promise, World, format_time
 
 Partition = tuple[str, int]  # topic, number
 EVERYWHERE: Final = 1 << 62  # after every offset
@@ -18,7 +18,12 @@ BATCH_BYTES: Final = 61
 class Records:
     """An acknowledged record stays at its offset until retention or DeleteRecords may delete it; readers see no other record there."""
 
-    promise = "records"
+    promise = Promise(
+        "records",
+        "an acknowledged record stays at its offset until retention or DeleteRecords deletes it, deleted records never return, and readers see no other record there",
+        has_offsets=True,
+    )
+    ages_unknown: Final = ("wall", "clocks")  # faults under which nobody knows which records retention may delete
 
     def __init__(self, world: World, rotten: Container[Partition] = (), retention_ns: int = 0, retention_bytes: int = EVERYWHERE) -> None:
         """`rotten`: partitions with a flipped bit, which are not checked here. A record stays until it is older than `retention_ns`, or more

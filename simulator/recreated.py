@@ -94,9 +94,9 @@ class RecreatedTopics:
         for partition in self._offsets.partitions_of(group, topic):
             value = stored.get((topic, partition[2]))
             if value is None and not self._offsets.may_be_missing(partition):
-                raise Broken("offsets", f"the offset of {partition_text(partition)}, which was acknowledged, is not in the coordinator's memory", group)
+                raise Broken(Offsets.promise, f"the offset of {partition_text(partition)}, which was acknowledged, is not in the coordinator's memory", group)
             if value is not None and self._offsets.was_replaced(partition, read_offset(value).offset, self._world.now - SETTLED_NS):
-                raise Broken("offsets", f"offset {read_offset(value).offset} of {partition_text(partition)}, of a deleted topic or replaced long ago, is in the coordinator's memory", group)
+                raise Broken(Offsets.promise, f"offset {read_offset(value).offset} of {partition_text(partition)}, of a deleted topic or replaced long ago, is in the coordinator's memory", group)
 
 
 def find_topic(node: Node, name: str) -> Any:

@@ -16,10 +16,11 @@ from simulator.member import Member
 from simulator.memory import Coordinators
 from simulator.promises import Instances, Offsets, Sessions
 from simulator.rebalances import check_subscription
-from simulator.world import MS, SECOND, Broken, World
+from simulator.world import MS, SECOND, Broken, Promise, World
 
 LEAVE_VERSION: Final = 5
 REQUEST_NS: Final = 30 * SECOND
+MEMBERS_LEAVE: Final = Promise("members leave", "a member or an unused member id that left is gone")
 
 
 class Replies:
@@ -64,13 +65,13 @@ class Replies:
             return
         answers = request.reply.members
         if request.reply.error_code == ErrorCode.NONE and len(answers) != len(members):
-            raise Broken("members leave", f"LeaveGroup of {len(members)} members is answered for {len(answers)}", group)
+            raise Broken(MEMBERS_LEAVE, f"LeaveGroup of {len(members)} members is answered for {len(answers)}", group)
         found = self._coordinators.find(group)
         if found is None or self._course.is_void(request) or not self._coordinators.served_since(group, request.sent):
             return
         for member in answers:
             if member.error_code == ErrorCode.NONE and (member.member_id in found.members or member.member_id in found.pending_members):
-                raise Broken("members leave", f"{member.member_id} left and is still in {group}", group)
+                raise Broken(MEMBERS_LEAVE, f"{member.member_id} left and is still in {group}", group)
 
     def commit_refused(self, group: str, request: Request) -> None:
         """A commit got REBALANCE_IN_PROGRESS: raise Broken in a join phase, since members of the old generation may then still commit."""
@@ -78,7 +79,7 @@ class Replies:
         if found is None or found.policy_state is not None or found.state is not PREPARING:
             return
         if found.phase_start_ms * MS < request.sent and self._coordinators.served_since(group, request.sent):
-            raise Broken("offsets", f"{group} refuses a commit in a join phase", group)
+            raise Broken(Offsets.promise, f"{group} refuses a commit in a join phase", group)
 
     def heartbeat_accepted(self, group: str, request: Request) -> None:
         """A heartbeat was answered without an error."""
@@ -92,7 +93,7 @@ class Replies:
         """A commit was answered without an error."""
         found = self._coordinators.find(group)
         if found is not None and found.state is COMPLETING and found.phase_start_ms * MS - SECOND < request.sent and not self._course.is_void(request):
-            raise Broken("offsets", f"{group} accepts a commit of generation {found.generation}, which is not assigned yet", group)
+            raise Broken(Offsets.promise, f"{group} accepts a commit of generation {found.generation}, which is not assigned yet", group)
 
     def unknown(self, group: str, request: Request) -> None:
         """A request was answered with UNKNOWN_MEMBER_ID."""

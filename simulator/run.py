@@ -7,8 +7,8 @@ become stable within a bounded time, with all of them.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 from broker.groups.group_journal import GroupJournal
 from coordinator import Note
@@ -18,13 +18,13 @@ from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.consumer import Consumer
 from simulator.course import Course
-from simulator.faults import Faults
+from simulator.faults import FAULTS, Fault, Faults
 from simulator.lookups import Lookups
 from simulator.machine import SLOW_DISK_NS
 from simulator.memory import Coordinators
 from simulator.network import Network
 from simulator.node import Node
-from simulator.plan import FAULT_SECONDS, WRITE_BACK_SECONDS, GroupPlan, Plan, plural
+from simulator.plan import WRITE_BACK_SECONDS, GroupPlan, Plan, plural
 from simulator.policy_operator import PolicyOperator
 from simulator.policy_watch import PolicyWatch
 from simulator.producing import Deleter, Producer, Reader
@@ -35,7 +35,7 @@ from simulator.rot import Rot
 from simulator.scene import Scene
 from simulator.styles import SESSION_FACTOR, STYLES
 from simulator.topics import Topics
-from simulator.world import MS, SECOND, Broken, World
+from simulator.world import MS, SECOND, Broken, Promise, World
 
 # A power failure may lose unsynced data up to this age: also data that the system would have written back, but a failed sync dropped.
 LOST_NS: Final = 2 * WRITE_BACK_SECONDS * SECOND + SLOW_DISK_NS
@@ -48,9 +48,15 @@ AUDIT_NS: Final = 2 * SECOND
 AUDIT_EVENTS: Final = 8  # check memory after this many events, or after AUDIT_NS_MAX
 AUDIT_NS_MAX: Final = 20 * SECOND
 LIVENESS_MARGIN_NS: Final = 90 * SECOND  # for retries of a suspended or unreadable log, and pauses of clients
+LIVENESS: Final = Promise(
+    "liveness",
+    "without faults every group with living members is stable within a bounded time, with every living member in it",
+)
 
 
 class Run(Faults):
+    kinds: ClassVar[Mapping[str, Fault[Any]]] = {fault.name: fault for fault in FAULTS}
+
     def __init__(self, plan: Plan, show: Callable[[str], object] | None = None) -> None:
         self.plan = plan
         self.world = world = World(plan.seed, show)
@@ -80,8 +86,6 @@ class Run(Faults):
             node.pass_ns = plan.pass_ns
             if plan.policies is not None:
                 node.speed.high += plan.policies.log_ms * MS
-            if "cleaner" in plan.faults:
-                node.cleaner_dies = 0.01
         self.offsets = Offsets(world)
         self.instances = Instances(world)
         self.generations = Generations(world, lambda group: self.offsets.surely_has(group, plan.retention_ns))
@@ -98,7 +102,7 @@ class Run(Faults):
         topic_settings = dict(plan.topic_settings)
         kept_ns = int(topic_settings.get("retention.ms", 1 << 40)) * MS - RETENTION_MARGIN_NS
         kept_bytes = int(topic_settings.get("retention.bytes", EVERYWHERE))
-        self.records = Records(world, self.rot.logs, 0 if {"wall", "clocks"} & set(plan.faults) else kept_ns, kept_bytes)
+        self.records = Records(world, self.rot.logs, 0 if set(Records.ages_unknown) & set(plan.faults) else kept_ns, kept_bytes)
         replies = Replies(world, course, self.coordinators, list(self.audits.values()), self.offsets, self.instances, self.sessions, plan.retention_ns)
         self.scene = scene = Scene(
             world,
@@ -119,8 +123,6 @@ class Run(Faults):
         self._audit_at = 0
         self.flushes_since = 0
         self._flushed_at = 0  # everything appended to logs of groups before this moment is flushed (offsets.flush=interval)
-        if "waiting" in plan.faults:
-            course.on_late_leader = self._leader_delays_sync
         for group in plan.groups:
             for topic, partitions in group.settings.topics:
                 self.topics.partitions[topic] = max(self.topics.partitions.get(topic, 1), partitions)
@@ -162,8 +164,9 @@ class Run(Faults):
     def run(self, events_max: int = 1 << 62) -> None:
         """Run both phases; raise Broken if a promise is broken."""
         plan, world = self.plan, self.world
-        for line in plan.lines():
+        for line in self.lines():
             world.trace(line)
+        self._begin_faults()
         for node in self.nodes:
             node.start()
         self._write_back_ns = plan.write_back_seconds * SECOND
@@ -174,9 +177,7 @@ class Run(Faults):
             self.operator.run(self.operator.work())
         for consumer in self.consumers:
             world.after(world.between(0, 5 * SECOND), consumer.restart)
-        for kind in plan.faults:
-            if kind in FAULT_SECONDS:
-                self._schedule(kind)
+        self._schedule_faults()
         for producer in self.producers:
             producer.run(producer.work())
         for reader in self.readers:
@@ -212,8 +213,8 @@ class Run(Faults):
                 self._start_node(node)
         for group in self.plan.groups:
             if not self._is_stable(group):
-                raise Broken("liveness", self._why_not_stable(group), group.name)
-        raise Broken("liveness", self._why_not_serving())
+                raise Broken(LIVENESS, self._why_not_stable(group), group.name)
+        raise Broken(LIVENESS, self._why_not_serving())
 
     def _end_late_appends(self) -> None:
         """Make appends fast if the plan made them slower than `offsets.commit.timeout.ms`: with late appends a group need not become stable."""

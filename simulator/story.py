@@ -17,7 +17,6 @@ LINES_MAX: Final = 60
 BEFORE_NS: Final = 120 * SECOND
 LAST_NS: Final = SECOND  # how long before the end the story shows every request
 ROUTINE: Final = ("Heartbeat", "OffsetCommit", "OffsetFetch", "Produce", "Fetch")
-WITH_OFFSETS: Final = ("offsets", "records")  # promises that name an offset
 PARTITION: Final = re.compile(r"\b(?:t|data)\d+-\d+\b")
 NO_OFFSET: Final = re.compile(rf"{PARTITION.pattern}|\d+:\d+:[\d.]+|'[^']*'")  # partitions, times, values of records
 ROLES: Final = (  # the name at the start of a line of the story, and its explanation
@@ -30,41 +29,6 @@ LEGEND: Final = """\
   >       the line has an offset or member id of the broken promise; member ids are shortened to their last eight characters
 Heartbeats, commits, OffsetFetches, Produces and Fetches without an error are shown only with such an offset, or in the last second."""
 ID_LENGTH: Final = 8  # of shortened member ids
-
-PROMISED: Final = {
-    "absences": "a member that is away keeps its seat until registration.timeout.ms has passed since the earliest absence, and for one session after a load",
-    "administration": "requests of the administrator with valid settings are accepted",
-    "answers": "every request is answered, or its connection ends; a JoinGroup or SyncGroup that waits is parked in its group",
-    "arrivals": "newcomers wait at most expansion.timeout.ms, and one rebalance admits all of them",
-    "bounds": "connections and members stay within what clients can account for",
-    "deletions": "a group with members is not deleted, nor are offsets of topics that they consume",
-    "errors": "members get only the error codes that Kafka's protocol has for the API",
-    "expiry": "an offset expires only when its topic was not consumed, or its group was empty, for the retention time",
-    "generations": "a generation stands for one assignment in which a partition has one owner; generations do not go back, and requests of an older one are refused",
-    "instances": "requests of one member succeed for an instance id; a member that was replaced is fenced, and never succeeds again; no other member is fenced",
-    "invariants": "counters and indexes of a group agree with its members",
-    "join": "JoinGroup is never answered with REBALANCE_IN_PROGRESS",
-    "leader epochs": "the leader epoch of a partition never goes down",
-    "liveness": "without faults every group with living members is stable within a bounded time, with every living member in it",
-    "members leave": "a member or an unused member id that left is gone",
-    "no defect": "no exception reaches the containment of faults or the event loop",
-    "notes": "the notes of a group are complete, or say how many are missing",
-    "no policy": "a group never shows an effect of a policy that it never had",
-    "offsets": "an acknowledged commit is not lost, and an OffsetFetch never returns an offset older than an acknowledged one or one read before; a commit is refused while its generation is not assigned, and only then",
-    "one owner": "a log has one owner at a time, who holds its lock and stands in the table of owners, and each of its epochs has one owner",
-    "policies are kept": "acknowledged policies are those that are read and used, also after a failover",
-    "rebalance requests": "an accepted rebalance.request makes all members rejoin once, and never again",
-    "rebalances": "a rebalance ends in time, waits for every member until its timeout and for member ids that were handed out, and its generation keeps its members with the subscriptions that they sent",
-    "records": "an acknowledged record stays at its offset until retention or DeleteRecords deletes it, deleted records never return, and readers see no other record there",
-    "replay": "a coordinator that loads the log has the groups, members and offsets that memory had",
-    "replies in order": "replies arrive whole and in the order of their requests",
-    "roster": "a strict list of instance ids admits no other member, and refuses no listed instance",
-    "seats": "at most target.group.size members have partitions, and a seat has one unfenced holder",
-    "sessions": "no member is removed before its session has ended or much later, while its JoinGroup waits, or for lack of a SyncGroup that the broker answered",
-    "static restart": "a static member that returns within its session causes no rebalance and is no new member",
-    "subscription change": "a static member that returns with other topics causes a rebalance",
-    "topics": "a topic whose deletion was acknowledged is gone",
-}
 
 
 def describe_request(key: int, version: int, body: bytes) -> str:
@@ -121,7 +85,7 @@ class Story:
         self._name = broken.about
         self._about = re.compile(rf"\b{re.escape(broken.about)}\b") if broken.about else None
         text = str(broken)
-        self._partitions = PARTITION.findall(text) if broken.promise in WITH_OFFSETS else []
+        self._partitions = PARTITION.findall(text) if broken.promise.has_offsets else []
         self._offsets = set(map(int, re.findall(r"\b\d+\b", NO_OFFSET.sub("", text))))
         self._ids = {id[-ID_LENGTH:] for id in re.findall(r"[\w-]{36,}", str(broken))}
         self.lines = [line for line in world.lines if line.moment and self._matters(line)]
@@ -147,7 +111,7 @@ class Story:
 def print_story(world: World, broken: Broken) -> None:
     story = Story(world, broken)
     omitted = max(0, len(story.lines) - LINES_MAX)
-    print(f"The promise: {PROMISED[broken.promise]}.\n")
+    print(f"The promise: {broken.promise.sentence}.\n")
     for pattern, meaning in ROLES:
         example = next(filter(None, (pattern.search(line.text) for line in story.lines[omitted:])), None)
         if example is not None:

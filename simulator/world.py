@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from heapq import heappop, heappush
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 LINES_KEPT: Final = 20_000
 
 
+class Promise(NamedTuple):
+    """What a run keeps. The check that finds it broken declares it."""
+
+    name: str
+    sentence: str
+    unless: tuple[str, ...] = ()  # faults under which it does not hold
+    has_offsets: bool = False  # whether the description of a broken promise names an offset
+
+    def holds(self, faults: Iterable[str]) -> bool:
+        """Whether it holds in a run with these faults."""
+        return set(self.unless).isdisjoint(faults)
+
+
 class Broken(Exception):
     """A promise was broken."""
 
-    def __init__(self, promise: str, what: str, about: str = "") -> None:
+    def __init__(self, promise: Promise, what: str, about: str = "") -> None:
         """`about`: the group or partition whose promise was broken."""
-        super().__init__(f"{promise}: {what}")
+        super().__init__(f"{promise.name}: {what}")
         self.promise = promise
         self.about = about
 
