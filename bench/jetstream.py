@@ -23,7 +23,7 @@ from bench.nats_bench import CLIENTS, Raw, nats_tool, publish
 from bench.nodes import Target, generate
 from bench.rows import CPU_FIELD
 from bench.servers import SETTINGS, broker
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores.jetstream.logs import GroupLog
 from broker.stores.jetstream.store import JetStreamStore
 from protocol.batch import build_facts

@@ -32,10 +32,9 @@ from broker.runtime.node import Address, Node
 from broker.runtime.start import ExitCode
 from broker.runtime.turn import Turn
 from broker.security.authorizer import Authorizer
-from broker.settings.config import POLICIES, Config
+from broker.settings.config import Config
 from broker.settings.descriptors import Descriptors
 from broker.settings.report import log_settings
-from broker.settings.table import POLICY_PREFIX
 from broker.stores.port import BrokerStore
 from broker.stores.tokens import fresh_id, id_text
 from broker.topics.append import CheckTimeBudget
@@ -322,12 +321,7 @@ def group_config(config: Config) -> GroupConfig:
 
 
 def default_policies(config: Config) -> GroupPolicies:
-    values: dict[str, Any] = {}
-    for name in POLICIES:
-        policy = name.removeprefix(POLICY_PREFIX)
-        text = getattr(config, name.replace(".", "_"))
-        if text != NONE_TEXT:
-            values[policy.replace(".", "_")] = parse(policy, text)
+    values: dict[str, Any] = {name.replace(".", "_"): parse(name, text) for name, text in config.group_policies.items() if text != NONE_TEXT}
     return NO_POLICIES._replace(**values) if values else NO_POLICIES
 
 

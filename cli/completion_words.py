@@ -147,7 +147,7 @@ def words_for(action: argparse.Action, parsed: ParsedWords) -> Iterable[str]:
     """The values of an option without argparse choices."""
     match parsed.path, action.dest:
         case ["serve"], "profile":
-            from broker.settings.table import PROFILES
+            from broker.settings.config import PROFILES
 
             return PROFILES
         case ["group", "list"], "states":
@@ -161,7 +161,7 @@ def words_for(action: argparse.Action, parsed: ParsedWords) -> Iterable[str]:
         case ["consume"], "begin":
             return "earliest", "latest"
         case ["serve"], "settings":
-            from broker.settings.table import SETTINGS
+            from broker.settings.config import SETTINGS
 
             return (f"{setting.name}=" for setting in SETTINGS)
         case ["store", _], "settings":

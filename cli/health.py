@@ -129,7 +129,7 @@ def parsed_address(text: str) -> tuple[str, int]:
 
 def configured_targets(config_file: str | None) -> list[tuple[str, int]]:
     """The addresses, one for each node, at which this machine reaches the broker that the environment and the file configure."""
-    from broker.settings.config import ConfigError, load_config
+    from broker.settings.load import ConfigError, load_config
 
     try:
         config = load_config(config_file=config_file, environ=os.environ)

@@ -16,7 +16,8 @@ from broker.logging.sink import LineSink
 from broker.runtime import start_trace
 from broker.runtime.start import SUPERVISED, ExitCode, StartError, remember_signal
 from broker.runtime.start_trace import mark
-from broker.settings.config import Config, ConfigError, load_config
+from broker.settings.config import Config
+from broker.settings.load import ConfigError, load_config
 from cli.failure import readable
 
 

@@ -14,8 +14,9 @@ from broker.runtime.contain import DEFECTS
 from broker.runtime.node import Address
 from broker.runtime.start import StartError
 from broker.server import Server
-from broker.settings.config import Config, load_config
+from broker.settings.config import Config
 from broker.settings.descriptors import divide_descriptors
+from broker.settings.load import load_config
 from coordinator import Note
 from simulator.disk import SimDisk
 from simulator.loop import SimLoop, run_in

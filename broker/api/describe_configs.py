@@ -15,8 +15,8 @@ from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST
 from broker.runtime.node import DRAINED
 from broker.security.authorizer import Operation
+from broker.settings.config import SUPPORTED
 from broker.settings.kafka_names import KNOWN
-from broker.settings.table import SUPPORTED
 from broker.topics.setting_docs import GROUP_SETTINGS, METRICS_SETTINGS, NO_EFFECT, TOPIC_DOCS
 from broker.topics.setting_sources import DEFAULT, DYNAMIC_BROKER, Synonym
 from broker.topics.settings import TOPIC_SETTINGS

@@ -9,7 +9,7 @@ from broker.api.refused import Refused
 from broker.groups.group_journal import GroupJournal
 from broker.groups.shards import Shards
 from broker.runtime.clock import Clock
-from broker.settings.table import POLICY_PREFIX
+from broker.settings.config import POLICY_PREFIX
 from broker.topics.setting_docs import GROUP_SETTINGS
 from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, Synonym
 from coordinator.policies.name_ranges import join_names

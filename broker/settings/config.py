@@ -1,31 +1,50 @@
-"""Build one frozen Config from the command line, the environment, a TOML file and a profile.
+"""Every setting of the broker, and the profiles: a field of `Config` is one setting, with its default, limits and text.
 
-All problems are reported at once, each with its value, the limit and its source.
+A Kafka name has Kafka's meaning and unit. `python -m docs.configuration` writes docs/configuration.md from this file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Final, NamedTuple
 
-from broker.backends.table import Backend, load
-from broker.logging.secrets import StoreAddress, hide
-from broker.runtime.start import ExitCode
-from broker.settings import listeners as listener_settings
-from broker.settings.endpoints import normal_address
+from broker.logging.secrets import StoreAddress
 from broker.settings.listeners import Listener
-from broker.settings.sources import CollectedSettings, as_text, collect
-from broker.settings.table import POLICY_PREFIX, SETTINGS, TEMPORARY_PROFILES, Setting, Value
-from coordinator.policies.values import resolve
+from broker.settings.setting import (
+    INT_MAX,
+    LONG_MAX,
+    Setting,
+    boolean,
+    double,
+    integer,
+    long,
+    parsed,
+    settings_of,
+    several,
+    string,
+    strings,
+)
 
-# Settings that exist in several units, the finest first.
-RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
-ROLL = ("log.roll.ms", "log.roll.hours")
-ROLL_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
-COARSER_UNITS = (*RETENTION[1:], *ROLL[1:], *ROLL_JITTER[1:])
-POLICIES = tuple(setting.name for setting in SETTINGS if setting.name.startswith(POLICY_PREFIX))
-MS_PER_UNIT = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
+# Settings that exist in several units, the finest first: its field has the effective value.
+UNITS: Final = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+)
+POLICY_PREFIX: Final = "group.policy."  # group.policy.NAME: the default of the group policy NAME
+
+# The policies with a default for all groups that do not set the policy themselves (docs/policies.md).
+POLICY_DEFAULTS: Final = {
+    "registration.timeout.ms": "how long a static member may be away after its session without a rebalance. 1000 to 604800000, or none.",
+    "expansion.timeout.ms": "how long new members wait for further ones, to join together in one rebalance. 1000 to 604800000, or none.",
+    "roster.timeout.ms": "how long a group waits for instances of its `instance.ids`. 1000 to 604800000, or none.",
+    "roster.strict": "whether members that are not in the group's `instance.ids` are refused. true, false or none.",
+    "target.group.size": "members beyond this number are standbys. A number, or none.",
+    "subscription.change": "whether a static member that returns with other topics causes a rebalance. keep, rebalance or none.",
+    "pending.release": "whether an unused member id is forgotten when its connection closes. true, false or none.",
+    "topics.watch": "whether a change of a subscribed topic's partitions causes a rebalance at once. true, false or none.",
+}
 
 
 class Difference(NamedTuple):
@@ -37,379 +56,309 @@ class Difference(NamedTuple):
     source: str
 
 
-class ConfigError(Exception):
-    """The configuration is refused; `problems` has one line for each problem."""
-
-    code = ExitCode.CONFIG
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = [hide(problem) for problem in problems]
-        super().__init__("; ".join(self.problems))
+def policy_rows() -> list[Setting]:
+    return [Setting(POLICY_PREFIX + name, "string", "none", f"Default of the group policy `{name}`: {text}") for name, text in POLICY_DEFAULTS.items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Every setting, with underscores for the dots of its name; table.py describes them.
+    """Every setting under its name, with underscores for dots, then what follows from them.
 
-    `listeners` includes the advertised addresses. `data_directory` is log.dirs; it is empty when `temporary_data` asks for a
-    directory that is removed when the process ends.
+    `listeners` includes the advertised addresses, `group_policies` has the texts by policy.
     """
 
-    listeners: tuple[Listener, ...]
-    node_id: int
-    cluster_id: str
-    cluster_nodes: int
-    cluster_node_timeout_ms: int
-    store: StoreAddress
-    store_credentials_location: str
-    cluster_name: str
-    store_replicas: int
-    store_lease_ms: int
-    store_tls_ca_location: str
-    data_directory: str
-    temporary_data: bool
-    max_connections: int
-    max_connections_per_ip: int
-    max_connections_per_ip_overrides: tuple[tuple[str, int], ...]
-    connections_max_idle_ms: int
-    socket_request_max_bytes: int
-    socket_response_max_bytes: int
-    request_elements_max: int
-    socket_listen_backlog_size: int
-    connection_unread_replies_max_bytes: int
-    connections_unread_replies_max_bytes: int
-    connection_waiting_requests_max_bytes: int
-    connections_partial_requests_max_bytes: int
-    auto_create_topics_enable: bool
-    num_partitions: int
-    partitions_max: int
-    message_max_bytes: int
-    fetch_max_bytes: int
-    log_retention_ms: int
-    log_retention_bytes: int
-    log_retention_check_interval_ms: int
-    log_segment_bytes: int
-    log_roll_ms: int
-    log_roll_jitter_ms: int
-    log_segment_delete_delay_ms: int
-    log_cleanup_policy: tuple[str, ...]
-    log_cleaner_enable: bool
-    log_cleaner_backoff_ms: int
-    log_cleaner_min_cleanable_ratio: float
-    log_cleaner_min_compaction_lag_ms: int
-    log_cleaner_max_compaction_lag_ms: int
-    log_cleaner_delete_retention_ms: int
-    log_cleaner_dedupe_buffer_size: int
-    log_message_timestamp_type: str
-    log_message_timestamp_before_max_ms: int
-    log_message_timestamp_after_max_ms: int
-    compression_type: str
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_zstd_level: int
-    producer_id_expiration_ms: int
-    producer_id_expiration_check_interval_ms: int
-    log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
-    group_min_session_timeout_ms: int
-    group_max_session_timeout_ms: int
-    group_initial_rebalance_delay_ms: int
-    group_max_size: int
-    group_member_metadata_max_bytes: int
-    groups_metadata_max_bytes: int
-    group_policy_registration_timeout_ms: str
-    group_policy_expansion_timeout_ms: str
-    group_policy_roster_timeout_ms: str
-    group_policy_roster_strict: str
-    group_policy_target_group_size: str
-    group_policy_subscription_change: str
-    group_policy_pending_release: str
-    group_policy_topics_watch: str
-    offsets_topic_num_partitions: int
-    offsets_topic_segment_bytes: int
-    offset_metadata_max_bytes: int
-    offsets_retention_minutes: int
-    offsets_retention_check_interval_ms: int
-    offsets_flush: str
-    offsets_flush_interval_ms: int
-    offsets_commit_timeout_ms: int
-    notes_retention_ms: int
-    notes_retention_bytes: int
-    notes_end_offsets_interval_ms: int
-    clock_settle_ms: int
-    log_level: str
-    log_format: str
-    exit_with_parent: bool
-    event_loop: str
+    # --- identity and addresses ---
+    listeners: tuple[Listener, ...] = parsed(strings(("PLAINTEXT://127.0.0.1:9092",),
+        "Where to listen: NAME://HOST:PORT, several separated by commas, each with its own name and port. An empty host listens on every "
+        "address, port 0 on a free port. Kafka's default listens on every address; ours only on this machine, because every client that reaches "
+        "the port may do everything.", flag="listen",
+    ))
+    advertised_listeners: tuple[str, ...] = strings((),
+        "The addresses to which clients connect, by listener name. A listener that is missing here advertises the address it listens on, "
+        "which cannot be a wildcard. Host names are not resolved; port 0 means the port listened on.", flag="advertise",
+    )
+    listener_security_protocol_map: tuple[str, ...] = strings((),
+        "NAME:PROTOCOL for every listener. Only PLAINTEXT is supported. Without a map every listener is PLAINTEXT, unless its name is that of "
+        "another protocol.",
+    )
+    controller_listener_names: tuple[str, ...] = strings((),
+        "Listeners that Kafka reserves for its controllers. They are not opened here, so that a file written for Kafka in combined mode can be "
+        "used.",
+    )
+    node_id: int = integer(1,
+        "The id by which clients know this broker; `broker.id` is another name for it.", flag="node-id", alias="broker.id",
+    )
+    cluster_id: str = string("",
+        "The id of the cluster when a data directory is used for the first time; empty: a random id. Afterwards it must equal the id in the "
+        "directory.",
+    )
+    cluster_nodes: int = integer(1,
+        "How many nodes share the data directory. With more than 1 each node is a process with its own node.id and listeners, and owns a "
+        "part of the logs; this is experimental. The flag is --nodes.", low=1, high=64, unit="nodes", flag="nodes",
+    )
+    cluster_node_timeout_ms: int = integer(30_000,
+        "`tenure serve --nodes N` kills and restarts a node that has not answered for so long, so that the other nodes acquire its logs; 0: never.",
+        unit="ms",
+    )
+    store: StoreAddress = parsed(string("",
+        "Keeps the logs in NATS JetStream instead of a data directory: nats://HOST:PORT,HOST:PORT or tls://..., the servers of its cluster. A "
+        "user and password, or a token, are written before the first host; better in a file (`store.credentials.location`) or in TENURE_STORE, since "
+        "`ps` shows the command line. Experimental; docs/cluster.md. The flag is --store.", flag="store",
+    ))
+    store_credentials_location: str = string("",
+        "With `store`: a file with the login of its servers, `user:password` or a token, in one line. Other users should not be able to read it.",
+    )
+    cluster_name: str = string("tenure",
+        "With `store`: nodes with the same cluster name are one cluster, and the names of its streams begin with it. Up to 64 letters, digits, "
+        "- and _. The flag is --cluster.", flag="cluster",
+    )
+    store_replicas: int = integer(3,
+        "With `store`: how many JetStream servers store each log. 1 is for a trial with one server.", low=1, high=5, unit="replicas",
+    )
+    store_lease_ms: int = integer(10_000,
+        "With `store`: a node that has not renewed its lease for so long counts as dead, and the other nodes take over its logs. It stops "
+        "serving by itself after 0.9 of that time. Below 10 seconds a leader election inside JetStream can end leases.",
+        low=300, high=600_000, unit="ms",
+    )
+    store_tls_ca_location: str = string("", "With tls:// in `store`: a file of certificate authorities; empty: the system's.")
+    log_dirs: tuple[str, ...] = strings(("./data",),
+        "The data directory, exactly one; `log.dir` is another name for it. The flag is --data.", flag="data", alias="log.dir",
+    )
+    # --- connections ---
+    max_connections: int = integer(INT_MAX,
+        "Connections at one time, within the open-file limit; by default as many as that limit and the memory allow. At the maximum, idle "
+        "connections are closed for new ones; while none is idle, new connections wait in the backlog until one closes.",
+        unit="connections",
+    )
+    max_connections_per_ip: int = integer(INT_MAX,
+        "Connections at one time from one address. 0 is allowed together with max.connections.per.ip.overrides.", unit="connections",
+    )
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = parsed(strings((),
+        "ADDRESS:COUNT, a different maximum for single IP addresses (not host names).",
+    ))
+    connections_max_idle_ms: int = long(600_000,
+        "A connection that sends nothing for this long is closed; waiting for a parked reply is not idleness. Below 0: never.",
+        low=-(2**63), unit="ms",
+    )
+    socket_request_max_bytes: int = integer(104_857_600, "The largest request. A larger one closes its connection.", low=1, unit="bytes")
+    socket_response_max_bytes: int = integer(100_000_000,
+        "The largest reply, without the records of a fetch (fetch.max.bytes). A request for more is answered with POLICY_VIOLATION. Clients with "
+        "librdkafka read no larger reply (receive.message.max.bytes).", low=65_536, unit="bytes",
+    )
+    request_elements_max: int = integer(100_000,
+        "The most elements of one request: topics, partitions and others in lists, the lists themselves, tagged fields, and one for each 128 bytes "
+        "of a long string. A request with more closes its connection, since many small elements need too much memory and time.",
+        low=1, unit="elements",
+    )
+    socket_listen_backlog_size: int = integer(4096,
+        "Connections that may wait to be accepted, within the system's own limit. Kafka's default, 50, is too small for many clients that "
+        "reconnect at once.", low=1, unit="connections",
+    )
+    connection_unread_replies_max_bytes: int = integer(1_048_576,
+        "Bytes of replies that a client may leave unread; above this, the broker reads no more of its requests until the client reads replies.",
+        low=1, unit="bytes",
+    )
+    connections_unread_replies_max_bytes: int = long(268_435_456,
+        "Bytes of large replies that are being built or not read yet, of all connections together; at least socket.response.max.bytes. Above it, "
+        "connections with at least the average of them are closed, the longest inactive first.", low=1, unit="bytes",
+    )
+    connection_waiting_requests_max_bytes: int = integer(1_048_576,
+        "Requests of one connection that may wait while an earlier reply is parked; above it the broker reads no more from the connection. A single "
+        "larger request may wait alone.", low=1, unit="bytes",
+    )
+    connections_partial_requests_max_bytes: int = long(536_870_912,
+        "The received bytes of incomplete requests, of all connections together; at least socket.request.max.bytes. Above it, connections with "
+        "at least the average of them are closed, the longest inactive first.", low=1, unit="bytes",
+    )
+    # --- topics ---
+    auto_create_topics_enable: bool = boolean(True, "Create a missing topic when a client requests its metadata and allows the creation.")
+    num_partitions: int = integer(1,
+        "Partitions of a topic that is created without a number of partitions.", low=1, high=10_000, unit="partitions",
+    )
+    partitions_max: int = integer(20_000,
+        "Partitions of all topics together. Creating a topic beyond it is refused, so that a client inventing names cannot fill the disk. With "
+        "`store` the default is 500.", low=1, unit="partitions",
+    )
+    message_max_bytes: int = integer(1_048_588,
+        "The largest record batch that is accepted from a producer, in its compressed size, and the largest append to the offsets log. "
+        "A topic's max.message.bytes overrides it.", unit="bytes",
+    )
+    fetch_max_bytes: int = integer(57_671_680,
+        "The most bytes of records in the reply to one fetch; a larger first batch is sent nevertheless.", low=1024, unit="bytes",
+    )
+    # --- topic logs: a topic's own setting overrides these ---
+    log_retention_ms: int = long(604_800_000,
+        "How old a segment's newest record may become before the segment is dropped, where cleanup.policy has delete (retention.ms). -1: for "
+        "ever. log.retention.minutes and log.retention.hours set it in coarser units; ms overrides minutes, and minutes override hours.",
+        low=-1, unit="ms",
+    )
+    log_retention_minutes: int = integer(10_080, "See log.retention.ms.", low=-1, unit="minutes")
+    log_retention_hours: int = integer(168, "See log.retention.ms.", low=-1, unit="hours")
+    log_retention_bytes: int = long(-1,
+        "How large the log of one partition may be before its oldest segments are dropped, where cleanup.policy has delete (retention.bytes). "
+        "-1: no limit.", low=-(2**63), unit="bytes",
+    )
+    log_retention_check_interval_ms: int = long(300_000, "How often old segments are closed and dropped.", low=1, unit="ms")
+    log_segment_bytes: int = integer(1_073_741_824,
+        "Size at which a segment is closed and the next one begun (segment.bytes).", low=1_048_576, unit="bytes",
+    )
+    log_roll_ms: int = long(604_800_000,
+        "Age at which a segment is closed even if it is not full (segment.ms): only closed segments can be dropped or compacted. "
+        "log.roll.hours sets it in hours.", low=1, unit="ms",
+    )
+    log_roll_hours: int = integer(168, "See log.roll.ms.", low=1, unit="hours")
+    log_roll_jitter_ms: int = long(0,
+        "The maximum of a random time that is subtracted from log.roll.ms for each segment, so that not all close at once (segment.jitter.ms).",
+        unit="ms",
+    )
+    log_roll_jitter_hours: int = integer(0, "See log.roll.jitter.ms.", unit="hours")
+    log_segment_delete_delay_ms: int = long(60_000,
+        "How long the files of a dropped segment or a deleted topic stay on the disk, under another name (file.delete.delay.ms).",
+        unit="ms",
+    )
+    log_cleanup_policy: tuple[str, ...] = strings(("delete",),
+        "`delete` drops old segments, `compact` keeps the newest record of each key; both may be set (cleanup.policy).",
+        choices=("compact", "delete"),
+    )
+    log_cleaner_enable: bool = boolean(True, "Whether topics whose cleanup.policy has compact are compacted.")
+    log_cleaner_backoff_ms: int = long(15_000, "How long to wait after a search that found no topic log to compact.", unit="ms")
+    log_cleaner_min_cleanable_ratio: float = double(0.5,
+        "A topic's log is compacted when this ratio of its bytes was appended since the last compaction (min.cleanable.dirty.ratio).",
+        high=1,
+    )
+    log_cleaner_min_compaction_lag_ms: int = long(0, "Records younger than this are not compacted away (min.compaction.lag.ms).", unit="ms")
+    log_cleaner_max_compaction_lag_ms: int = long(LONG_MAX,
+        "A log with an uncompacted record older than this is compacted, whatever its dirty ratio (max.compaction.lag.ms).",
+        low=1, unit="ms",
+    )
+    log_cleaner_delete_retention_ms: int = long(86_400_000,
+        "How long a tombstone is kept after the compaction that applied it, for consumers that lag (delete.retention.ms).", unit="ms",
+    )
+    log_cleaner_dedupe_buffer_size: int = long(134_217_728,
+        "Memory for the keys of one compaction; the next compaction handles keys that do not fit.", low=1_048_576, unit="bytes",
+    )
+    log_message_timestamp_type: str = string("CreateTime",
+        "Whether records keep the timestamp of their producer or get the time of the append (message.timestamp.type).",
+        choices=("CreateTime", "LogAppendTime"),
+    )
+    log_message_timestamp_before_max_ms: int = long(LONG_MAX,
+        "How far a record's own timestamp may be before the broker's time; a larger difference is refused (message.timestamp.before.max.ms).",
+        unit="ms",
+    )
+    log_message_timestamp_after_max_ms: int = long(3_600_000,
+        "How far a record's own timestamp may be after the broker's time; a larger difference is refused (message.timestamp.after.max.ms).",
+        unit="ms",
+    )
+    compression_type: str = string("producer",
+        "How batches are stored: as their producer compressed them, or recompressed (compression.type of the topic).",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    )
+    compression_gzip_level: int = integer(-1, "The level of gzip, 1 to 9; -1 is the library's own choice.", low=-1, high=9)
+    compression_lz4_level: int = integer(9, "The level of lz4.", low=1, high=17)
+    compression_zstd_level: int = integer(3, "The level of zstd.", low=-131_072, high=22)
+    producer_id_expiration_ms: int = integer(86_400_000,
+        "The state of a producer that has not written to a partition for so long is removed: its next batch counts as its first.",
+        low=1, unit="ms",
+    )
+    producer_id_expiration_check_interval_ms: int = integer(600_000, "How often expired producer state is removed.", low=1, unit="ms")
+    log_flush_offset_checkpoint_interval_ms: int = integer(60_000,
+        "How often to checkpoint the recovery point of each log: records before it need no check after a crash.", unit="ms",
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = integer(60_000, "How often to checkpoint the start offset of each log.", unit="ms")
+    # --- groups and offsets ---
+    group_min_session_timeout_ms: int = integer(6000, "The shortest session timeout that a member may request.", low=1, unit="ms")
+    group_max_session_timeout_ms: int = integer(1_800_000, "The longest session timeout that a member may request.", low=1, unit="ms")
+    group_initial_rebalance_delay_ms: int = integer(3000, "How long a new group waits for more members before it starts.", unit="ms")
+    group_max_size: int = integer(INT_MAX, "Members of one group.", low=1, unit="members")
+    group_member_metadata_max_bytes: int = integer(4_194_304,
+        "What one member of a group may keep in memory: the names and metadata of its protocols, its ids, and a constant for each of them; "
+        "separately its assignment. A JoinGroup with more is answered with GROUP_MAX_SIZE_REACHED, a leader's SyncGroup with INVALID_REQUEST.",
+        low=1024, unit="bytes",
+    )
+    groups_metadata_max_bytes: int = integer(1 << 28,
+        "The same of all groups of this node together, with assignments and the stored records of groups. At the maximum no member is added, and "
+        "no member may keep more than before. Members that are loaded from the log always count, and are never refused.",
+        low=1 << 20, unit="bytes",
+    )
+    # Policies of all groups that do not set the policy themselves (docs/policies.md).
+    group_policies: Mapping[str, str] = several(policy_rows())
+    offsets_topic_num_partitions: int = integer(50,
+        "Partitions of __consumer_offsets, over which the groups are spread. Must not change once there is data.",
+        low=1, high=10_000, unit="partitions",
+    )
+    offsets_topic_segment_bytes: int = integer(104_857_600, "Size at which a segment of the offsets log is closed.", low=1, unit="bytes")
+    offset_metadata_max_bytes: int = integer(4096, "The longest text that a commit may add to an offset.", unit="bytes")
+    offsets_retention_minutes: int = integer(10_080,
+        "How long offsets are kept after their group became empty, or after the commit if the group never had members.",
+        low=1, unit="minutes",
+    )
+    offsets_retention_check_interval_ms: int = long(600_000, "How often expired offsets are removed.", low=1, unit="ms")
+    offsets_flush: str = string("always",
+        "When the reply to a commit or a join is sent: with `always` after its record is on the disk (safe against power loss), with `interval` and "
+        "`never` once it is written to the operating system (safe against the death of the process).",
+        choices=("always", "interval", "never"),
+    )
+    offsets_flush_interval_ms: int = integer(100, "How often to flush with offsets.flush=interval.", low=1, unit="ms")
+    offsets_commit_timeout_ms: int = integer(5000,
+        "When a write to the log takes longer, waiting requests get a retriable error.", low=1, unit="ms",
+    )
+    notes_retention_ms: int = long(604_800_000,
+        "How long the notes about groups are kept (__coordinator_notes). Below 0: for ever.", low=-1, unit="ms",
+    )
+    notes_retention_bytes: int = long(67_108_864,
+        "The maximum size of the notes of all groups together; above it the oldest segment (1 MiB) of the largest log is dropped. "
+        "Below 0: no limit.", low=-1, unit="bytes",
+    )
+    notes_end_offsets_interval_ms: int = integer(10_000,
+        "How often the notes record the changed end offsets of topic partitions, from which the past lag of a group is computed. They may "
+        "use a quarter of `notes.retention.bytes` a day, and are written less often if they would exceed it. 0: never.", unit="ms",
+    )
+    # --- the process ---
+    clock_settle_ms: int = long(600_000,
+        "After the wall clock was set by more than a minute, or a start more than a minute from the data directory's last use, no data is "
+        "deleted by time until the clock has run steadily for so long. 0: no wait.", unit="ms",
+    )
+    log_level: str = string("info",
+        "The least level that is logged. `debug` shows every frame.", choices=("debug", "info", "warning", "error"),
+    )
+    log_format: str = string("auto",
+        "`console` for people, `json` for machines; `auto` is console on a terminal and json elsewhere.",
+        choices=("auto", "console", "json"),
+    )
+    exit_with_parent: bool = boolean(False,
+        "Stop in order when the process that started this one has ended, also by kill -9, or when standard input is a pipe and its other end "
+        "is closed, so that no broker survives its test run. A broker that a shell starts in the background ends with the shell. The flags "
+        "are --exit-with-parent and --no-exit-with-parent.",
+    )
+    event_loop: str = string("auto",
+        "`auto` uses uvloop if it is installed, otherwise the standard library's asyncio.", choices=("auto", "uvloop", "asyncio"),
+    )
+    # --- what follows from the settings ---
+    data_directory: str  # log.dirs
+    temporary_data: bool  # `data_directory` is empty, and stands for one that is removed when the process ends
     profile: str
     given: Mapping[str, str]  # the values as the user wrote them, of settings with and without effect
     differences: tuple[Difference, ...]
     notices: tuple[str, ...]
 
 
-def load_config(
-    *,
-    config_file: str | None = None,
-    listen: Sequence[str] = (),
-    advertise: Sequence[str] = (),
-    data: Sequence[str] = (),
-    profile: str | None = None,
-    settings: Sequence[str] = (),
-    environ: Mapping[str, str] | None = None,
-    other_flags: Mapping[str, str] | None = None,
-) -> Config:
-    """Read all sources; without `environ` environment variables are ignored. Raises ConfigError with every problem.
+SETTINGS: Final = tuple(settings_of(Config))
+SUPPORTED: Final = {setting.name: setting for setting in SETTINGS}
+FLAGS: Final = {setting.flag: setting.name for setting in SETTINGS if setting.flag}
+# Kafka's second names of a setting.
+ALIASES: Final = {setting.alias: setting.name for setting in SETTINGS if setting.alias}
 
-    `other_flags`: the values of flags that cannot be repeated, by their names in `sources.FLAGS`.
-    """
-    collected = collect(config_file, listen, advertise, data, profile, settings, environ or {}, other_flags or {})
-    return build(collected)
-
-
-def build(collected: CollectedSettings) -> Config:
-    """Parse the settings of all sources and check them against each other."""
-    values = {setting.name: parse_or_default(collected, setting) for setting in SETTINGS}
-    listeners = combine_listeners(collected, values)
-    overrides = parse_overrides(collected, values["max.connections.per.ip.overrides"])
-    temporary = collected.profile in TEMPORARY_PROFILES and "log.dirs" not in collected.given
-    directory = only_directory(collected, values["log.dirs"])
-    apply_coarser_units(collected, values)
-    values["store"] = values["store"] or StoreAddress("")
-    backend = values["store"].backend
-    values |= {name: default for name, default in backend.defaults.items() if name not in collected.given}
-    cross_check(collected, values, backend)
-    if collected.problems:
-        raise ConfigError(collected.problems)
-    derived = ("listeners", "advertised.listeners", "listener.security.protocol.map", "controller.listener.names", "log.dirs", *COARSER_UNITS)
-    plain: dict[str, Any] = {setting.field: values[setting.name] for setting in SETTINGS if setting.name not in derived}
-    plain["max_connections_per_ip_overrides"] = overrides
-    return Config(
-        **plain,
-        listeners=listeners,
-        data_directory="" if temporary else directory,
-        temporary_data=temporary,
-        profile=collected.profile,
-        given={name: hide(as_text(given.value)) for name, given in (collected.given | collected.without_effect).items()},
-        differences=differences(collected, values),
-        notices=(*collected.notices, *exposure_notices(listeners)),
-    )
-
-
-def parse_or_default(collected: CollectedSettings, setting: Setting) -> Any:
-    """The value of a setting; its default if the user's value is wrong, so that checking can continue."""
-    given = collected.given.get(setting.name)
-    if given is None:
-        return setting.default
-    if isinstance(given.value, StoreAddress):
-        return given.value
-    try:
-        return parse_value(setting, given.value)
-    except ValueError as error:
-        collected.add_problem(given, str(error))
-        return setting.default
-
-
-def parse_value(setting: Setting, value: object) -> Value:
-    """Parse a value given as text (command line, environment) or as a TOML type; raises ValueError with the limit."""
-    match setting.kind:
-        case "boolean":
-            return parse_boolean(value)
-        case "int" | "long":
-            return parse_number(setting, value)
-        case "double":
-            return parse_fraction(setting, value)
-        case "string":
-            if not isinstance(value, str):
-                raise ValueError("must be text in quotes")
-            if setting.choices and value not in setting.choices:
-                raise ValueError(f"must be one of {', '.join(setting.choices)}")
-            return value
-    entries = parse_list(value)
-    if setting.choices and not set(entries) <= set(setting.choices):
-        raise ValueError(f"must contain only {', '.join(setting.choices)}")
-    return entries
-
-
-def parse_boolean(value: object) -> bool:
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
-
-
-def parse_number(setting: Setting, value: object) -> int:
-    limit = f"must be a whole number from {setting.low} to {setting.high}"
-    if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii() and len(value) <= 20:
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not setting.low <= value <= setting.high:
-        raise ValueError(limit)
-    return value
-
-
-def parse_fraction(setting: Setting, value: object) -> float:
-    limit = f"must be a number from {setting.low} to {setting.high}"
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(limit)
-    try:
-        number = float(value)
-    except ValueError:
-        raise ValueError(limit) from None
-    if not setting.low <= number <= setting.high:
-        raise ValueError(limit)
-    return number
-
-
-def parse_list(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = value.split(",") if value.strip() else []
-    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        raise ValueError("must be a list of texts, or one text with commas")
-    entries = tuple(entry.strip() for entry in value)
-    if not all(entries):
-        raise ValueError("has an empty entry")
-    return entries
-
-
-def combine_listeners(collected: CollectedSettings, values: Mapping[str, Any]) -> tuple[Listener, ...]:
-    """Combine listeners, advertised.listeners, the protocol map and Kafka's controller listeners."""
-    protocols, problems = listener_settings.parse_protocols(values["listener.security.protocol.map"])
-    bare_names = ["PLAINTEXT"] if collected.given_or_default("listeners").flag else []
-    listen, wrong = listener_settings.parse_endpoints("listeners", values["listeners"], bare_names)
-    listen, controllers = without_controllers(collected, listen, values["controller.listener.names"])
-    problems += wrong
-    names = [endpoint.name for endpoint in listen] or ["PLAINTEXT"]
-    bare_names = names if collected.given_or_default("advertised.listeners").flag else []
-    advertised, wrong_advertised = listener_settings.parse_endpoints("advertised.listeners", values["advertised.listeners"], bare_names)
-    advertised = [endpoint for endpoint in advertised if endpoint.name not in controllers]
-    problems += wrong_advertised
-    listeners: tuple[Listener, ...] = ()
-    if not wrong:
-        problems += listener_settings.check_protocols(listen, protocols)
-        problems += listener_settings.check_ports(listen)
-        if not listen and "listeners" not in collected.faulty:
-            problems.append(listener_settings.Problem("listeners", "there is nothing to listen on"))
-    if not wrong and not wrong_advertised and "advertised.listeners" not in collected.faulty:
-        listeners, unresolved = listener_settings.resolve_listeners(listen, advertised, advertise_hint(collected))
-        problems += unresolved
-    for setting, reason in problems:
-        collected.add_problem(collected.given_or_default(setting), reason)
-    return listeners
-
-
-def without_controllers(
-    collected: CollectedSettings, listen: list[listener_settings.Endpoint], names: Sequence[str]
-) -> tuple[list[listener_settings.Endpoint], set[str]]:
-    """Drop the listeners that are reserved for Kafka's controllers; returns the others, and the dropped names."""
-    controllers = {name.upper() for name in names}
-    for endpoint in listen:
-        if endpoint.name in controllers:
-            collected.notices.append(f"listener {endpoint} is not opened: controller.listener.names reserves it for a controller")
-    return [endpoint for endpoint in listen if endpoint.name not in controllers], controllers
-
-
-def advertise_hint(collected: CollectedSettings) -> str:
-    """How to set advertised.listeners in the source that set `listeners`; {} is replaced by the value."""
-    match collected.given_or_default("listeners").source.partition(" ")[0]:
-        case "environment":
-            return "TENURE_ADVERTISED_LISTENERS={}"
-        case "file":
-            return 'advertised_listeners = "{}"'
-    return "--advertise {}"
-
-
-def parse_overrides(collected: CollectedSettings, entries: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Parse ADDRESS:COUNT entries; addresses are normalized to what sockets report."""
-    overrides: dict[str, int] = {}
-    for entry in entries:
-        address, _, count = entry.rpartition(":")
-        normal = normal_address(address.removeprefix("[").removesuffix("]"))
-        if normal is None or not (count.isascii() and count.isdecimal() and int(count) <= 2**31 - 1):
-            reason = f"{entry!r} is not ADDRESS:COUNT with an IP address and a count of 0 to {2**31 - 1}"
-            collected.add_problem(collected.given_or_default("max.connections.per.ip.overrides"), reason)
-        elif normal in overrides:
-            collected.add_problem(collected.given_or_default("max.connections.per.ip.overrides"), f"{normal} is named twice")
-        else:
-            overrides[normal] = int(count)
-    return tuple(overrides.items())
-
-
-def only_directory(collected: CollectedSettings, directories: Sequence[str]) -> str:
-    if len(directories) == 1:
-        return directories[0]
-    origin = collected.given_or_default("log.dirs")
-    if len(directories) > 1:
-        collected.add_problem(origin, "one directory only: the broker does not spread data over several directories")
-    elif "log.dirs" not in collected.faulty:
-        collected.add_problem(origin, "must name a directory")
-    return ""
-
-
-def apply_coarser_units(collected: CollectedSettings, values: dict[str, Any]) -> None:
-    """Use the finest unit that the user set, as Kafka does; a negative retention means no limit."""
-    for names in (RETENTION, ROLL, ROLL_JITTER):
-        name = next((name for name in names if name in collected.given), names[0])
-        if name.startswith("log.retention") and values[name] == 0:
-            collected.add_problem(collected.given_or_default(name), "0 would keep no record: it must be -1 (no limit) or more than 0")
-        values[names[0]] = max(values[name] * MS_PER_UNIT[name.rpartition(".")[2]], -1)
-
-
-def cross_check(collected: CollectedSettings, values: Mapping[str, Any], backend: Backend) -> None:
-    """Report settings that contradict each other, and wrong values of policies, store settings and cluster.id."""
-    low, high = values["group.min.session.timeout.ms"], values["group.max.session.timeout.ms"]
-    if low > high:
-        least, most = collected.given_or_default("group.min.session.timeout.ms"), collected.given_or_default("group.max.session.timeout.ms")
-        collected.add_problem(least, f"must not be above group.max.session.timeout.ms, which is {high} ({most.source})")
-    least, most = values["log.cleaner.min.compaction.lag.ms"], values["log.cleaner.max.compaction.lag.ms"]
-    if least > most:
-        origin = collected.given_or_default("log.cleaner.min.compaction.lag.ms")
-        collected.add_problem(origin, f"must not be above log.cleaner.max.compaction.lag.ms, which is {most}")
-    if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
-        reason = "0 closes every connection: it needs max.connections.per.ip.overrides for the addresses that may connect"
-        collected.add_problem(collected.given_or_default("max.connections.per.ip"), reason)
-    for name in POLICIES:
-        try:
-            resolve({name.removeprefix(POLICY_PREFIX): values[name]})
-        except ValueError as error:
-            collected.add_problem(collected.given_or_default(name), str(error).partition(": ")[2])
-    if backend.check_settings:
-        load(backend.check_settings)(collected, values)
-    elif "cluster.name" in collected.given and "store" not in collected.faulty:
-        origin = collected.given_or_default("cluster.name")
-        if origin.flag:
-            collected.add_problem(origin, "only nodes over JetStream have a cluster name: give --store too, or leave it out")
-        else:
-            collected.notices.append(f"{origin} has no effect without store")
-    cluster_id = values["cluster.id"]
-    if len(cluster_id) > 64 or not (cluster_id.isascii() and cluster_id.isprintable()) or " " in cluster_id:
-        collected.add_problem(collected.given_or_default("cluster.id"), "must be at most 64 printable ASCII characters without spaces")
-
-
-def differences(collected: CollectedSettings, values: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """The settings that differ from their default, in the order of the table."""
-    return tuple(
-        Difference(
-            setting.name,
-            hide(format_setting(values[setting.name])),
-            format_setting(setting.default),
-            collected.given[setting.name].source,
-        )
-        for setting in SETTINGS
-        if setting.name in collected.given and values[setting.name] != setting.default
-    )
-
-
-def format_setting(value: object) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case tuple():
-            return ",".join(value)
-    return str(value)
-
-
-def exposure_notices(listeners: Sequence[Listener]) -> list[str]:
-    reachable = [f"{listener.name}://{listener.endpoint}" for listener in listeners if not listener.is_loopback]
-    if not reachable:
-        return []
-    return [f"{', '.join(reachable)} can be reached from other machines: every client that reaches the port may do everything"]
+PROFILES: dict[str, dict[str, str]] = {
+    # For several brokers on one machine: each has a free port and, without --data, a temporary directory.
+    "test": {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "100",
+        "auto.create.topics.enable": "true",
+        "offsets.flush": "never",
+        "clock.settle.ms": "1000",
+        "exit.with.parent": "true",
+    },
+}
+# The profiles of brokers whose data is removed when the process ends, unless log.dirs is given.
+TEMPORARY_PROFILES = ("test",)

@@ -12,17 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.logging.secrets import SCHEME, StoreAddress, hide, note, note_lines
+from broker.settings.config import ALIASES, FLAGS, POLICY_PREFIX, PROFILES, SUPPORTED
 from broker.settings.kafka_names import KNOWN
-from broker.settings.table import (
-    ALIASES,
-    GUARDED_PREFIXES,
-    GUARDS,
-    LISTENER_PREFIX,
-    OPEN_ENDED_PREFIXES,
-    POLICY_PREFIX,
-    PROFILES,
-    SUPPORTED,
-)
+from broker.settings.refused import GUARDED_PREFIXES, GUARDS, LISTENER_PREFIX, OPEN_ENDED_PREFIXES
+from coordinator.policies.values import POLICY_NAMES
 
 PREFIX = "TENURE_"
 STORE = "store"
@@ -34,18 +27,8 @@ INJECTED_VARIABLES = (
     r"TENURE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR|START|END)|_PORT_(START|END))?)?|ENV_\w+|NAME)"
 )
 SECRET = r"password|secret|jaas|passphrase|credential|\.key$|keystore\.key|private"
-FLAGS = {
-    "listen": "listeners",
-    "advertise": "advertised.listeners",
-    "data": "log.dirs",
-    "nodes": "cluster.nodes",
-    "node-id": "node.id",
-    "store": "store",
-    "cluster": "cluster.name",
-}
 PROPERTIES = ".properties"  # the ending of a file in Kafka's own syntax; any other file is TOML
 SHOWN_CHARACTERS_MAX = 200
-WITHOUT_DEFAULT = (POLICY_PREFIX + "instance.ids", POLICY_PREFIX + "rebalance.request")  # policies that exist only for single groups
 
 # Setting names by their spelling with underscores: TOML keys and environment variables cannot always contain dots.
 NAMES = {name.replace(".", "_"): name for name in (*KNOWN, *SUPPORTED, *ALIASES)}
@@ -321,7 +304,7 @@ def report_unknown(collected: CollectedSettings, shown: str, written: str, spell
     from difflib import get_close_matches
 
     dotted = written.replace("_", ".")
-    if dotted in WITHOUT_DEFAULT:
+    if dotted.startswith(POLICY_PREFIX) and dotted.removeprefix(POLICY_PREFIX) in POLICY_NAMES:
         collected.problems.append(f"{shown}: the group policy {dotted.removeprefix(POLICY_PREFIX)} has no default; set it for each group (tenure group policy set)")
         return
     # The common prefix of all policies would make any two of them similar.

@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, NOTES_SEGMENT_BYTES
-from broker.settings.config import RETENTION, ROLL, ROLL_JITTER, Config, format_setting
+from broker.settings.config import ALIASES, SUPPORTED, UNITS, Config
 from broker.settings.kafka_names import KNOWN
-from broker.settings.table import ALIASES, SUPPORTED
+from broker.settings.setting import format_setting
 from broker.topics.registry import Topic
 from broker.topics.settings import BROKER_FIELDS, TOPIC_SETTINGS
 
 # Source codes of DescribeConfigs.
 TOPIC, DYNAMIC_BROKER, STATIC_BROKER, DEFAULT = 1, 2, 4, 5
 
-_UNITS = {names[0]: names for names in (RETENTION, ROLL, ROLL_JITTER)}  # the finest unit first; it overrides the others
+_UNITS = {names[0]: names for names in UNITS}  # the finest unit first; it overrides the others
 # Topic settings without effect here, and their broker settings.
 _SHOWN_ONLY = {
     "flush.messages": "log.flush.interval.messages",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from broker.settings.config import Config, ConfigError, load_config
+from broker.settings.config import Config
+from broker.settings.load import ConfigError, load_config
 from broker.settings.servers import parse_servers
 from broker.stores.jetstream.connection import TooOld
 from broker.stores.jetstream.store_client import StoreClient, StreamReading

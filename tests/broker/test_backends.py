@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.backends.table import BACKENDS, DIRECTORY, JETSTREAM, Backend, backend_of, load
-from broker.settings.table import SUPPORTED
+from broker.settings.config import SUPPORTED
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

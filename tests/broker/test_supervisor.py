@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from broker import supervisor as module
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.supervisor import NodeProcess, Supervisor, describe_end, exit_code, node_listeners
 
 pytestmark = [pytest.mark.plain, pytest.mark.asyncio]  # replaces constants and the log

@@ -16,8 +16,9 @@ import pytest
 from broker import supervisor as module
 from broker.cluster.messages import NodeRequestKind, encode
 from broker.runtime.start import SUPERVISOR, ExitCode, StartError
-from broker.settings.config import Config, load_config
+from broker.settings.config import Config
 from broker.settings.listeners import Listener
+from broker.settings.load import load_config
 from broker.stores.node_sockets import listen
 from broker.supervisor import PORT_MAX, Supervisor, answers, check_addresses, node_ids, node_listeners, node_settings, supervise
 from protocol.messages.node_requests import NodeRequest

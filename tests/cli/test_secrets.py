@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.logging import secrets
-from broker.settings.config import ConfigError, load_config
+from broker.settings.load import ConfigError, load_config
 from broker.settings.servers import Servers, parse_servers, servers_of
 from cli import main
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores.jetstream.engine import reply_of
 from broker.stores.jetstream.entry import DATA, RELEASE, Entry
 from broker.stores.jetstream.store_client import StoreClient, await_result

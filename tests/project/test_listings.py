@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from cli.command_line import parse
 from tests.kafka_process import free_ports
 from tests.project.listings import PAGES, Listing, anchors, links, listing_named, listings, tenure_commands

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.runtime.start import ExitCode
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from cli import USAGE
 from protocol.batch import Record, build
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

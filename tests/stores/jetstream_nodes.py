@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TypeVar
 
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores.jetstream.logs import GroupLog
 from broker.stores.jetstream.store import JetStreamStore
 from broker.stores.jetstream.topic_logs import StreamTopicStore

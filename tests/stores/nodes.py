@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from broker.cluster.store import ClusterStore, SharedView
 from broker.runtime.workers import Workers
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores.port import BrokerStore
 from broker.stores.shared import SharedStore, SharedTopicStore
 from protocol.batch import build_facts

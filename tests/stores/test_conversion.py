@@ -11,7 +11,7 @@ import pytest
 
 from broker.runtime.start import StartError
 from broker.runtime.workers import Workers
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores.local import LocalStore
 from broker.stores.topic_logs import LocalTopicStore
 from broker.stores.turn_flushes import LOGS_MIN

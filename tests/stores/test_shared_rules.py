@@ -10,7 +10,7 @@ import pytest
 
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.workers import Workers
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores import shared as module
 from broker.stores.shared import BUSY_SECONDS, FIND_NODES_SECONDS, START_PAUSE_SECONDS, WARN_SECONDS, LockedLog, SharedStore
 from simulator.disk import SimDisk

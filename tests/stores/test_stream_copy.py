@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores.jetstream.store_client import StoreClient, StoreProblem
 from broker.stores.jetstream.stream_copy import StreamCopy
 from broker.stores.jetstream.streams import Stream

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.runtime.start import StartError
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores.jetstream import store as stream_store
 from broker.stores.jetstream.entry import DATA, Entry
 from broker.stores.jetstream.logs import GroupLog

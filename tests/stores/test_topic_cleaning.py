@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores.jetstream import topic_cleaning
 from broker.stores.jetstream.store_client import StoreClient
 from broker.stores.jetstream.topic_cleaning import cleanable

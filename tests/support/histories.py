@@ -11,7 +11,7 @@ from random import Random
 from typing import cast
 
 import cli
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.retention import Retention
 from protocol.batch import Record, build, iterate_headers, read_header, records

@@ -17,8 +17,9 @@ from typing import Any, Self
 from broker.machine import RealMachine
 from broker.runtime.node import Address
 from broker.server import Server
-from broker.settings.config import Config, load_config
+from broker.settings.config import Config
 from broker.settings.descriptors import divide_descriptors
+from broker.settings.load import load_config
 from protocol.apis import APIS
 from tests.support.headers import encode_request, response_header_version
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 from broker.groups.journal import Journal, owned_or_fail
 from broker.runtime.turn import Turn
 from broker.runtime.workers import Workers
-from broker.settings.config import Config, load_config
+from broker.settings.config import Config
+from broker.settings.load import load_config
 from broker.stores.local import LocalStore
 from broker.stores.owned import LocalLog
 from simulator.disk import SimDisk

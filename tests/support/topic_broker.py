@@ -14,7 +14,7 @@ from broker.net.long_requests import run_to_end
 from broker.runtime.turn import Turn
 from broker.runtime.workers import Workers
 from broker.security.authorizer import Authorizer
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores.local import LocalStore
 from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.partition import Partition

@@ -13,7 +13,7 @@ from broker.api.table import CONFIGS, REPLICAS, TOPICS
 from broker.net.long_requests import LongRequests
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.topics.deletions import Deletions
 from broker.topics.partition import Partition
 from broker.topics.registry import Topic, TopicRegistry

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from broker.groups.shards import GROUP_ID_CACHED_MAX, GROUPS_CACHED_MAX, IDS_PER_CALL, FreshIds, Shards
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.wiring import group_config
 from coordinator import GroupConfig, partition_of
 from tests.support.group_logs import CONFIG, GroupWorld

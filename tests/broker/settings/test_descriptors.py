@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from broker.runtime.start import ExitCode, StartError
-from broker.settings.config import load_config
 from broker.settings.descriptors import CONNECTION_BYTES, FIXED, divide_descriptors, memory_bytes, with_connections
+from broker.settings.load import load_config
 from protocol.batch import Record, build
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.config import ConfigError, load_config
 from broker.settings.listeners import Listener
+from broker.settings.load import ConfigError, load_config
 
 
 def listeners(*settings: str, **sources: object) -> tuple[Listener, ...]:

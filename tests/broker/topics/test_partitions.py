@@ -14,7 +14,7 @@ from broker.groups.journal import owned_or_fail
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.runtime.contain import DEFECTS
 from broker.runtime.workers import Workers
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores import bulk_flush
 from broker.stores.local import LocalStore
 from broker.stores.topic_logs import LocalTopicStore

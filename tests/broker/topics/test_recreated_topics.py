@@ -14,7 +14,7 @@ from broker.groups.journal import Journal, owned_or_fail
 from broker.internal_topics import REGISTRY_LOG
 from broker.runtime.clock import Clock
 from broker.runtime.turn import Turn
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.stores import compaction as module
 from broker.stores import topic_logs
 from broker.stores.compaction import CleaningRules, LogCleaner

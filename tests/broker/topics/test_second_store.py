@@ -12,7 +12,7 @@ from broker.api import delete_records, fetch, list_offsets
 from broker.net.long_requests import LongRequests
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer
-from broker.settings.config import load_config
+from broker.settings.load import load_config
 from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
 from broker.topics.retention import Retention
