@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUGS: Final = Path(__file__).parent / "bugs"
-PACKAGES: Final = ("broker", "coordinator", "docs", "protocol", "simulator", "storage")
+PACKAGES: Final = ("broker", "coordinator", "history", "protocol", "simulator", "storage")
 SEEDS: Final = 100_000
 
 
