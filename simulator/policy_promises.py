@@ -11,6 +11,7 @@ from typing import Final
 
 from coordinator.notes import Cause
 from coordinator.policies.values import GroupPolicies
+from history.causes import CAUSES
 from simulator.policy_settings import Change, PolicySettings, requests_in
 from simulator.world import MS, SECOND, Broken, Promise, World, format_time
 
@@ -63,7 +64,7 @@ class Absences:
     def removed(self, group: str, member_id: str, moment: int, stayed_away: bool, loaded: int, session_ns: int) -> None:
         """A member was removed.
 
-        `stayed_away`: because it was away (STAYED_AWAY or REGISTRATION_UNSET); `loaded`: the moment of the last load of the group's partition,
+        `stayed_away`: because it was away; `loaded`: the moment of the last load of the group's partition,
         -1 if it is not known.
         """
         away = self._away.get(group, {})
@@ -269,7 +270,7 @@ class Seats:
     def rebalance(self, group: str, cause: Cause, removed_count: int, was_stable: bool) -> None:
         """A rebalance begins. `removed_count`: how many members with a seat the same step removed."""
         free = len(self._standbys.pop(group, ()))
-        if was_stable and cause in (Cause.SESSION_EXPIRED, Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED) and 0 < removed_count <= free:
+        if was_stable and CAUSES[cause].gone and 0 < removed_count <= free:
             raise Broken(self.promise, f"all members rejoin ({cause.name}) since {removed_count} members were removed, although {free} standbys were free", group)
         if cause == Cause.TARGET_CHANGED:
             changed = self._settings.changed_at(group, "target.group.size")
