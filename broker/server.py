@@ -151,6 +151,7 @@ class Server:
             log.info("start", **start_trace.summary())
         if logs.debug_enabled():
             log.info("frames are traced: repeated requests take the usual path too")
+        logs.started()
 
     async def _end(self, store: BrokerStore) -> int:
         """Send the replies whose facts are durable, flush and close the logs, and mark the directory clean if everything was written."""

@@ -46,15 +46,11 @@ class LogLines:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def write(self, line: bytes) -> None:
+    def write(self, level: str, event: str, details: Mapping[str, Any]) -> None:
         loop: Any = events._get_running_loop()
-        self._world.trace(f"log: {loop.name if loop is not None else ''}{line.decode()}")
-
-
-def render(level: str, line: dict[str, Any]) -> bytes:
-    details = " ".join(f"{name}={value!r}" for name, value in line.items() if name not in ("event", "exc_info"))
-    error = line.get("exc_info")
-    return f"{level} {line['event']} {details}{f' {error!r}' if error else ''}".encode()
+        shown = " ".join(f"{name}={value!r}" for name, value in details.items() if name != "exc_info")
+        error = details.get("exc_info")
+        self._world.trace(f"log: {loop.name if loop is not None else ''}{level} {event} {shown}{f' {error!r}' if error else ''}")
 
 
 class Node:
@@ -119,7 +115,7 @@ class Node:
         self.loop.pass_ns = self.pass_ns
         self.machine = self._new_machine()
         self.machine.cleaner_dies = self.cleaner_dies
-        log.connect(cast(Any, LogLines(self.world)), "warning", cast(Any, render), cast(Any, None))
+        log.connect(LogLines(self.world).write, "warning")
         self.server = SimServer(self.config, cast(asyncio.AbstractEventLoop, self.loop), DESCRIPTORS, False, self.machine)
         self.server.announced = self._announced
         run_in(self.loop, self._serve)

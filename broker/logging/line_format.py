@@ -1,4 +1,4 @@
-"""Format one log line, for people or as JSON.
+"""Turn an event into a line, for people or as JSON, by the processors and renderers of structlog. Importing this module imports structlog.
 
 Log lines contain names chosen by clients, so control characters and line breaks are escaped.
 """
@@ -7,72 +7,125 @@ from __future__ import annotations
 
 import json
 import sys
-import traceback
-from collections.abc import Callable, MutableMapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from broker.logging.repeated_lines import Repeats
 from broker.logging.secrets import hide
 
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+
+@contextmanager
+def without(*packages: str) -> Iterator[None]:
+    """Imports in this block do not find these packages: structlog would import them where they are installed, which takes longer than itself."""
+    hidden = [name for name in packages if name not in sys.modules]
+    modules: dict[str, Any] = sys.modules
+    modules.update(dict.fromkeys(hidden))
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del modules[name]
+
+
+with without("better_exceptions", "colorama", "rich", "twisted"):
+    import structlog
+    from structlog.dev import Column, ConsoleRenderer, KeyValueColumnFormatter, plain_traceback
+    from structlog.processors import JSONRenderer, add_log_level, format_exc_info
+    from structlog.typing import EventDict, Processor
+
 EVENT_WIDTH = 20  # columns; most events are shorter
+LEVEL_WIDTH = 7
 
 DIM, BOLD, CYAN, PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[36m", "\x1b[0m"
 COLOURS = {"debug": DIM, "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31;1m"}
 
-Details = MutableMapping[str, Any]
-Format = Callable[[str, str, str, Details, str, bool], str]
+FIRST = ("time", "level", "event")
 
 
-class LineRenderer:
-    """Renders an event as a line: time, level, event, fields, traceback."""
+class Lines:
+    """structlog's loggers: `write` folds repeated events and passes lines to `sink`, `render` returns the line."""
 
-    def __init__(self, form: Format, colour: bool = False) -> None:
-        self._format = form
-        self._colour = colour
+    def __init__(
+        self,
+        as_json: bool,
+        colour: bool = False,
+        common: Mapping[str, Any] | None = None,
+        sink: Callable[[bytes], None] | None = None,
+        repeats: Repeats | None = None,
+    ) -> None:
+        rendering = [JSONRenderer(to_json)] if as_json else [printable, console(colour)]
+        processors: list[Processor] = [add_log_level, format_exc_info, *rendering, encode]
+        first = {**dict.fromkeys(FIRST), **(common or {})}
+        self._returning = structlog.wrap_logger(structlog.ReturnLogger(), processors, structlog.BoundLogger, **first).bind()
+        self._writing = self._returning
+        if sink is not None and repeats is not None:
+            self._writing = structlog.wrap_logger(Sink(sink), [Folding(repeats), *processors], structlog.BoundLogger, **first).bind()
 
-    def __call__(self, level: str, details: Details) -> bytes:
-        exception = traceback_text(details.pop("exc_info", None))
-        event = str(details.pop("event", ""))
-        line = hide(self._format(now(), level, event, details, exception, self._colour))
-        return line.encode("utf-8", "backslashreplace") + b"\n"
+    def write(self, level: str, event: str, details: Mapping[str, Any]) -> None:
+        getattr(self._writing, level)(event, **details)
+
+    def render(self, level: str, details: Mapping[str, Any]) -> bytes:
+        line: bytes = getattr(self._returning, level)(**details)
+        return line
 
 
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+class Sink:
+    """What structlog calls a logger: it gets the lines."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self.debug = self.info = self.warning = self.error = self.critical = write
 
 
-def traceback_text(exc_info: Any) -> str:
-    if exc_info is True:
-        exc_info = sys.exc_info()
-    if isinstance(exc_info, BaseException):
-        exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
-    if not exc_info or exc_info[0] is None:
-        return ""
-    return "".join(traceback.format_exception(*exc_info)).rstrip("\n")
+class Folding:
+    """Drops an event that is counted as a repetition."""
+
+    def __init__(self, repeats: Repeats) -> None:
+        self._repeats = repeats
+
+    def __call__(self, logger: Any, level: str, event: EventDict) -> EventDict:
+        if self._repeats.count_if_repeated(level, event):
+            raise structlog.DropEvent
+        return event
 
 
 _encode = json.JSONEncoder(default=str).encode  # json.dumps would create an encoder for every line
 
 
-def json_line(time: str, level: str, event: str, details: Details, exception: str, colour: bool) -> str:
+def to_json(event: EventDict, **options: Any) -> str:
     # ASCII only: an escape sequence in a name must not reach a terminal.
-    fields = {"time": time, "level": level, "event": event, **details}
-    if exception:
-        fields["exception"] = exception
     try:
-        return _encode(fields)
+        return _encode(event)
     except (TypeError, ValueError, RecursionError):  # a key that is not a string, or a cycle: logging must not raise
-        return json.dumps({"time": time, "level": level, "event": event, "details": repr(details), "exception": exception})
+        first, exception = {name: event.pop(name) for name in FIRST}, event.pop("exception", "")
+        return json.dumps({**first, "details": repr(event), "exception": exception}, default=str)
 
 
-def console_line(time: str, level: str, event: str, details: Details, exception: str, colour: bool) -> str:
+def printable(logger: Any, level: str, event: EventDict) -> EventDict:
+    """Escape what is no value, and align the event."""
+    exception = event.pop("exception", "")
+    width = EVENT_WIDTH if len(event) > len(FIRST) else 0
+    event["event"] = f"{escape(str(event['event'])):<{width}}"
+    shown = {escape(name): value for name, value in event.items()}
+    return {**shown, "exception": "\n".join(map(escape, exception.splitlines()))} if exception else shown
+
+
+def console(colour: bool) -> ConsoleRenderer:
     dim, bold, cyan, plain = (DIM, BOLD, CYAN, PLAIN) if colour else ("", "", "", "")
-    level_colour = COLOURS.get(level, "") if colour else ""
-    words = [f"{dim}{time}{plain} {level_colour}{level:<7}{plain} {bold}{escape(event):<{EVENT_WIDTH if details else 0}}{plain}"]
-    words += [f"{cyan}{escape(str(name))}{plain}={format_value(value)}" for name, value in details.items()]
-    lines = [" ".join(words), *map(escape, exception.splitlines())]
-    return "\n".join(lines)
+    return ConsoleRenderer(
+        columns=[
+            Column("time", KeyValueColumnFormatter(None, dim, plain, str)),
+            Column("level", lambda _, level: f"{COLOURS[str(level)] if colour else ''}{level:<{LEVEL_WIDTH}}{plain}"),
+            Column("event", KeyValueColumnFormatter(None, bold, plain, str)),
+            Column("", lambda name, value: f"{cyan}{name}{plain}={format_value(value)}"),
+        ],
+        sort_keys=False,
+        exception_formatter=plain_traceback,
+    )
+
+
+def encode(logger: Any, level: str, line: Any) -> bytes:
+    return hide(str(line)).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def format_value(value: object) -> str:

@@ -1,7 +1,7 @@
 """Log lines for people and for machines, on standard error: `log.info("what happened", field=value)`.
 
 The format `console` is for people, coloured on a terminal; `json` is one object per line. Records of the standard library's logging
-and warnings are included. structlog is not used: its imports would take 20 ms, a tenth of a start.
+and warnings are included. Events are structlog's, but this module does not import it: see `Events`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,21 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TextIO
 
-from broker.logging.line_format import LEVELS, LineRenderer, console_line, json_line
-from broker.logging.repeated_lines import Repeats
+from broker.logging.events import Events, now
 from broker.logging.sink import LineSink
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+
+Write = Callable[[str, str, Mapping[str, Any]], None]
+
+
+def print_line(level: str, event: str, details: Mapping[str, Any]) -> None:
+    from broker.logging.line_format import Lines
+
+    sys.stdout.write(Lines(as_json=False).render(level, {"time": now(), "event": event, **details}).decode())
 
 
 class Log:
@@ -25,17 +34,11 @@ class Log:
         self.reset()
 
     def reset(self) -> None:
-        self.level = LEVELS["info"]
-        self._render = LineRenderer(console_line)
-        self._repeats: Repeats | None = None
-        self._sink: LineSink | None = None
-        self._common: Mapping[str, Any] = {}
+        self.connect(print_line, "info")
 
-    def connect(
-        self, sink: LineSink, level: str, render: LineRenderer, repeats: Repeats, common: Mapping[str, Any] | None = None
-    ) -> None:
-        """Write lines to `sink`, each with the fields `common`."""
-        self.level, self._render, self._repeats, self._sink, self._common = LEVELS[level], render, repeats, sink, common or {}
+    def connect(self, write: Write, level: str) -> None:
+        """Pass events of this level and above to `write`: level, event, fields."""
+        self.level, self._write = LEVELS[level], write
 
     def debug(self, event: str, /, **details: Any) -> None:
         self.write("debug", event, details)
@@ -51,22 +54,16 @@ class Log:
 
     def exception(self, event: str, /, **details: Any) -> None:
         """Log an error with the traceback of the exception being handled."""
-        self.write("error", event, {"exc_info": True, **details})
+        self.write("error", event, {"exc_info": sys.exc_info()[1], **details})
 
     def write(self, level: str, event: str, details: Mapping[str, Any]) -> None:
-        if LEVELS[level] < self.level:
-            return
-        line = {**self._common, **details, "event": event}
-        sink = self._sink
-        if sink is None:
-            sys.stdout.write(self._render(level, line).decode())
-        elif self._repeats is None or not self._repeats.count_if_repeated(level, line):
-            sink.write(self._render(level, line))
+        if LEVELS[level] >= self.level:
+            self._write(level, event, details)
 
 
 log: Final = Log()
 
-_sink: LineSink | None = None
+_open: tuple[Events, LineSink] | None = None
 _show_warning_before = warnings.showwarning
 
 
@@ -77,44 +74,52 @@ def debug_enabled() -> bool:
 
 def configure(
     level: str = "info", form: str = "auto", *, fd: int = 2, environ: Mapping[str, str] | None = None, common: Mapping[str, Any] | None = None
-) -> LineSink:
+) -> None:
     """Send all log lines to the descriptor from now on; each has the fields `common`."""
-    global _sink
+    global _open
     close()
-    render = choose_renderer(form, fd, os.environ if environ is None else environ)
-    repeats = Repeats(render)
+    as_json, colour = choose_format(form, fd, os.environ if environ is None else environ)
+    events = Events(as_json, colour, common)
     sink = LineSink(
         fd,
-        lambda count: render("warning", {"event": "log lines were dropped: the reader of the log did not read", "lines": count}),
-        repeats=repeats,
+        lambda count: events.render("warning", {"event": "log lines were dropped: the reader of the log did not read", "lines": count}),
+        repeats=events.repeats,
+        first=events.import_when_started,
     )
-    log.connect(sink, level, render, repeats, common)
-    _sink = sink
+    log.connect(events.write, level)
+    _open = events, sink
     logging.getLogger().addHandler(BRIDGE)
     logging.getLogger().setLevel(LEVELS[level])
     warnings.showwarning = show_warning
-    return sink
+
+
+def started() -> None:
+    """The process has started. Before this, lines may be written a second late."""
+    if _open is not None:
+        _open[0].started()
 
 
 def close() -> None:
     """Write the queued lines, within half a second, and detach from the standard library's loggers."""
-    global _sink
-    if _sink is None:
+    global _open
+    if _open is None:
         return
     logging.getLogger().removeHandler(BRIDGE)
     logging.getLogger().setLevel(logging.WARNING)
     warnings.showwarning = _show_warning_before
-    _sink.close()
-    _sink = None
+    events, sink = _open
+    events.close(sink)
+    sink.close()
+    _open = None
 
 
-def choose_renderer(form: str, fd: int, environ: Mapping[str, str]) -> LineRenderer:
+def choose_format(form: str, fd: int, environ: Mapping[str, str]) -> tuple[bool, bool]:
+    """Whether lines are JSON, and whether they are coloured."""
     terminal = os.isatty(fd)
     if form == "json" or (form == "auto" and not terminal):
-        return LineRenderer(json_line)
+        return True, False
     # https://no-color.org: any value of NO_COLOR except the empty one means no colour.
-    colour = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-    return LineRenderer(console_line, colour)
+    return False, terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 class Bridge(logging.Handler):
@@ -122,7 +127,7 @@ class Bridge(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = next((name for name, number in reversed(LEVELS.items()) if number <= record.levelno), "debug")
-        details = {"exc_info": record.exc_info} if record.exc_info else {}
+        details = {"exc_info": record.exc_info[1]} if record.exc_info else {}
         log.write(level, record.getMessage(), {"logger": record.name, **details})
 
 

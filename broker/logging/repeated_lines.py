@@ -7,19 +7,19 @@ written every time.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
-
-from broker.logging.line_format import LEVELS, Details, LineRenderer
 
 SECONDS_MIN = 1.0
 SECONDS_MAX = 60.0
 COUNTED_MAX = 200
+LEVELS = ("warning", "error", "critical")  # whose lines are counted
+OWN = ("exc_info", "time")  # what each of equal events has of its own
 
 Key = tuple[str, ...]
+Details = Mapping[str, Any]
 
 
 class CountedLine:
@@ -36,7 +36,7 @@ class CountedLine:
 
 
 class Repeats:
-    def __init__(self, render: LineRenderer, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, render: Callable[[str, Details], bytes], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._render = render
         self._monotonic = monotonic
         self._counted: dict[Key, CountedLine] = {}
@@ -44,7 +44,7 @@ class Repeats:
 
     def count_if_repeated(self, level: str, details: Details) -> bool:
         """Count the line if it was written before; returns whether it was."""
-        if LEVELS[level] < LEVELS["warning"]:
+        if level not in LEVELS:
             return False
         key = key_of(level, details)
         with self._lock:
@@ -53,7 +53,7 @@ class Repeats:
                 counted.count += 1
                 return True
             if len(self._counted) < COUNTED_MAX:
-                fields = {name: value for name, value in details.items() if name != "exc_info"}
+                fields = {name: value for name, value in details.items() if name not in OWN}
                 self._counted[key] = CountedLine(level, fields, self._monotonic())
             return False
 
@@ -83,16 +83,13 @@ class Repeats:
 
 
 def key_of(level: str, details: Details) -> Key:
-    fields = [f"{name}={value!r}" for name, value in details.items() if name != "exc_info"]
+    fields = [f"{name}={value!r}" for name, value in details.items() if name not in OWN]
     return (level, *fields, *exception_key(details.get("exc_info")))
 
 
-def exception_key(exc_info: Any) -> Key:
+def exception_key(error: BaseException | None) -> Key:
     """The type of the exception and where it was raised."""
-    if exc_info is True:
-        exc_info = sys.exc_info()
-    error = exc_info[1] if isinstance(exc_info, tuple) else exc_info
-    if not isinstance(error, BaseException):
+    if error is None:
         return ()
     at = error.__traceback__
     while at is not None and at.tb_next is not None:

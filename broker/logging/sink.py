@@ -24,12 +24,19 @@ class LineSink:
     """`write` never blocks. Lines are dropped while the queue is full; their number is logged when there is room again."""
 
     def __init__(
-        self, fd: int, dropped_line: Callable[[int], bytes], queue_bytes_max: int = QUEUE_BYTES_MAX, repeats: Repeats | None = None
+        self,
+        fd: int,
+        dropped_line: Callable[[int], bytes],
+        queue_bytes_max: int = QUEUE_BYTES_MAX,
+        repeats: Repeats | None = None,
+        first: Callable[[LineSink], None] | None = None,
     ) -> None:
+        """`first`: called on the thread before it writes."""
         self.dropped = 0
         self._repeats = repeats
         self._fd = fd
         self._dropped_line = dropped_line
+        self._first = first
         self._queue_bytes_max = queue_bytes_max
         self._lines: deque[bytes] = deque()
         self._bytes = 0
@@ -73,6 +80,8 @@ class LineSink:
         return written
 
     def _run(self) -> None:
+        if self._first is not None:
+            self._first(self)
         while (chunk := self._next_chunk()) is not None:
             self._write_out(chunk)
 

@@ -224,4 +224,4 @@ def test_the_image_has_the_project_and_no_build_tool(image: str) -> None:
     assert docker("run", "--rm", image, "--version").stdout.startswith(f"tenure {VERSION} (plain, Python 3.")
     look = "import importlib.metadata as m, pathlib; print(sorted(d.name for d in m.distributions()), *pathlib.Path('/').glob('build*'))"
     held = docker("run", "--rm", "--entrypoint", "/opt/tenure/bin/python", image, "-I", "-c", look).stdout.strip()
-    assert held == "['cramjam', 'google-crc32c', 'librt', 'tenure', 'uvloop']"
+    assert held == "['cramjam', 'google-crc32c', 'librt', 'structlog', 'tenure', 'uvloop']"

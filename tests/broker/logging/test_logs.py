@@ -5,14 +5,20 @@ import logging
 import os
 import pty
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.logging import logs
-from broker.logging.line_format import LEVELS
+from broker.logging.events import Events
+from broker.logging.logs import LEVELS
+from broker.logging.sink import LineSink
+from tests.running import environment
 
 
 @pytest.fixture
@@ -144,3 +150,54 @@ def test_library_logging_is_restored_after_closing(pipe: tuple[int, int]) -> Non
     logs.configure("info", "json", fd=pipe[1])
     logs.close()
     assert (logging.getLogger().handlers, warnings.showwarning) == before
+
+
+def test_events_before_the_import_keep_their_times_and_order(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(("first", "second"))
+    monkeypatch.setattr("broker.logging.events.now", lambda: next(times))
+    events = Events(as_json=True)
+    events.write("info", "one", {})
+    events.write("info", "two", {})
+    sink = LineSink(pipe[1], lambda count: b"")
+    events.close(sink)
+    sink.close()
+    assert [(line["time"], line["event"]) for line in map(json.loads, written(pipe[0]).splitlines())] == [("first", "one"), ("second", "two")]
+
+
+class NoText:
+    def __str__(self) -> str:
+        raise OSError("gone")
+
+
+def test_an_early_event_that_cannot_be_written_is_named(pipe: tuple[int, int]) -> None:
+    events = Events(as_json=True)
+    events.write("info", "bad", {"value": NoText()})
+    events.write("info", "good", {})
+    sink = LineSink(pipe[1], lambda count: b"")
+    events.close(sink)
+    sink.close()
+    bad, good = map(json.loads, written(pipe[0]).splitlines())
+    assert (bad["event"], bad["line"], bad["reason"]) == ("a line cannot be logged", "bad", "OSError('gone')")
+    assert good["event"] == "good"
+
+
+def test_structlog_is_imported_after_the_start_without_the_packages_that_it_looks_for(tmp_path: Path) -> None:
+    for package in ("better_exceptions", "rich", "twisted"):
+        (tmp_path / f"{package}.py").write_text("raise SystemExit('imported')")
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from broker.logging import logs
+logs.configure("info", "console")
+logs.log.info("early")
+print("structlog" in sys.modules, flush=True)
+logs.started()
+input()
+print(*(name in sys.modules for name in ("structlog", "better_exceptions", "rich", "twisted")))
+logs.close()
+"""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-P", "-c", code], text=True, env=environment(), stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stderr is not None
+        assert re.fullmatch(r"\S+Z info    early\n", process.stderr.readline())
+        assert process.communicate("\n", timeout=20) == ("False\nTrue False False False\n", "")

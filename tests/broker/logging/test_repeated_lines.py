@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.logging.line_format import LineRenderer, json_line
+from broker.logging.line_format import Lines
 from broker.logging.repeated_lines import COUNTED_MAX, SECONDS_MAX, Repeats
 
 
@@ -25,7 +25,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def repeats(clock: FakeClock) -> Repeats:
-    return Repeats(LineRenderer(json_line), clock)
+    return Repeats(Lines(as_json=True).render, clock)
 
 
 def line(event: str = "closed", **fields: Any) -> dict[str, Any]:
