@@ -111,6 +111,7 @@ def supervise(config: Config, options: argparse.Namespace) -> int:
     from broker.logging import logs
 
     logs.configure(config.log_level, config.log_format)
+    logs.started()
     try:
         from broker.supervisor import supervise as supervise_nodes
 

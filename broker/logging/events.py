@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 START_SECONDS = 2.0  # a longer start is logged while it goes on
 ANSWER_SECONDS = 0.1  # from listening to the import: clients are answered first
+AGAIN_SECONDS = 1.0
+WAITING_MAX = 10_000
 
 
 class Events:
@@ -40,7 +43,8 @@ class Events:
         if lines is None:
             with self._lock:
                 if self._lines is None:
-                    self._waiting.append((level, event, details))
+                    if len(self._waiting) < WAITING_MAX:
+                        self._waiting.append((level, event, details))
                     return
                 lines = self._lines
         lines.write(level, event, details)
@@ -58,15 +62,18 @@ class Events:
         """Called on the log thread, before it writes."""
         if self._started.wait(START_SECONDS):
             self._closed.wait(ANSWER_SECONDS)
-        with self._importing:
-            if not self._closed.is_set():
-                self._import(sink)
+        while not self._closed.is_set():
+            with self._importing, suppress(OSError):  # perhaps no descriptor is free
+                if not self._closed.is_set():
+                    self._import(sink)
+                    return
+            self._closed.wait(AGAIN_SECONDS)
 
     def close(self, sink: LineSink) -> None:
         """Pass on what waits."""
         self._closed.set()
         self._started.set()
-        with self._importing:
+        with self._importing, suppress(OSError):
             if self._waiting:
                 self._import(sink)
 

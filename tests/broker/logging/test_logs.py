@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +163,27 @@ def test_events_before_the_import_keep_their_times_and_order(pipe: tuple[int, in
     events.close(sink)
     sink.close()
     assert [(line["time"], line["event"]) for line in map(json.loads, written(pipe[0]).splitlines())] == [("first", "one"), ("second", "two")]
+
+
+def test_the_import_is_tried_again_while_no_descriptor_is_free(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = threading.Event()
+
+    class Failing(Events):
+        def _import(self, sink: LineSink) -> None:
+            if not tried.is_set():
+                tried.set()
+                raise OSError(24, "Too many open files")
+            super()._import(sink)
+
+    monkeypatch.setattr("broker.logging.events.AGAIN_SECONDS", 0.01)
+    events = Failing(as_json=True)
+    events.write("info", "waits", {})
+    events.started()
+    sink = LineSink(pipe[1], lambda count: b"", first=events.import_when_started)
+    assert json.loads(os.read(pipe[0], 1 << 16))["event"] == "waits"
+    assert tried.is_set()
+    events.close(sink)
+    sink.close()
 
 
 class NoText:

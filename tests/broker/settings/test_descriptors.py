@@ -99,6 +99,7 @@ def test_the_smallest_allowed_limit_serves_clients(tmp_path: Path) -> None:
 def test_accepting_pauses_while_no_descriptor_is_free(tmp_path: Path) -> None:
     with broker(*arguments_for(tmp_path)) as started, Client(started.port) as before:
         assert is_served(before)
+        started.await_line('"listening"')  # what the log needs is imported
         resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (5, 256))
         with Client(started.port) as late:
             late.send(MetadataRequest([]), 12)
