@@ -221,7 +221,7 @@ def test_nodes_do_not_preempt_the_clients_that_they_share_cores_with(nodes: Node
 def test_the_log_lines_of_a_node_carry_its_id(nodes: Nodes) -> None:
     nodes.start()
     assert nodes.supervisor is not None
-    listening = [json.loads(line) for line in nodes.supervisor.lines if '"event": "listening"' in line]
+    listening = wait_until(lambda: (lines := [line for line in nodes.lines if line["event"] == "listening"])[1:] and lines)
     assert sorted((line["node_id"], line["port"]) for line in listening) == [(id, nodes.port(id)) for id in nodes.ids]
 
 
