@@ -30,7 +30,7 @@ from protocol.batch import CONTROL, Record, iterate_headers, records
 from protocol.batch import build as build_batch
 from protocol.messages.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds
-from protocol.records import NOTE_KEY_VERSION, read_record, with_version, write_note
+from protocol.records import in_newest_version, read_record, write_note
 from storage.segment import segment_name
 
 RECORDS: Final = 1_000_000
@@ -53,7 +53,7 @@ def write_logs(folder: Path, count: int, groups: int, partitions: int) -> None:
         log.mkdir()
         with (log / f"{segment_name(0)}.log").open("wb") as file:
             for minute, at_ms in enumerate(range(START_MS, START_MS + period_ms, MINUTE_MS)):
-                notes = [(with_version(NoteKey(""), NOTE_KEY_VERSION), _ends(topic, minute)) for topic in topics]
+                notes = [(in_newest_version(NoteKey("")), _ends(topic, minute)) for topic in topics]
                 base = minute * len(topics)
                 inside = [Record(base + place, at_ms, key, value) for place, (key, value) in enumerate(notes)]
                 file.write(build_batch(inside, base_offset=base, leader_epoch=0) if inside else b"")

@@ -22,7 +22,7 @@ from protocol.messages.consumer_offsets import (
     TopicDeletionsKey,
     TopicDeletionsValue,
 )
-from protocol.records import DELETIONS_KEY_VERSION, read_record, with_version
+from protocol.records import in_newest_version, read_record, with_version
 
 GROUP_KEY_VERSION: Final = 2
 GROUP_VALUE_VERSION: Final = 3
@@ -176,7 +176,7 @@ def read_offset(value: bytes) -> StoredOffset:
 
 def deletions_fact(number: int) -> tuple[bytes, bytes | None]:
     """The fact that the offsets of topics deleted up to this number are removed."""
-    return with_version(TopicDeletionsKey(0), DELETIONS_KEY_VERSION), with_version(TopicDeletionsValue(number), 0)
+    return in_newest_version(TopicDeletionsKey(0)), in_newest_version(TopicDeletionsValue(number))
 
 
 def read_deletions(value: bytes) -> int:

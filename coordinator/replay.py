@@ -17,8 +17,16 @@ from coordinator.hold import Fact
 from coordinator.policies.records import read_away, read_policies, read_seats
 from coordinator.states import State
 from protocol.errors import ProtocolError
-from protocol.messages.consumer_offsets import AwayMemberKey, GroupMetadataKey, OffsetCommitKey, SeatsKey, TopicDeletionsKey
-from protocol.records import read_offsets_key, read_own_key
+from protocol.messages.consumer_offsets import (
+    AwayMemberKey,
+    GroupMetadataKey,
+    GroupPoliciesKey,
+    OffsetCommitKey,
+    SeatsKey,
+    TopicDeletionsKey,
+)
+from protocol.messages.kinds import CONSUMER_OFFSETS
+from protocol.records import read_key, read_offsets_key
 
 _VALUE_SHAPE: Final = Struct(">h12xh").unpack_from  # version; in version 3 also the length of the metadata
 _PARTITION_BYTES: Final = 4
@@ -106,7 +114,7 @@ class Replay:
             self._fold_own(data, value)
 
     def _fold_own(self, data: bytes, value: bytes | None) -> None:
-        key = read_own_key(data)
+        key = read_key(CONSUMER_OFFSETS, data)
         if isinstance(key, AwayMemberKey):
             if value is not None:
                 self._away.setdefault(key.group, {})[key.instance_id] = read_away(value)
@@ -120,12 +128,13 @@ class Replay:
                 self._seats.pop(key.group, None)
         elif isinstance(key, TopicDeletionsKey):
             self.deletions_applied = 0 if value is None else read_deletions(value)
-        elif key is None:
-            self.unknown += 1
-        elif value is None:
-            self._policy_texts.pop(key.group, None)
+        elif isinstance(key, GroupPoliciesKey):
+            if value is not None:
+                self._policy_texts[key.group] = read_policies(value)
+            else:
+                self._policy_texts.pop(key.group, None)
         else:
-            self._policy_texts[key.group] = read_policies(value)
+            self.unknown += 1
 
     def _fold_group(self, id: str, value: bytes | None) -> None:
         if value is not None:

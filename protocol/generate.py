@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from protocol.generator.from_toml import apis, modules
+from protocol.generator.kinds import render_kinds
 from protocol.generator.render import render_fixed, render_index, render_module
 
 MESSAGES = Path(__file__).parent / "messages"
@@ -23,10 +24,12 @@ def rendered() -> dict[str, str]:
     """Every file of protocol/messages."""
     files = {"__init__.py": PACKAGE}
     fixed = set(USED_BY_HAND)
-    for module in modules():
+    all_modules = modules()
+    for module in all_modules:
         files[f"{module.name}.py"], needed = render_module(module)
         fixed |= needed
     files["index.py"] = render_index(apis())
+    files["kinds.py"] = render_kinds(all_modules)
     files["fixed.py"] = render_fixed(fixed)
     return files
 

@@ -5,65 +5,31 @@ Bytes after the known fields are ignored, as in Kafka: a newer writer may have a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, TypeVar, cast
 
 from protocol.errors import ProtocolError
 from protocol.message import Message
-from protocol.messages.consumer_offsets import (
-    AwayMemberKey,
-    GroupMetadataKey,
-    GroupPoliciesKey,
-    OffsetCommitKey,
-    SeatsKey,
-    TopicDeletionsKey,
-)
+from protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey
 from protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from protocol.messages.coordinator_notes import (
-    CommitRefused,
-    CoordinatorChange,
-    EndOffsets,
-    Heartbeats,
-    JoinRefused,
-    MemberAway,
-    MemberGone,
-    MemberJoin,
-    NoteHeader,
-    RoundEnd,
-    StandbyChange,
-    StateChange,
-    StaticReplaced,
-)
+from protocol.messages.coordinator_notes import NoteHeader
 from protocol.messages.fixed import pack_h, unpack_h
-from protocol.messages.topics_registry import DeletedTopicKey, DeletionNumberKey, ProducerIdsKey, TopicKey
+from protocol.messages.kinds import NOTES, RecordKind
 from protocol.wire import UNREADABLE
 
 M = TypeVar("M", bound=Message)
 
 NOTE_VERSION: Final = 1  # of a note and its header; bodies have their own version
-NOTE_KEY_VERSION: Final = 0
 NOTE_BODY_VERSION: Final = 0
-POLICIES_KEY_VERSION: Final = 30_000
-AWAY_KEY_VERSION: Final = 30_001
-SEATS_KEY_VERSION: Final = 30_002
-DELETIONS_KEY_VERSION: Final = 30_003
-NOTES: Final[dict[int, type[Message]]] = {
-    1: StateChange,
-    2: MemberJoin,
-    3: MemberGone,
-    4: StaticReplaced,
-    5: RoundEnd,
-    6: Heartbeats,
-    7: CommitRefused,
-    8: EndOffsets,
-    9: CoordinatorChange,
-    10: MemberAway,
-    11: JoinRefused,
-    12: StandbyChange,
-}
 
 
 def with_version(message: Message, version: int) -> bytes:
     return pack_h(version) + message.encode(version)
+
+
+def in_newest_version(message: Message) -> bytes:
+    """A key or value of ours."""
+    return with_version(message, type(message).VERSIONS[1])
 
 
 def version_of(data: bytes) -> int:
@@ -95,34 +61,17 @@ def read_offsets_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
     return None
 
 
-def read_own_key(data: bytes) -> GroupPoliciesKey | AwayMemberKey | SeatsKey | TopicDeletionsKey | None:
-    """A key of Tenure's own kinds of records in __consumer_offsets; None for every other kind."""
-    version = version_of(data)
-    if version == POLICIES_KEY_VERSION:
-        return GroupPoliciesKey.decode(data, 2, version)[0]
-    if version == AWAY_KEY_VERSION:
-        return AwayMemberKey.decode(data, 2, version)[0]
-    if version == SEATS_KEY_VERSION:
-        return SeatsKey.decode(data, 2, version)[0]
-    if version == DELETIONS_KEY_VERSION:
-        return TopicDeletionsKey.decode(data, 2, version)[0]
-    return None
-
-
-def read_registry_key(data: bytes) -> TopicKey | ProducerIdsKey | DeletedTopicKey | DeletionNumberKey | None:
-    """A key of the registry of topics; None for kinds of records that a newer version may have written."""
-    version = version_of(data)
-    if version == 0:
-        return TopicKey.decode(data, 2, version)[0]
-    if version == 1:
-        return ProducerIdsKey.decode(data, 2, version)[0]
-    if version == 2:
-        return DeletedTopicKey.decode(data, 2, version)[0]
-    if version == 3:
-        return DeletionNumberKey.decode(data, 2, version)[0]
+def kind_of(kinds: Mapping[int, RecordKind], key: bytes) -> RecordKind | None:
+    """The kind of a record by its key; None for kinds that a newer version may have written. `kinds` are those of its topic."""
+    version = version_of(key)
     if version < 0:
         raise ProtocolError(f"a key of version {version}")
-    return None
+    return kinds.get(version)
+
+
+def read_key(kinds: Mapping[int, RecordKind], key: bytes) -> Message | None:
+    kind = kind_of(kinds, key)
+    return read_record(kind.key, key) if kind is not None else None
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:

@@ -16,17 +16,10 @@ from coordinator.policies.state import PolicyState
 from coordinator.policies.target_size import EMPTY_ASSIGNMENT, misses_target_size, target_size
 from coordinator.states import State
 from history.causes import CAUSES, Detail, name_of
-from protocol.messages.consumer_offsets import (
-    AwayMemberKey,
-    GroupMetadataKey,
-    GroupMetadataValue,
-    GroupPoliciesKey,
-    OffsetCommitKey,
-    SeatsKey,
-    TopicDeletionsKey,
-)
+from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from protocol.messages.coordinator_notes import StateChange
-from protocol.records import read_offsets_key, read_own_key
+from protocol.messages.kinds import CONSUMER_OFFSETS
+from protocol.records import kind_of, read_record
 
 
 def check_documented(change: StateChange) -> None:
@@ -135,6 +128,7 @@ def reply_state(group: Group) -> Hashable:
     return group.state, group.generation, taking, tuple((id, member.instance_id) for id, member in group.members.items())
 
 
+OWN_TOMBSTONES: Final = {"away": "back", "seats": "no seats"}
 OFFSET_KEYS: Final = (b"\0\0", b"\0\1")  # versions of the keys of offsets
 
 
@@ -151,19 +145,14 @@ class Record(NamedTuple):
 
 def as_record(fact: Fact, group: Group | None, during: str) -> Record:
     key, value = fact
-    policy = read_own_key(key)
-    if isinstance(policy, TopicDeletionsKey):
-        return Record("deletions", "", value=value)
-    if isinstance(policy, GroupPoliciesKey):
-        return Record("policies", policy.group, value=value)
-    if isinstance(policy, AwayMemberKey):
-        return Record("back" if value is None else "away", policy.group, topic=policy.instance_id, value=value)
-    if isinstance(policy, SeatsKey):
-        return Record("no seats" if value is None else "seats", policy.group, value=value)
-    key_message = read_offsets_key(key)
+    kind_of_record = kind_of(CONSUMER_OFFSETS, key)
+    assert kind_of_record is not None
+    key_message = read_record(kind_of_record.key, key)
     if isinstance(key_message, OffsetCommitKey):
         return Record("offset tombstone" if value is None else "offset", key_message.group, None, key_message.topic, key_message.partition, value)
-    assert isinstance(key_message, GroupMetadataKey)
+    if not isinstance(key_message, GroupMetadataKey):
+        kind = kind_of_record.name if value is not None else OWN_TOMBSTONES.get(kind_of_record.name, kind_of_record.name)
+        return Record(kind, getattr(key_message, "group", ""), topic=getattr(key_message, "instance_id", ""), value=value)
     if value is None:
         return Record("group tombstone", key_message.group)
     stored = read_group(value)

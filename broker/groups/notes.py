@@ -25,7 +25,7 @@ from coordinator.notes import NoteKind, ShardChange
 from coordinator.states import State
 from protocol.batch import build_facts
 from protocol.messages.coordinator_notes import CoordinatorChange, EndOffsets, NoteHeader, NoteKey
-from protocol.records import NOTE_KEY_VERSION, with_version, write_note
+from protocol.records import in_newest_version, write_note
 from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
 GATHER_MS = 200
@@ -77,7 +77,7 @@ class NotesLog:
             note.number,
         )
         self.seq += 1
-        return with_version(NoteKey(note.group_id), NOTE_KEY_VERSION), write_note(header, note.body)
+        return in_newest_version(NoteKey(note.group_id)), write_note(header, note.body)
 
 
 class NotesLogs:

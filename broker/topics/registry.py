@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, RESERVED_NAMES
 from coordinator import Fact, Hold
 from protocol.message import Message
+from protocol.messages.kinds import TOPICS_REGISTRY
 from protocol.messages.topics_registry import (
     DeletedTopicKey,
     DeletedTopicValue,
@@ -26,7 +26,7 @@ from protocol.messages.topics_registry import (
     TopicSetting,
     TopicValue,
 )
-from protocol.records import read_record, read_registry_key, with_version
+from protocol.records import in_newest_version, kind_of, read_record
 
 NO_ID = bytes(16)
 
@@ -153,7 +153,7 @@ class TopicRegistry:
             self._remaining_parts[id] = remaining
         else:
             del self.deleted[id]
-            self.hold.emit([(with_version(DeletedTopicKey(id), 2), None)])
+            self.hold.emit([(in_newest_version(DeletedTopicKey(id)), None)])
 
     def add_partitions(self, name: str, count: int) -> Topic:
         """Raise the topic's number of partitions to `count`."""
@@ -176,7 +176,7 @@ class TopicRegistry:
         """Allocate a block of unused ids, and emit the fact that stores it. Use them only after this fact is durable; never if its append fails."""
         first = self.next_producer_id
         self.next_producer_id = first + PRODUCER_IDS_PER_BLOCK
-        self.hold.emit([(with_version(ProducerIdsKey(0), 1), with_version(ProducerIdsValue(self.next_producer_id), 0))])
+        self.hold.emit([(in_newest_version(ProducerIdsKey(0)), in_newest_version(ProducerIdsValue(self.next_producer_id)))])
         return range(first, self.next_producer_id)
 
     def replay(self, facts: Iterable[Fact]) -> None:
@@ -228,18 +228,12 @@ class TopicRegistry:
             self.partition_count -= topic.partition_count
 
 
-_VALUES: Final[dict[type[Message], type[Message]]] = {
-    TopicKey: TopicValue,
-    ProducerIdsKey: ProducerIdsValue,
-    DeletedTopicKey: DeletedTopicValue,
-    DeletionNumberKey: DeletionNumberValue,
-}
-
-
 def _read(data: bytes, value: bytes | None) -> tuple[Message | None, Message | None]:
     """A stored fact; without a key if its kind is unknown. Raises ProtocolError."""
-    key = read_registry_key(data)
-    return key, read_record(_VALUES[type(key)], value) if key is not None and value is not None else None
+    kind = kind_of(TOPICS_REGISTRY, data)
+    if kind is None:
+        return None, None
+    return read_record(kind.key, data), read_record(kind.value, value) if value is not None else None
 
 
 def _notes_topic(offsets: Topic) -> Topic:
@@ -250,18 +244,18 @@ def _notes_topic(offsets: Topic) -> Topic:
 
 
 def _key(name: str) -> bytes:
-    return with_version(TopicKey(name), 0)
+    return in_newest_version(TopicKey(name))
 
 
 def _fact(topic: Topic) -> Fact:
     settings = [TopicSetting(name, value) for name, value in topic.settings.items()]
-    return _key(topic.name), with_version(TopicValue(topic.id, topic.partition_count, topic.created_ms, settings), 0)
+    return _key(topic.name), in_newest_version(TopicValue(topic.id, topic.partition_count, topic.created_ms, settings))
 
 
 def _deletion(deleted: DeletedTopic) -> Fact:
     value = DeletedTopicValue(deleted.name, deleted.partition_count, deleted.deleted_ms, deleted.number)
-    return with_version(DeletedTopicKey(deleted.id), 2), with_version(value, 0)
+    return in_newest_version(DeletedTopicKey(deleted.id)), in_newest_version(value)
 
 
 def _last_deletion(number: int) -> Fact:
-    return with_version(DeletionNumberKey(0), 3), with_version(DeletionNumberValue(number), 0)
+    return in_newest_version(DeletionNumberKey(0)), in_newest_version(DeletionNumberValue(number))

@@ -6,63 +6,32 @@ records needs few of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from functools import cache
+from pkgutil import resolve_name
 from typing import Any
 
 from cli.shown import topic_id_text
-from coordinator import notes
-from coordinator.states import State
 from protocol.batch import Record
-from protocol.errors import ErrorCode, ProtocolError
+from protocol.errors import ProtocolError
 from protocol.message import Message, Part, field_names
-from protocol.messages.consumer_offsets import (
-    AwayMemberKey,
-    AwayMemberValue,
-    GroupMetadataValue,
-    GroupPoliciesKey,
-    GroupPoliciesValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    SeatsKey,
-    SeatsValue,
-    TopicDeletionsKey,
-    TopicDeletionsValue,
-)
-from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey
-from protocol.messages.topics_registry import (
-    DeletedTopicValue,
-    DeletionNumberKey,
-    DeletionNumberValue,
-    ProducerIdsKey,
-    ProducerIdsValue,
-    TopicKey,
-    TopicValue,
-)
-from protocol.records import (
-    NOTE_VERSION,
-    NOTES,
-    read_assignment,
-    read_note,
-    read_offsets_key,
-    read_own_key,
-    read_record,
-    read_registry_key,
-    read_subscription,
-    version_of,
-)
+from protocol.messages.consumer_offsets import GroupMetadataValue
+from protocol.messages.coordinator_notes import NoteHeader, NoteKey
+from protocol.messages.kinds import CONSUMER_OFFSETS, ENUMS, NOTES, TOPICS_REGISTRY, RecordKind
+from protocol.messages.topics_registry import DeletedTopicValue, TopicKey
+from protocol.records import NOTE_VERSION, kind_of, read_assignment, read_note, read_record, read_subscription, version_of
 
 OFFSETS_LOG = "__consumer_offsets"
 NOTES_LOG = "__coordinator_notes"
 REGISTRY_LOG = "__tenure_topics"
-REGISTRY_KEY_VERSION = 3  # the newest version of a key that read_registry_key reads
 CONSUMER = "consumer"
 
 Fields = dict[str, Any]
 
 
 class Decoded:
-    """One record. `kind`: offset, group, policies, away, seats, deletions, note, topic, producer-ids, deleted-topic, deletion-number, record, control, or other."""
+    """One record. `kind`: that of protocol/schema, or note, record, control, or other."""
 
     __slots__ = ("group", "header", "key_message", "kind", "message", "newer", "record", "remark", "topic", "unreadable")
 
@@ -116,46 +85,36 @@ def decode(log: str, record: Record, control: bool = False) -> Decoded:
 
 # Internal topics
 
-_POLICY_RECORDS: dict[type[Message], tuple[str, type[Message]]] = {
-    GroupPoliciesKey: ("policies", GroupPoliciesValue),
-    AwayMemberKey: ("away", AwayMemberValue),
-    SeatsKey: ("seats", SeatsValue),
-}
-
 
 def _offsets(record: Record) -> Decoded:
     if record.key is None:
         raise ProtocolError("a record without a key")
-    key = read_offsets_key(record.key)
-    if key is None:
-        own_key = read_own_key(record.key)
-        if isinstance(own_key, TopicDeletionsKey):
-            return _with_value(Decoded("deletions", record, own_key), TopicDeletionsValue)
-        if own_key is not None:
-            kind, value = _POLICY_RECORDS[type(own_key)]
-            return _with_value(Decoded(kind, record, own_key, own_key.group), value)
+    decoded = _of_kind(CONSUMER_OFFSETS, record)
+    if decoded is None:
         decoded = Decoded("other", record)
         decoded.remark = f"a key of version {version_of(record.key)}, a kind of record that Tenure does not know and skips"
-        return decoded
-    if isinstance(key, OffsetCommitKey):
-        return _with_value(Decoded("offset", record, key, key.group, key.topic), OffsetCommitValue)
-    return _with_value(Decoded("group", record, key, key.group), GroupMetadataValue)
+    return decoded
 
 
 def _registry(record: Record) -> Decoded:
-    key = read_registry_key(record.key or b"")
-    if key is None:
-        return _newer(Decoded("other", record), "key", version_of(record.key or b""), REGISTRY_KEY_VERSION)
-    if isinstance(key, TopicKey):
-        return _with_value(Decoded("topic", record, key, topic=key.name), TopicValue)
-    if isinstance(key, ProducerIdsKey):
-        return _with_value(Decoded("producer-ids", record, key), ProducerIdsValue)
-    if isinstance(key, DeletionNumberKey):
-        return _with_value(Decoded("deletion-number", record, key), DeletionNumberValue)
-    decoded = _with_value(Decoded("deleted-topic", record, key), DeletedTopicValue)
-    if isinstance(decoded.message, DeletedTopicValue):
-        decoded.topic = decoded.message.name
+    decoded = _of_kind(TOPICS_REGISTRY, record)
+    return decoded if decoded is not None else _newer(Decoded("other", record), "key", version_of(record.key or b""), max(TOPICS_REGISTRY))
+
+
+def _of_kind(kinds: Mapping[int, RecordKind], record: Record) -> Decoded | None:
+    kind = kind_of(kinds, record.key or b"")
+    if kind is None:
+        return None
+    key = read_record(kind.key, record.key or b"")
+    decoded = _with_value(Decoded(kind.name, record, key, getattr(key, "group", None), _topic_of(key)), kind.value)
+    if decoded.topic is None and decoded.message is not None:
+        decoded.topic = _topic_of(decoded.message)
     return decoded
+
+
+def _topic_of(message: Message) -> str | None:
+    topic: str | None = message.name if isinstance(message, (TopicKey, DeletedTopicValue)) else getattr(message, "topic", None)
+    return topic
 
 
 def _note(record: Record) -> Decoded:
@@ -173,8 +132,7 @@ def _note(record: Record) -> Decoded:
         decoded.remark = f"{note}, which this version of Tenure does not know"
         return decoded
     decoded.message = body
-    if isinstance(body, EndOffsets):
-        decoded.topic = body.topic
+    decoded.topic = _topic_of(body)
     return decoded
 
 
@@ -220,28 +178,14 @@ def _embedded(data: bytes, read: Callable[[bytes], Part]) -> Any:
         return {"hex": data.hex(), "remark": f"not in the consumer protocol: {error}"}
 
 
-_NOTE_ENUMS: dict[int, dict[str, type[IntEnum]]] = {
-    notes.NoteKind.STATE_CHANGE: {"from_state": State, "to_state": State, "reason": notes.Cause},
-    notes.NoteKind.MEMBER_GONE: {"how": notes.Removal},
-    notes.NoteKind.STATIC_REPLACED: {"outcome": notes.Replacement},
-    notes.NoteKind.ROUND_END: {"result": notes.RoundResult},
-    notes.NoteKind.COMMIT_REFUSED: {"error_code": ErrorCode},
-    notes.NoteKind.COORDINATOR: {"what": notes.ShardChange},
-    notes.NoteKind.STANDBY: {"step": notes.StandbyStep},
-}
-
-
 def _note_fields(header: NoteHeader, body: Message | None, data: bytes) -> Fields:
     fields = fields_by_name(header)
     fields["kind"] = NOTES[header.kind].__name__ if header.kind in NOTES else header.kind
-    fields["state"] = enum_name(State, header.state)
     if body is None:
         raw = read_note(data)[1]
         fields["body"] = {"hex": raw.hex() if isinstance(raw, bytes) else ""}
         return fields
     fields["body"] = fields_by_name(body)
-    for name, values in _NOTE_ENUMS.get(header.kind, {}).items():
-        fields["body"][name] = enum_name(values, fields["body"][name])
     return fields
 
 
@@ -252,8 +196,19 @@ def _control_type(key: bytes) -> Any:
 
 
 def fields_by_name(part: Part) -> Fields:
-    """The fields of a message by name, nested ones too."""
-    return {name: _field_value(name, getattr(part, name)) for name in field_names(type(part))}
+    """The fields of a message by name, nested ones too; the values of enums by name."""
+    fields = {name: _field_value(name, getattr(part, name)) for name in field_names(type(part))}
+    for name, values in ENUMS.get(type(part), {}).items():
+        fields[name] = enum_name(_enum(values), fields[name])
+    return fields
+
+
+
+
+@cache
+def _enum(name: str) -> type[IntEnum]:
+    values: type[IntEnum] = resolve_name(name)
+    return values
 
 
 def _field_value(name: str, value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from protocol.messages.consumer_offsets import (
     AwayMemberKey,
@@ -16,11 +16,7 @@ from protocol.messages.consumer_offsets import (
     SeatTakeOver,
     StandbyMember,
 )
-from protocol.records import AWAY_KEY_VERSION, POLICIES_KEY_VERSION, SEATS_KEY_VERSION, read_record, with_version
-
-POLICIES_VALUE_VERSION: Final = 0
-AWAY_VALUE_VERSION: Final = 0
-SEATS_VALUE_VERSION: Final = 0
+from protocol.records import in_newest_version, read_record
 
 
 class StoredSeats(NamedTuple):
@@ -32,14 +28,14 @@ class StoredSeats(NamedTuple):
 
 
 def policies_key(group_id: str) -> bytes:
-    return with_version(GroupPoliciesKey(group_id), POLICIES_KEY_VERSION)
+    return in_newest_version(GroupPoliciesKey(group_id))
 
 
 def policies_value(texts: Mapping[str, str]) -> bytes | None:
     """None, a tombstone, if no policy is set."""
     if not texts:
         return None
-    return with_version(GroupPoliciesValue([PolicyText(name, text) for name, text in texts.items()]), POLICIES_VALUE_VERSION)
+    return in_newest_version(GroupPoliciesValue([PolicyText(name, text) for name, text in texts.items()]))
 
 
 def read_policies(value: bytes) -> dict[str, str]:
@@ -47,11 +43,11 @@ def read_policies(value: bytes) -> dict[str, str]:
 
 
 def away_key(group_id: str, instance_id: str) -> bytes:
-    return with_version(AwayMemberKey(group_id, instance_id), AWAY_KEY_VERSION)
+    return in_newest_version(AwayMemberKey(group_id, instance_id))
 
 
 def away_value(member_id: str, since_ms: int) -> bytes:
-    return with_version(AwayMemberValue(member_id, since_ms), AWAY_VALUE_VERSION)
+    return in_newest_version(AwayMemberValue(member_id, since_ms))
 
 
 def read_away(value: bytes) -> tuple[str, int]:
@@ -61,13 +57,13 @@ def read_away(value: bytes) -> tuple[str, int]:
 
 
 def seats_key(group_id: str) -> bytes:
-    return with_version(SeatsKey(group_id), SEATS_KEY_VERSION)
+    return in_newest_version(SeatsKey(group_id))
 
 
 def seats_value(seats: StoredSeats) -> bytes:
     standbys = [StandbyMember(*standby) for standby in seats.standbys]
     take_overs = [SeatTakeOver(*take_over) for take_over in seats.take_overs]
-    return with_version(SeatsValue(seats.generation, standbys, take_overs), SEATS_VALUE_VERSION)
+    return in_newest_version(SeatsValue(seats.generation, standbys, take_overs))
 
 
 def read_seats(value: bytes) -> StoredSeats:

@@ -11,7 +11,7 @@ from history import NoteRecord
 from protocol.batch import build_facts
 from protocol.messages.coordinator_notes import NoteKey
 from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
-from protocol.records import NOTE_KEY_VERSION, with_version, write_note
+from protocol.records import in_newest_version, write_note
 from storage import DataDirectory, Handles, Log, OsDisk
 from storage.checkpoints import HIGH_WATERMARKS, write_offsets
 from storage.directory import FORMAT_FILE
@@ -56,7 +56,7 @@ class Directory:
 
     def write_notes(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
         if self._ours:
-            facts = [(with_version(NoteKey(note.group), NOTE_KEY_VERSION), write_note(note.header, note.body)) for note in notes]
+            facts = [(in_newest_version(NoteKey(note.group)), write_note(note.header, note.body)) for note in notes]
             log = self._log(NOTES_LOG, partition, NOTES_SEGMENT_BYTES)
             log.append(build_facts(facts, at_ms), log.epoch)
 
@@ -67,7 +67,7 @@ class Directory:
         self._ids[name] = id
         topic_settings = [TopicSetting(setting, value) for setting, value in (settings or {}).items()]
         value = TopicValue(base64.urlsafe_b64decode(id + "=="), partitions, self._start_ms, topic_settings)
-        self._registered.append((with_version(TopicKey(name), 0), with_version(value, 0)))
+        self._registered.append((in_newest_version(TopicKey(name)), in_newest_version(value)))
 
     def topic_log(self, name: str, partition: int, start_offset: int) -> Log:
         """Open the log of an ordinary topic for appending; it starts at `start_offset`."""

@@ -91,7 +91,10 @@ def record_of(message: dict[str, Any]) -> Message:
         struct=Struct(message["name"], [field_of(item, versions, parts) for item in message["fields"]]),
         versions=versions,
         flexible_from=message.get("flexible_from", NEVER),
-        about=message["about"],
+        about=f"Kind {message['note']}: {message['about']}" if "note" in message else message["about"],
+        kind=message.get("kind", ""),
+        value=message.get("value", ""),
+        note=message.get("note"),
     )
 
 
@@ -112,6 +115,7 @@ def field_of(item: dict[str, Any], all_versions: Versions, parts: dict[str, Stru
         nullable=nullable,
         tag=item.get("tag"),
         default=item.get("default", empty),
+        enum=item.get("enum", ""),
     )
 
 

@@ -23,6 +23,7 @@ class Field:
     nullable: Versions | None = None
     tag: int | None = None
     default: object = None
+    enum: str = ""  # the class of its values, as module.Class
 
     def within(self, versions: Versions) -> bool:
         return self.versions[0] <= versions[1] and versions[0] <= self.versions[1]
@@ -52,6 +53,9 @@ class Message:
     flexible_from: int
     about: str
     api_key: int | None = None
+    kind: str = ""  # of a key or a note: the name of its kind
+    value: str = ""  # of a key: the message of its value
+    note: int | None = None  # the number of a kind of note
 
     @property
     def is_reply(self) -> bool:

@@ -11,10 +11,11 @@ from protocol.batch import Record, build, facts_of, read_header
 from protocol.messages.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.kinds import TOPICS_REGISTRY
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics_registry import ProducerIdsKey, ProducerIdsValue
-from protocol.records import read_offsets_key, read_record, read_registry_key
+from protocol.records import read_key, read_offsets_key, read_record
 from tests.cli.cluster_folders import Content
 from tests.running import Client, wait_until
 
@@ -93,7 +94,7 @@ def check_producer_ids(copied: dict[str, Content]) -> None:
     ids = [
         read_record(ProducerIdsValue, value).next_id
         for key, value in facts_of(copied["__tenure_topics-0"].batches)
-        if isinstance(read_registry_key(key), ProducerIdsKey) and value is not None
+        if isinstance(read_key(TOPICS_REGISTRY, key), ProducerIdsKey) and value is not None
     ]
     assert max(copied[f"{TOPIC}-0"].producers) < ids[-1]
     data = copied[f"{TOPIC}-0"].batches

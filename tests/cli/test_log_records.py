@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -26,6 +28,8 @@ from protocol.messages.coordinator_notes import (
     StateChange,
     StaticReplaced,
 )
+from protocol.messages.kinds import ENUMS
+from protocol.messages.kinds import NOTES as KINDS_OF_NOTES
 from protocol.messages.topics_registry import (
     DeletedTopicKey,
     DeletedTopicValue,
@@ -34,7 +38,6 @@ from protocol.messages.topics_registry import (
     ProducerIdsKey,
     ProducerIdsValue,
 )
-from protocol.records import NOTES as KINDS_OF_NOTES
 from protocol.records import with_version
 from tests.cli.log_folders import MOMENT, NOTES, OFFSETS, TOPICS, Command, Folder, first_batch, group_record, member, note, offset
 from tests.support.kafka_records import GROUP_KEY, GROUP_VALUES, OFFSET_KEY, OFFSET_VALUES
@@ -66,6 +69,11 @@ def test_a_group_record_is_read_in_every_version(version: int, folder: Folder, c
         "rebalance_timeout": 300_000 if version >= 1 else -1,
         "session_timeout": 45_000,
     }
+
+
+def test_every_enum_that_the_schema_names_exists() -> None:
+    names = {name for fields in ENUMS.values() for name in fields.values()}
+    assert all(issubclass(resolve_name(name), IntEnum) for name in names)
 
 
 POLICY_RECORDS = [

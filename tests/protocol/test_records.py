@@ -15,8 +15,9 @@ from protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
+from protocol.messages.kinds import NOTES
 from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
-from protocol.records import NOTES, read_assignment, read_note, read_offsets_key, read_record, read_subscription, with_version, write_note
+from protocol.records import read_assignment, read_note, read_offsets_key, read_record, read_subscription, with_version, write_note
 
 NOW = 1_700_000_000_000
 

@@ -23,7 +23,7 @@ from protocol.batch import Record, build
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records import NOTE_KEY_VERSION, with_version, write_note
+from protocol.records import in_newest_version, write_note
 from tests.running import Client, broker, environment
 from tests.support.group_logs import START_MS
 from tests.support.notes import NoteHarness, change, loaded_partition
@@ -211,7 +211,7 @@ def test_group_notes_precede_end_offset_notes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_history_ignores_end_offset_notes() -> None:
-    record = read_note_record(with_version(NoteKey(""), NOTE_KEY_VERSION), write_note(NoteHeader(8, 5, 0, 0, 0, 0), EndOffsets("orders", [])))
+    record = read_note_record(in_newest_version(NoteKey("")), write_note(NoteHeader(8, 5, 0, 0, 0, 0), EndOffsets("orders", [])))
     assert record is not None
     assert not record.concerns("g")
     assert Story("g").add(record) == []
