@@ -14,16 +14,14 @@ from typing import Final, NamedTuple
 
 from broker.fastpath.learning import LearnedFastPath
 from broker.groups.group_journal import GroupJournal
-from broker.net.connection import KIND_BYTES, REST_AT, Connection
+from broker.net.connection import ANSWERED_LATER, KIND_BYTES, NOT_MINE, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
-from broker.runtime.contain import report_defect
 from broker.security.authorizer import Authorizer
 from broker.topics.registry import TopicRegistry
 from coordinator import Commit
 from coordinator.repeats import FALLBACK, RepeatedCommit
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
-from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest
 
 # Larger commits get no fast path.
@@ -116,7 +114,7 @@ class CommitFastPath(LearnedFastPath):
         size = len(layout.frame)
         self._unpack = layout.constant_parts.unpack
         self._constant_parts = self._unpack(layout.frame)  # without the first KIND_BYTES, by which the connection found this fast path, and the correlation id
-        self._frame: bytes  # the newest request
+        self._frame = b""  # the newest request
         self._body_at = layout.body_at
         self._commit = RepeatedCommit(commit, layout.offset_positions, size)
         self._reply_size = reply[:4]
@@ -136,30 +134,30 @@ class CommitFastPath(LearnedFastPath):
         unpack = self._unpack
         try:
             if unpack(data) != self._constant_parts:
-                return None
+                return NOT_MINE
         except struct.error:
-            return None  # a different length
+            return NOT_MINE  # a different length
         journal = self._journal
         if journal.refusal or not self._authorizer.allows_all:
-            return None
+            return NOT_MINE
         if self._registry.version is not self._topics_version and not self._topics_are_unchanged():
-            return None
+            return NOT_MINE
         self._frame = data
         connection.busy = True
-        try:  # not `journal.call`: most commits join a batch and need no `schedule_after_step`
-            clock = self._clock
-            step = self._commit.try_accept(journal.shard, data, self, clock.now, clock.wall)
-        except Exception as error:
-            report_defect("a commit failed inside the broker", error)
-            journal.handle_defect()
-            if connection.busy:  # `handle_defect` did not answer the request
-                self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
-            return b""
-        if step:
+        clock = self._clock
+        step = self._commit.try_accept(journal.shard, data, self, clock.now, clock.wall)
+        if step:  # most commits join a batch and need no `schedule_after_step`
             if step == FALLBACK:
-                return None  # the usual path begins with a busy connection too
+                connection.busy = False
+                return NOT_MINE
             journal.schedule_after_step()
-        return b""
+        return ANSWERED_LATER
+
+    def failed(self, connection: Connection, data: bytes) -> bool:
+        if self._frame is not data:
+            return True  # the step has not begun
+        self._journal.step_failed()
+        return connection.busy  # not if the step had held the reply
 
     def close(self) -> None:
         self._commit.close()

@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.fastpath.learning import LearnedFastPath
 from broker.groups.group_journal import GroupJournal
-from broker.net.connection import KIND_BYTES, REST_AT, Connection
+from broker.net.connection import KIND_BYTES, NOT_MINE, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer
@@ -53,19 +53,20 @@ class HeartbeatFastPath(LearnedFastPath):
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         if data[REST_AT:] != self._repeated_bytes:
-            return None
+            return NOT_MINE
         journal = self._journal
         if not self._authorizer.allows_all or not journal.answers_at_once:
-            return None
+            return NOT_MINE
         if self._heartbeat.try_accept(self._clock.now):
             return self._replies.size + data[KIND_BYTES:REST_AT] + self._replies.accepted
-        try:
-            code = self._heartbeat.accept_slow(journal.shard, self._clock.now)
-        except Exception:
-            return None  # the usual path raises the exception again, and handles it
+        code = self._heartbeat.accept_slow(journal.shard, self._clock.now)
         if code == ErrorCode.FENCED_INSTANCE_ID:
-            return None  # the usual path writes a log line
+            return NOT_MINE  # the usual path writes a log line
         journal.schedule_after_step()
         if not journal.answers_at_once:
-            return None  # the heartbeat ended a static member's absence: the reply waits until that fact is stored
+            return NOT_MINE  # the heartbeat ended a static member's absence: the reply waits until that fact is stored
         return self._replies.size + data[KIND_BYTES:REST_AT] + self._replies.by_code[code]
+
+    def failed(self, connection: Connection, data: bytes) -> bool:
+        self._journal.step_failed()
+        return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.net.connection import Connection, FastPath
+from broker.net.connection import NOT_MINE, Connection, FastPath
 from broker.net.dispatch import Call
 
 LEARN_ATTEMPTS_MAX: Final = 16
@@ -34,7 +34,7 @@ class FirstRequest(LearnedFastPath):
         super().__init__(256)
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        return None
+        return NOT_MINE
 
 
 def _recent_attempts(call: Call, now: int) -> int:

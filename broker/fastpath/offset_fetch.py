@@ -12,7 +12,7 @@ from typing import Final
 from broker.fastpath.learning import LearnedFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.groups.offset_replies import FETCH_FLEXIBLE_FROM, PARTITION_BYTES_MIN, OffsetFetchReply, RequestedTopic, read_topics
-from broker.net.connection import KIND_BYTES, REST_AT, Connection
+from broker.net.connection import KIND_BYTES, NOT_MINE, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.security.authorizer import Authorizer
 from coordinator.classic.group import Group
@@ -49,13 +49,13 @@ class OffsetFetchFastPath(LearnedFastPath):
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         if data[REST_AT:] != self._repeated_bytes:
-            return None
+            return NOT_MINE
         journal = self._journal
         if not self._authorizer.allows_all or not journal.answers_at_once or journal.queued_deletions:
-            return None
+            return NOT_MINE
         group = journal.shard.groups.get(self._group_id)
         if group is None or ((group.newest_undecoded is not None or group.offsets_version is not self._encoded_version) and not self._encode(group)):
-            return None
+            return NOT_MINE
         return self._reply_size + data[KIND_BYTES:REST_AT] + self._reply_end
 
     def _encode(self, group: Group) -> bool:

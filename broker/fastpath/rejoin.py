@@ -15,10 +15,9 @@ from typing import Any, Final
 from broker.fastpath.learning import LearnedFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.groups.member_replies import join_end, join_front, sync_end, sync_front
-from broker.net.connection import KIND_BYTES, REST_AT, Connection
+from broker.net.connection import ANSWERED_LATER, KIND_BYTES, NOT_MINE, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
-from broker.runtime.contain import report_defect
 from broker.security.authorizer import Authorizer
 from coordinator import JoinReply, JoinRequest, Shard, SyncReply, SyncRequest
 from coordinator.calls import JoinedMember
@@ -73,7 +72,7 @@ class MemberFastPath(LearnedFastPath):
         self.journal = journal
         self.version = call.version
         self.connection: Connection | None
-        self.correlation_id: bytes
+        self.correlation_id = b""
 
     def error_reply(self, error: int) -> bytes:
         raise NotImplementedError
@@ -97,24 +96,19 @@ class MemberFastPath(LearnedFastPath):
         self.correlation_id = correlation_id
         connection.busy = True
         journal = self.journal
-        try:
-            self.call_shard(journal.shard, self.clock.now, self.clock.wall)
-            journal.schedule_after_step()
-        except Exception as error:  # as in `GroupJournal.park`, which would call `call_shard` uncompiled
-            unanswered = self._drop_reply()
-            journal.handle_defect()
-            report_defect("a request failed inside the broker", error, api=self.api, version=self.version)
-            connection.drop_fast_paths()
-            if unanswered:
-                connection.busy = False
-                return self.error_reply(ErrorCode.UNKNOWN_SERVER_ERROR)
-        return b""
+        self.call_shard(journal.shard, self.clock.now, self.clock.wall)
+        journal.schedule_after_step()
+        return ANSWERED_LATER
 
-    def _drop_reply(self) -> bool:
-        """Make sure that the shard sends no reply later. False: the shard has already sent it."""
+    def failed(self, connection: Connection, data: bytes) -> bool:
+        if self.correlation_id != data[KIND_BYTES:REST_AT]:
+            return True  # the step has not begun
         unanswered = self.connection is not None
-        self.connection = None
+        self.journal.step_failed(self)
         return unanswered
+
+    def discard(self) -> None:
+        self.connection = None
 
 
 class JoinFastPath(MemberFastPath):
@@ -136,7 +130,7 @@ class JoinFastPath(MemberFastPath):
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         journal = self.journal
         if data[REST_AT:] != self._repeated_bytes or journal.refusal or not self.authorizer.allows_all:
-            return None
+            return NOT_MINE
         return self.run_step(connection, data[KIND_BYTES:REST_AT])
 
     def call_shard(self, shard: Shard, now: int, wall: int) -> None:
@@ -196,10 +190,10 @@ class SyncFastPath(MemberFastPath):
         try:
             correlation_id, head, generation, tail = self._split(data)
         except struct.error:
-            return None  # a different length
+            return NOT_MINE  # a different length
         journal = self.journal
         if head != self._head or tail != self._tail or journal.refusal or not self.authorizer.allows_all:
-            return None
+            return NOT_MINE
         self._request.generation = generation
         return self.run_step(connection, correlation_id)
 

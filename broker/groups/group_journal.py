@@ -124,7 +124,7 @@ class GroupJournal(Journal):
         try:
             result = step(*arguments)
         except Exception:
-            self.handle_defect()
+            self.step_failed()
             raise
         self.schedule_after_step()
         return result
@@ -134,10 +134,15 @@ class GroupJournal(Journal):
         try:
             step(request, parked, now, wall)
         except Exception:
-            parked.discard()
-            self.handle_defect()
+            self.step_failed(parked)
             raise
         self.schedule_after_step()
+
+    def step_failed(self, parked: ParkedReply | None = None) -> None:
+        """A step has raised: reload the shard, and fail all its replies but this one, which the caller sends."""
+        if parked is not None:
+            parked.discard()
+        self.handle_defect()
 
     def schedule_after_step(self) -> None:
         """Schedule the append and the timer after a step that may have emitted facts or set an earlier deadline."""

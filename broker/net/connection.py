@@ -41,6 +41,10 @@ def foreign_protocol_hint(data: bytes) -> str:
 FAST_PATH_BYTES_MAX = 64 << 20
 
 
+ANSWERED_LATER: Final = b""
+NOT_MINE: Final = None  # the usual path must answer; nothing has changed
+
+
 class FastPath:
     """Answers repeated requests without decoding them; `cost` is its approximate memory in bytes.
 
@@ -55,8 +59,12 @@ class FastPath:
         self.cost = cost
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        """Return the reply to the request; `b""`: the reply is sent later; None: the usual path must answer."""
+        """Return the reply to the request, or ANSWERED_LATER, or NOT_MINE. If it raises, the connection calls `failed`."""
         raise NotImplementedError
+
+    def failed(self, connection: Connection, data: bytes) -> bool:
+        """`answer` has raised. Make sure that no reply is sent later; returns whether the request still needs one."""
+        return True
 
     def close(self) -> None:
         """Called when the connection drops this fast path and stops counting its cost. Must remove other references, to free the memory."""
@@ -98,7 +106,7 @@ class ConnectionContext:
         self,
         clock: Clock,
         turn: EndTurnScheduler,
-        dispatch: Callable[[Connection, bytes, int], bytes | None],
+        dispatch: Callable[..., bytes | None],  # `Dispatch`
         ended: Callable[[Connection, str], None],
         frame_bytes_max: int,
         unread_bytes_max: int,
@@ -213,7 +221,10 @@ class Connection:
                 # Most requests are repeated heartbeats.
                 fast_path = self.find_fast_path(data[:KIND_BYTES])
                 if fast_path is not None:
-                    answered = fast_path.answer(self, data)
+                    try:
+                        answered = fast_path.answer(self, data)
+                    except Exception as failure:
+                        answered = self._fast_path_failed(fast_path, data, failure)
                     if answered is not None:
                         if answered:
                             self._writer.write(answered)
@@ -539,13 +550,30 @@ class Connection:
             self._out.append(reply)
             self._out_bytes += len(reply)
 
+    def _fast_path_failed(self, fast_path: FastPath, data: bytes, failure: Exception) -> bytes | None:
+        """Answer the request as the usual path does when its handler raises, unless it was answered before that."""
+        if frame_size(data, 0)[0] != len(data) - 4:
+            return NOT_MINE  # not one request
+        self.busy = fast_path.failed(self, data)
+        self.drop_fast_paths()
+        reply = self.context.dispatch(self, data, 4, failure)
+        if reply is None:
+            return ANSWERED_LATER
+        self.busy = False
+        return reply
+
     def _try_fast_path(self, frame: bytes) -> bool:
         """Returns whether a fast path answers the request; its reply is in `_out`, or sent later by `send`."""
         if not self.fast_paths:
             return False
-        size = frame_size_bytes(len(frame))
-        fast_path = self.find_fast_path(size + frame[: KIND_BYTES - 4])
-        reply = fast_path.answer(self, size + frame) if fast_path is not None else None
+        data = frame_size_bytes(len(frame)) + frame
+        fast_path = self.find_fast_path(data[:KIND_BYTES])
+        if fast_path is None:
+            return False
+        try:
+            reply = fast_path.answer(self, data)
+        except Exception as failure:
+            reply = self._fast_path_failed(fast_path, data, failure)
         if reply is None:
             return False
         if reply:

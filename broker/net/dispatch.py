@@ -217,10 +217,10 @@ class Dispatch:
         for route in routes:
             self.routes[route.key] = route
 
-    def __call__(self, connection: Connection, data: bytes, start: int) -> bytes | None:
+    def __call__(self, connection: Connection, data: bytes, start: int, failure: Exception | None = None) -> bytes | None:
         """Return the reply to the request from `start` to the end of `data`; None: it is sent later.
 
-        Raises ProtocolError if the connection must be closed.
+        `failure`: what a fast path has raised for this request. Raises ProtocolError if the connection must be closed.
         """
         end = len(data)
         at = start + HEAD_BYTES
@@ -253,22 +253,24 @@ class Dispatch:
                 request, _ = route.decode(data, at, version)
         except ProtocolError as error:
             raise _unreadable(call, error) from error
-        return self._handle(call, request)
+        return self._handle(call, request, failure)
 
-    def _handle(self, call: Call, request: Any) -> bytes | None:
+    def _handle(self, call: Call, request: Any, failure: Exception | None = None) -> bytes | None:
         call.request = request
         connection, route = call.connection, call.route
         trace = connection.context.trace
         if trace is not None:
             trace("<", call, request)
         try:
+            if failure is not None:
+                raise failure
             reply = route.handle(call, request)
         except ReplyTooLarge as refused:
             reply = call.refusal(refused)
         except EncodeError:  # the reply repeats text of the request that is too long for a reply
             raise
-        except Exception as failure:
-            report_defect("a request failed inside the broker", failure, api=route.api.name, version=call.version)
+        except Exception as error:
+            report_defect("a request failed inside the broker", error, api=route.api.name, version=call.version)
             if not connection.busy:
                 return None  # the request was answered before the exception
             reply = route.error_response(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)

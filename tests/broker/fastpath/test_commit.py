@@ -92,7 +92,7 @@ def test_a_defect_is_answered_and_counted_once(harness: GroupHarness, peer: Grou
         assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {16 if after else -1}  # 16: the hold already had the reply, and fails it
     assert peer.reply() is None
     assert DEFECTS.count == defects + 1
-    assert ", a commit failed inside the broker: RuntimeError: a defect" in DEFECTS.last
+    assert ", a request failed inside the broker: RuntimeError: a defect" in DEFECTS.last
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {0}
 
 

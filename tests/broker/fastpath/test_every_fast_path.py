@@ -12,6 +12,7 @@ from broker.fastpath.heartbeat import HeartbeatFastPath
 from broker.fastpath.offset_fetch import OffsetFetchFastPath
 from broker.fastpath.rejoin import JoinFastPath, SyncFastPath
 from broker.net.connection import FastPath
+from broker.runtime.contain import DEFECTS
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from tests.broker.fastpath.test_commit import commit
@@ -130,3 +131,16 @@ def test_no_request_is_learned_while_frames_are_logged(harness: GroupHarness, bu
         assert repeated.ask() == 0
     assert len(traced) == before + 6
     assert not repeated.learned
+
+
+@pytest.mark.plain
+def test_a_defect_ends_only_its_request(harness: GroupHarness, learned: Repeated, monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(*arguments: Any) -> None:
+        raise RuntimeError("a defect")
+
+    defects = DEFECTS.count
+    with monkeypatch.context() as patched:
+        patched.setattr(learned.fast_path, "answer", defect)
+        assert learned.ask() == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (DEFECTS.count, learned.peer.connection.fast_paths, learned.peer.connection.busy) == (defects + 1, {}, False)
+    assert learned.ask() == 0
