@@ -56,6 +56,13 @@ class Difference(NamedTuple):
     source: str
 
 
+class Notice(NamedTuple):
+    """A warning that is logged at start: its event and fields."""
+
+    event: str
+    fields: Mapping[str, str]
+
+
 def policy_rows() -> list[Setting]:
     return [Setting(POLICY_PREFIX + name, "string", "none", f"Default of the group policy `{name}`: {text}") for name, text in POLICY_DEFAULTS.items()]
 
@@ -339,7 +346,7 @@ class Config:
     profile: str
     given: Mapping[str, str]  # the values as the user wrote them, of settings with and without effect
     differences: tuple[Difference, ...]
-    notices: tuple[str, ...]
+    notices: tuple[Notice, ...]
 
 
 SETTINGS: Final = tuple(settings_of(Config))

@@ -12,7 +12,7 @@ from broker.backends.table import Backend, load
 from broker.logging.secrets import StoreAddress, hide
 from broker.runtime.start import ExitCode
 from broker.settings import listeners as listener_settings
-from broker.settings.config import POLICY_DEFAULTS, POLICY_PREFIX, SETTINGS, TEMPORARY_PROFILES, UNITS, Config, Difference
+from broker.settings.config import POLICY_DEFAULTS, POLICY_PREFIX, SETTINGS, TEMPORARY_PROFILES, UNITS, Config, Difference, Notice
 from broker.settings.endpoints import normal_address
 from broker.settings.listeners import Listener
 from broker.settings.setting import Setting, Value, format_setting
@@ -188,7 +188,9 @@ def without_controllers(
     controllers = {name.upper() for name in names}
     for endpoint in listen:
         if endpoint.name in controllers:
-            collected.notices.append(f"listener {endpoint} is not opened: controller.listener.names reserves it for a controller")
+            collected.notices.append(
+                Notice("listener is not opened: controller.listener.names reserves it for a controller", {"listener": str(endpoint)})
+            )
     return [endpoint for endpoint in listen if endpoint.name not in controllers], controllers
 
 
@@ -263,7 +265,7 @@ def cross_check(collected: CollectedSettings, values: Mapping[str, Any], backend
         if origin.flag:
             collected.add_problem(origin, "only nodes over JetStream have a cluster name: give --store too, or leave it out")
         else:
-            collected.notices.append(f"{origin} has no effect without store")
+            collected.notices.append(Notice("setting has no effect without store", origin.fields))
     cluster_id = values["cluster.id"]
     if len(cluster_id) > 64 or not (cluster_id.isascii() and cluster_id.isprintable()) or " " in cluster_id:
         collected.add_problem(collected.given_or_default("cluster.id"), "must be at most 64 printable ASCII characters without spaces")
@@ -283,8 +285,13 @@ def differences(collected: CollectedSettings, values: Mapping[str, Any]) -> tupl
     )
 
 
-def exposure_notices(listeners: Sequence[Listener]) -> list[str]:
+def exposure_notices(listeners: Sequence[Listener]) -> list[Notice]:
     reachable = [f"{listener.name}://{listener.endpoint}" for listener in listeners if not listener.is_loopback]
     if not reachable:
         return []
-    return [f"{', '.join(reachable)} can be reached from other machines: every client that reaches the port may do everything"]
+    return [
+        Notice(
+            "listeners can be reached from other machines: every client that reaches the port may do everything",
+            {"listeners": ", ".join(reachable)},
+        )
+    ]

@@ -13,4 +13,4 @@ def log_settings(config: Config) -> None:
     if config.temporary_data:
         log.info("data is temporary: it is removed when this process ends", directory=config.data_directory)
     for notice in config.notices:
-        log.warning(notice)
+        log.warning(notice.event, **notice.fields)

@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 from broker.backends.table import JETSTREAM
 from broker.logging.secrets import note_secrets, redacted
-from broker.settings.sources import CollectedSettings, as_text
+from broker.settings.config import Notice
+from broker.settings.sources import CollectedSettings
 
 if TYPE_CHECKING:
     import ssl
@@ -70,26 +71,26 @@ def check_store(collected: CollectedSettings, values: Mapping[str, Any]) -> None
         if values["store.credentials.location"]:
             origin = collected.given_or_default("store.credentials.location")
             try:
-                warning = check_credentials_file(servers, values["store.credentials.location"])
+                readable = check_credentials_file(servers, values["store.credentials.location"])
             except ValueError as wrong:
                 collected.add_problem(origin, str(wrong))
             else:
-                collected.notices += [f"{origin} {warning}"] if warning else []
+                if readable:
+                    collected.notices.append(Notice("login can be read by every user of this machine: chmod o= takes that away", origin.fields))
     if not CLUSTER_NAME.fullmatch(values["cluster.name"]):
         collected.add_problem(collected.given_or_default("cluster.name"), "must be 1 to 64 letters, digits, - and _")
     if "node.id" not in collected.given:
         collected.add_problem(collected.given_or_default("store"), "needs a node.id (--node-id N) that no other node has")
     if "log.dirs" in collected.given:  # no error, since the container image sets it
-        given = collected.given["log.dirs"]
-        collected.notices.append(f"log.dirs={as_text(given.value)} ({given.source}) has no effect here")
+        collected.notices.append(Notice("setting has no effect here", collected.given["log.dirs"].fields))
 
 
-def check_credentials_file(servers: Servers, path: str) -> str:
-    """A warning if other users can read the file; "": none. Raises ValueError if the login cannot be used."""
+def check_credentials_file(servers: Servers, path: str) -> bool:
+    """Whether all users can read the file. Raises ValueError if the login cannot be used."""
     if servers.login():
         raise ValueError("store has a login, too; give one of them")
     read_credentials(path)
-    return "can be read by every user of this machine: chmod o= takes that away" if os.stat(path).st_mode & (stat.S_IROTH | stat.S_IWOTH) else ""
+    return bool(os.stat(path).st_mode & (stat.S_IROTH | stat.S_IWOTH))
 
 
 def read_credentials(path: str) -> tuple[str, str]:

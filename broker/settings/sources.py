@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.logging.secrets import SCHEME, StoreAddress, hide, note, note_lines
-from broker.settings.config import ALIASES, FLAGS, POLICY_PREFIX, PROFILES, SUPPORTED
+from broker.settings.config import ALIASES, FLAGS, POLICY_PREFIX, PROFILES, SUPPORTED, Notice
 from broker.settings.kafka_names import KNOWN
 from broker.settings.refused import GUARDED_PREFIXES, GUARDS, LISTENER_PREFIX, OPEN_ENDED_PREFIXES
 from coordinator.policies.values import POLICY_NAMES
@@ -54,6 +54,11 @@ class Given:
         value = shown_value(self.name, self.value)
         return f"{self.source} {value}" if self.flag else f"{shorten(self.name)}={value} ({self.source})"
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """As in a log line."""
+        return {"name": shorten(self.name), "value": shown_value(self.name, self.value), "source": self.source}
+
 
 @dataclass(slots=True)
 class CollectedSettings:
@@ -63,7 +68,7 @@ class CollectedSettings:
     given: dict[str, Given] = field(default_factory=dict)
     without_effect: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
     faulty: set[str] = field(default_factory=set)
 
     def add_problem(self, given: Given, reason: str) -> None:
@@ -267,7 +272,7 @@ def classify(collected: CollectedSettings, name: str, given: Given) -> None:
         collected.add_problem(given, GUARDS[name].reason)
     else:
         collected.without_effect[name] = given
-        collected.notices.append(f"{given} has no effect here")
+        collected.notices.append(Notice("setting has no effect here", given.fields))
 
 
 def refusal(name: str) -> str | None:

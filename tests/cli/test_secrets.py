@@ -232,7 +232,7 @@ def test_the_login_comes_from_a_file(tmp_path: Path, text: str, login: dict[str,
 def test_a_file_that_every_user_can_read_is_noticed(tmp_path: Path) -> None:
     config = load_config(settings=["store=nats://a", "node.id=1", credentials(tmp_path / "login", "a:b", 0o644)])
     (notice,) = config.notices
-    assert "can be read by every user of this machine" in notice
+    assert "can be read by every user of this machine" in notice.event
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.runtime.start import ExitCode
-from broker.settings.load import load_config
+from broker.settings.sources import Given
 from cli import USAGE
 from protocol.batch import Record, build
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -38,6 +38,10 @@ def logged(folder: Path) -> Iterator[tuple[str, str, set[str]]]:
                     yield line, LEVELS[level], {keyword.arg or "" for keyword in node.keywords}
                 case ast.Call(func=ast.Name("report_defect" | "report_broken"), args=[ast.Constant(str(line)), *_] | [_, ast.Constant(str(line)), *_]):  # broker/runtime/contain.py
                     yield line, "error", {keyword.arg or "" for keyword in node.keywords}
+                case ast.Call(func=ast.Name("Notice"), args=[ast.Constant(str(line)), ast.Dict(keys=[ast.Constant(str(name))])]):  # of a setting, at start
+                    yield line, "warning", {name}
+                case ast.Call(func=ast.Name("Notice"), args=[ast.Constant(str(line)), ast.Attribute(attr="fields")]):
+                    yield line, "warning", set(Given("num.partitions", "1", "--set").fields)
                 case ast.Dict(keys=[ast.Constant("event"), *others], values=[ast.Constant(str(line)), *_]):
                     yield line, "warning", {str(literal.value) for literal in others if isinstance(literal, ast.Constant)}
 
@@ -62,19 +66,16 @@ def test_an_undocumented_log_line_is_noticed(tmp_path: Path) -> None:
     assert list(logged(tmp_path)) == [("quite new", "warning", {"log", "why"}), ("newer", "error", set()), ("newest", "error", {"by"}), ("lost", "warning", {"lines"})]
 
 
-def test_every_configuration_warning_is_documented() -> None:
-    settings = [
-        "log.cleaner.threads=2",
-        "listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093",
-        "advertised.listeners=PLAINTEXT://broker:9092",
-        "controller.listener.names=CONTROLLER",
-    ]
-    notices = load_config(settings=settings, environ={}).notices
-    explained = [line.strip("`") for line, _ in table(PAGE, "line | what to do")]
-    patterns = [re.sub(r"[A-Z]{4,}", r"\\S+", re.escape(line).replace(r"\(SOURCE\)", r"\(.*\)")) for line in explained]
-    assert len(notices) == len(patterns) == 3
-    for notice in notices:
-        assert any(re.fullmatch(pattern, notice) for pattern in patterns), notice
+def test_an_event_is_a_name_and_its_data_are_fields() -> None:
+    """Events that are not literals: what a caller passes, a frame's direction, a setting's notice, and a library's warning."""
+    others = set()
+    for path in sorted((*(ROOT / "broker").rglob("*.py"), *(ROOT / "cli").rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name("log"), attr="debug" | "info" | "warning" | "error" | "exception"), args=[event, *_]):
+                    choices = [event.body, event.orelse] if isinstance(event, ast.IfExp) else [event]
+                    others |= {ast.unparse(choice) for choice in choices if not isinstance(choice, ast.Constant)}
+    assert others == {"direction", "event", "notice.event", "str(message)"}
 
 
 def test_every_exit_code_of_a_failed_start_is_documented() -> None:

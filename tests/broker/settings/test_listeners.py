@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.settings.config import Notice
 from broker.settings.listeners import Listener
 from broker.settings.load import ConfigError, load_config
 
@@ -139,14 +140,15 @@ def test_kafkas_controller_listeners_are_not_opened() -> None:
         ]
     )
     assert [listener.name for listener in config.listeners] == ["PLAINTEXT"]
-    assert "listener CONTROLLER://:9093 is not opened: controller.listener.names reserves it for a controller" in config.notices
+    assert Notice("listener is not opened: controller.listener.names reserves it for a controller", {"listener": "CONTROLLER://:9093"}) in config.notices
     assert problems("controller.listener.names=PLAINTEXT")[0].endswith("there is nothing to listen on")
 
 
 def test_a_listener_beyond_loopback_is_warned_about() -> None:
     assert not load_config(listen=["localhost:1"]).notices
     (notice,) = load_config(listen=["A://127.0.0.1:1,B://10.0.0.1:2"]).notices
-    assert notice == "B://10.0.0.1:2 can be reached from other machines: every client that reaches the port may do everything"
+    assert notice.event == "listeners can be reached from other machines: every client that reaches the port may do everything"
+    assert notice.fields == {"listeners": "B://10.0.0.1:2"}
 
 
 def test_a_wrong_address_does_not_hide_other_problems() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.settings.config import Difference
+from broker.settings.config import Difference, Notice
 from broker.settings.load import ConfigError, load_config
 
 
@@ -283,7 +283,8 @@ def test_kafkas_alternative_setting_names_are_accepted(toml: Any) -> None:
     "setting", ["num.network.threads=3", "log.flush.scheduler.interval.ms=7", "process.roles=broker,controller", "rsm.config.x.y=1", "listener.name.a.max.connections=3"]
 )
 def test_a_kafka_name_without_effect_is_accepted_with_one_line(setting: str) -> None:
-    assert load_config(settings=[setting]).notices == (f"{setting} (--set) has no effect here",)
+    name, _, value = setting.partition("=")
+    assert load_config(settings=[setting]).notices == (Notice("setting has no effect here", {"name": name, "value": value, "source": "--set"}),)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +351,7 @@ def test_a_kafka_properties_file_needs_few_changes(toml: Any) -> None:
     )
     assert (config.node_id, config.data_directory) == (5, "/tmp/kraft-combined-logs")
     assert config.log_retention_ms == 604_800_000
-    assert sum("has no effect here" in notice for notice in config.notices) == 6
+    assert sum(notice.event == "setting has no effect here" for notice in config.notices) == 6
 
 
 COMBINED = r"""
@@ -384,7 +385,7 @@ def test_a_properties_file_of_kafka_is_read_as_it_is(tmp_path: Path) -> None:
     assert (config.node_id, config.data_directory, config.auto_create_topics_enable) == (5, "/tmp/kraft-combined logs", False)
     assert [(listener.name, listener.port) for listener in config.listeners] == [("PLAINTEXT", 9092)]
     assert config.log_retention_ms == 604_800_000
-    assert sum("has no effect here" in notice for notice in config.notices) == 5
+    assert sum(notice.event == "setting has no effect here" for notice in config.notices) == 5
 
 
 @pytest.mark.parametrize(
@@ -498,8 +499,8 @@ def test_a_store_needs_servers_and_a_node_id_and_no_directory() -> None:
     assert (config.store.reveal(), config.node_id, config.cluster_name, config.store_replicas) == ("nats://a:4222,b:4222", 2, "east", 3)
     assert config.partitions_max == 500
     assert load_config(settings=["store=nats://a", "node.id=2", "partitions.max=1000"]).partitions_max == 1000
-    assert load_config(settings=["store=nats://a", "node.id=2"], data=["./data"]).notices == ("log.dirs=./data (--data) has no effect here",)
-    assert load_config(settings=["cluster.name=east"]).notices == ("cluster.name=east (--set) has no effect without store",)
+    assert load_config(settings=["store=nats://a", "node.id=2"], data=["./data"]).notices == (Notice("setting has no effect here", {"name": "log.dirs", "value": "./data", "source": "--data"}),)
+    assert load_config(settings=["cluster.name=east"]).notices == (Notice("setting has no effect without store", {"name": "cluster.name", "value": "east", "source": "--set"}),)
     assert problem(other_flags={"cluster": "east"}).startswith("--cluster east: only nodes over JetStream have a cluster name: give --store too")
     problem_lines = problems(settings=["store=a:4222", "cluster.name=a.b"])
     assert [part for part in ("nats://", "letters", "node.id") if not any(part in line for line in problem_lines)] == []
