@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from coordinator import partition_of
-from coordinator.notes import NoteKind
 from pipeline.demo.commits import EVERY_MS, START_MS, write_commits
 from pipeline.jobs import Engine, Inputs, PlainEngine, Steps
 from pipeline.progress import Progress
@@ -30,6 +29,7 @@ from protocol.batch import CONTROL, Record, iterate_headers, records
 from protocol.batch import build as build_batch
 from protocol.messages.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds
+from protocol.messages.kinds import NoteKind
 from protocol.records import in_newest_version, read_record, write_note
 from storage.segment import segment_name
 

@@ -12,24 +12,10 @@ from coordinator.classic.group import Group
 from coordinator.config import MS_PER_NOTE, NOTE_BUDGET_MAX, NOTES_PER_NEW_MEMBER
 from coordinator.states import State
 from protocol.message import Message
+from protocol.messages.kinds import KIND_OF_NOTE, NoteKind
 
 # A character takes at most 4 bytes, so this is far below the 32,767 bytes of a string in a record.
 TEXT_CHARS_MAX = 1_000
-
-
-class NoteKind(IntEnum):
-    STATE_CHANGE = 1
-    MEMBER_JOIN = 2
-    MEMBER_GONE = 3
-    STATIC_REPLACED = 4
-    ROUND_END = 5
-    HEARTBEATS = 6
-    COMMIT_REFUSED = 7
-    END_OFFSETS = 8
-    COORDINATOR = 9
-    MEMBER_AWAY = 10
-    JOIN_REFUSED = 11
-    STANDBY = 12
 
 
 class Cause(IntEnum):
@@ -128,7 +114,6 @@ class Note(NamedTuple):
     """
 
     group_id: str
-    kind: NoteKind
     at_ms: int
     generation: int
     state: State
@@ -136,6 +121,10 @@ class Note(NamedTuple):
     dropped: int = 0
     counted_from: int = -1
     number: int = -1
+
+    @property
+    def kind(self) -> NoteKind:
+        return KIND_OF_NOTE[type(self.body)]
 
 
 def grant_note_budget(group: Group) -> None:
@@ -156,11 +145,11 @@ def spend_note_budget(group: Group, now: int) -> bool:
     return True
 
 
-def make_note(group: Group, kind: NoteKind, wall: int, body: Message) -> Note:
+def make_note(group: Group, wall: int, body: Message) -> Note:
     dropped = group.notes_dropped
     group.notes_dropped = 0
     if group.note_numbers_since_ms < 0:
         group.note_numbers_since_ms = wall
     number = group.next_note_number + dropped
     group.next_note_number = number + 1
-    return Note(group.id, kind, wall, group.generation, group.state, body, dropped, group.note_numbers_since_ms, number)
+    return Note(group.id, wall, group.generation, group.state, body, dropped, group.note_numbers_since_ms, number)

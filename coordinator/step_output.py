@@ -12,7 +12,7 @@ from coordinator.classic.member import Member
 from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, Held, facts_bytes
-from coordinator.notes import Note, NoteKind, make_note
+from coordinator.notes import Note, make_note
 from protocol.message import Message
 
 # Called when a bound on memory refuses a request: the setting, group id, member id and host of the client, and the bytes that were too many.
@@ -110,5 +110,5 @@ class StepOutput:
     def restart_session(self, member: Member) -> None:
         self.deadlines.set(member, self.now + member.session_timeout_ms)
 
-    def add_note(self, group: Group, kind: NoteKind, body: Message) -> None:
-        self.notes.append(make_note(group, kind, self.wall, body))
+    def add_note(self, group: Group, body: Message) -> None:
+        self.notes.append(make_note(group, self.wall, body))

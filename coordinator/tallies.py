@@ -7,7 +7,7 @@ from typing import Final
 from coordinator.classic.group import Group
 from coordinator.classic.member import Member
 from coordinator.deadlines import NEVER, Timed
-from coordinator.notes import NoteKind, spend_note_budget
+from coordinator.notes import spend_note_budget
 from coordinator.step_output import StepOutput
 from protocol.messages.coordinator_notes import CommitRefused, HeartbeatGap, Heartbeats
 
@@ -50,7 +50,7 @@ class HeartbeatGaps(Timed):
         for id, members in gaps_by_group.items():
             group = groups.get(id)
             if group is not None and spend_note_budget(group, out.now):
-                out.add_note(group, NoteKind.HEARTBEATS, Heartbeats(list(members.values())))
+                out.add_note(group, Heartbeats(list(members.values())))
 
 
 class CommitRefusals(Timed):
@@ -75,4 +75,4 @@ class CommitRefusals(Timed):
         for (id, error, member_id, instance_id), (count, since) in counts.items():
             group = groups.get(id)
             if group is not None and spend_note_budget(group, out.now):
-                out.add_note(group, NoteKind.COMMIT_REFUSED, CommitRefused(error, member_id, instance_id, count, since))
+                out.add_note(group, CommitRefused(error, member_id, instance_id, count, since))

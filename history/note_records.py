@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
-from coordinator.notes import NoteKind
 from protocol.message import Message
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from protocol.messages.coordinator_notes import NoteHeader, NoteKey
+from protocol.messages.kinds import NoteKind
 from protocol.records import read_note, read_offsets_key, read_record
 
 E = TypeVar("E", bound=IntEnum)

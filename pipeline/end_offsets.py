@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from coordinator.notes import NoteKind
 from pipeline.batches import Bytes, Ints
 from pipeline.columns import MISSING, Flags, by_key_and_time, dictionary_column, expanded, optional, pair, ranks
 from pipeline.gathering import number, texts
@@ -19,6 +18,7 @@ from pipeline.rows import EndOffset
 from pipeline.schema import in_order, joined, schema_of, table_of
 from protocol.errors import ProtocolError
 from protocol.messages.coordinator_notes import EndOffsets
+from protocol.messages.kinds import NoteKind
 from protocol.records import NOTE_VERSION, read_note
 
 NOTES: Final = "notes"

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from coordinator.notes import NoteKind
 from history import GroupRecord, NoteRecord, read_group_record, read_note_record
 from history.compared import MemberIdentity, identity_of
 from pipeline.decode import KIND_OF_KEY, newer_group
@@ -18,6 +17,7 @@ from protocol.errors import ProtocolError
 from protocol.message import Part, field_names
 from protocol.messages.consumer_offsets import GroupMetadataKey
 from protocol.messages.coordinator_notes import MemberJoin, StaticReplaced
+from protocol.messages.kinds import NoteKind
 from protocol.records import read_offsets_key, version_of
 
 OFFSETS: Final = "offsets"

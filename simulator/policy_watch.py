@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from coordinator import Note
-from coordinator.notes import Cause, NoteKind, Removal, Replacement, ShardChange, StandbyStep
+from coordinator.notes import Cause, Removal, Replacement, ShardChange, StandbyStep
 from coordinator.policies.values import resolve
 from coordinator.states import COMPLETING, STABLE, State
 from history.causes import CAUSES, REMOVALS
 from protocol.messages.join_group import JoinGroupRequest
+from protocol.messages.kinds import NoteKind
 from simulator.client import Request
 from simulator.course import Course
 from simulator.member import Member

@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Final
 
 from broker.groups.group_journal import GroupJournal
 from coordinator import Note
-from coordinator.notes import Cause, NoteKind, Removal, Replacement, ShardChange
+from coordinator.notes import Cause, Removal, Replacement, ShardChange
 from coordinator.states import State
+from protocol.messages.kinds import NoteKind
 from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.consumer import Consumer

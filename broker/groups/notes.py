@@ -21,10 +21,11 @@ from broker.runtime.clock import Clock
 from broker.runtime.contain import Contained
 from coordinator import Fact, Note, facts_bytes
 from coordinator.hold import BATCH_OVERHEAD_BYTES
-from coordinator.notes import NoteKind, ShardChange
+from coordinator.notes import ShardChange
 from coordinator.states import State
 from protocol.batch import build_facts
 from protocol.messages.coordinator_notes import CoordinatorChange, EndOffsets, NoteHeader, NoteKey
+from protocol.messages.kinds import NoteKind
 from protocol.records import in_newest_version, write_note
 from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
@@ -114,7 +115,7 @@ class NotesLogs:
             body.to_node, body.drained = hand_over
         ends = change in (ShardChange.UNLOADED, ShardChange.SUSPENDED)  # a later load resets the groups' counts
         dropped = sum(group.notes_dropped for group in journal.shard.groups.values()) if ends else 0
-        self._enqueue(journal, Note("", NoteKind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
+        self._enqueue(journal, Note("", self._clock.wall, 0, State.EMPTY, body, dropped), -1)
 
     def write_end_offsets(self, journal: GroupJournal, ends: EndOffsets) -> bool:
         """Note end offsets of a topic in this partition of the notes. False: they are not noted now, since notes of groups have priority."""
@@ -122,7 +123,7 @@ class NotesLogs:
         blocked = notes is not None and (self._clock.tick() < notes.retry_at or notes.lost > 0)
         if journal.refusal or blocked or self._queued >= NOTES_QUEUED_MAX // 2 or self._done is not None or self._closed:
             return False
-        self._enqueue(journal, Note("", NoteKind.END_OFFSETS, self._clock.wall, 0, State.EMPTY, ends), -1)
+        self._enqueue(journal, Note("", self._clock.wall, 0, State.EMPTY, ends), -1)
         return True
 
     def _enqueue(self, journal: GroupJournal, note: Note, offset: int) -> None:

@@ -19,7 +19,7 @@ from coordinator.classic.rebalance import (
     store_static_ids,
 )
 from coordinator.facts import group_key, group_value
-from coordinator.notes import Cause, NoteKind, Removal, Replacement, grant_note_budget, spend_note_budget
+from coordinator.notes import Cause, Removal, Replacement, grant_note_budget, spend_note_budget
 from coordinator.policies.expansion import count_other_newcomers, drop_newcomer, must_wait, park_newcomer
 from coordinator.policies.pending_release import ids_of_connection, watch_connection
 from coordinator.policies.registration import end_absence
@@ -307,4 +307,4 @@ def _note_replaced(out: StepOutput, group: Group, old: Member, new: Member, requ
     if spend_note_budget(group, out.now):
         since = out.now - old.seen_ms
         body = StaticReplaced(new.instance_id or "", old.id, new.id, request.client_id, request.client_host, since, outcome)
-        out.add_note(group, NoteKind.STATIC_REPLACED, body)
+        out.add_note(group, body)

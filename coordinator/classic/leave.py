@@ -6,7 +6,7 @@ from coordinator.calls import Leaver
 from coordinator.classic import identity
 from coordinator.classic.group import Group
 from coordinator.classic.rebalance import drop_pending, remove_member
-from coordinator.notes import Cause, NoteKind, Removal, spend_note_budget
+from coordinator.notes import Cause, Removal, spend_note_budget
 from coordinator.policies.expansion import drop_newcomer
 from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
@@ -47,7 +47,7 @@ def _leave(out: StepOutput, group: Group, leaver: Leaver) -> int:
     if id in group.pending_members:
         drop_pending(out, group, id)
         if spend_note_budget(group, out.now):
-            out.add_note(group, NoteKind.MEMBER_GONE, MemberGone(id, instance, Removal.LEFT, 0, 0, reason))
+            out.add_note(group, MemberGone(id, instance, Removal.LEFT, 0, 0, reason))
         return ErrorCode.NONE
     error = identity.check_ids(group, id, instance)
     if not error:

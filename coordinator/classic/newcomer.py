@@ -8,7 +8,7 @@ from coordinator.calls import JoinRequest, JoinWaiter
 from coordinator.classic.group import Group
 from coordinator.classic.member import Member
 from coordinator.config import NEW_MEMBER_TIMEOUT_MS
-from coordinator.notes import NoteKind, grant_note_budget, spend_note_budget
+from coordinator.notes import grant_note_budget, spend_note_budget
 from coordinator.policies.roster import forming_timeout_ms
 from coordinator.states import EMPTY, PREPARING
 from coordinator.step_output import StepOutput
@@ -53,7 +53,6 @@ def admit_member(out: StepOutput, group: Group, request: JoinRequest, waiter: Jo
 def note_join(out: StepOutput, group: Group, member: Member, request: JoinRequest) -> None:
     out.add_note(
         group,
-        NoteKind.MEMBER_JOIN,
         MemberJoin(
             member.id,
             member.instance_id,

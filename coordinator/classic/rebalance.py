@@ -9,7 +9,7 @@ from coordinator.classic.group import Group
 from coordinator.classic.member import Member
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, group_value, update_static_ids
-from coordinator.notes import TEXT_CHARS_MAX, Cause, NoteKind, Removal, RoundResult, spend_note_budget
+from coordinator.notes import TEXT_CHARS_MAX, Cause, Removal, RoundResult, spend_note_budget
 from coordinator.policies.expansion import admit_waiting, refuse_unlisted_newcomers
 from coordinator.policies.registration import delete_records_of_removed, forget_removed, keeps_seat, mark_away
 from coordinator.policies.roster import forming_timeout_ms, is_complete, unlisted_members
@@ -41,12 +41,12 @@ def change_state(out: StepOutput, group: Group, state: State, cause: Cause, memb
     group.version += 1
     if spend_note_budget(group, out.now):
         text = text[:TEXT_CHARS_MAX] if text else None
-        out.add_note(group, NoteKind.STATE_CHANGE, StateChange(before, state, cause, member, text, len(group.members), group.parked_joins))
+        out.add_note(group, StateChange(before, state, cause, member, text, len(group.members), group.parked_joins))
 
 
 def note_round_end(out: StepOutput, group: Group, result: RoundResult, join_ms: int, sync_ms: int) -> None:
     if spend_note_budget(group, out.now):
-        out.add_note(group, NoteKind.ROUND_END, RoundEnd(result, join_ms, sync_ms, group.laggards))
+        out.add_note(group, RoundEnd(result, join_ms, sync_ms, group.laggards))
 
 
 def begin_rebalance(out: StepOutput, group: Group, cause: Cause, member: str | None = None, text: str | None = None) -> None:
@@ -266,7 +266,7 @@ def remove_member(out: StepOutput, group: Group, member: Member, removal: Remova
     member.join_waiter = None
     if spend_note_budget(group, out.now):
         note = MemberGone(member.id, member.instance_id, removal, out.now - member.seen_ms, member.session_timeout_ms, reason)
-        out.add_note(group, NoteKind.MEMBER_GONE, note)
+        out.add_note(group, note)
 
 
 def drop_pending(out: StepOutput, group: Group, id: str) -> None:
@@ -380,6 +380,6 @@ def expire_pending(out: StepOutput, group: Group, id: str) -> None:
     """Drop a member id that no JoinGroup has used in time."""
     group.pop_pending(id)
     if spend_note_budget(group, out.now):
-        out.add_note(group, NoteKind.MEMBER_GONE, MemberGone(id, None, Removal.PENDING_EXPIRED, 0, 0, None))
+        out.add_note(group, MemberGone(id, None, Removal.PENDING_EXPIRED, 0, 0, None))
     if group.state is PREPARING and group.all_parked:
         complete_join(out, group, Cause.EVERYONE_JOINED)

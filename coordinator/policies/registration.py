@@ -13,7 +13,7 @@ from coordinator.classic.group import Group
 from coordinator.classic.member import Member
 from coordinator.deadlines import NEVER
 from coordinator.hold import Fact
-from coordinator.notes import NoteKind, spend_note_budget
+from coordinator.notes import spend_note_budget
 from coordinator.policies.records import away_key, away_value
 from coordinator.policies.state import Absence
 from coordinator.step_output import StepOutput
@@ -128,4 +128,4 @@ def restore_absences(out: StepOutput, group: Group, stored: dict[str, tuple[str,
 
 def _add_note(out: StepOutput, group: Group, member: Member, back: bool, away_ms: int) -> None:
     if spend_note_budget(group, out.now):
-        out.add_note(group, NoteKind.MEMBER_AWAY, MemberAway(member.id, member.instance_id or "", back, away_ms, member.session_timeout_ms))
+        out.add_note(group, MemberAway(member.id, member.instance_id or "", back, away_ms, member.session_timeout_ms))

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from coordinator.calls import JoinRequest
 from coordinator.classic.group import Group
 from coordinator.classic.member import Member
-from coordinator.notes import TEXT_CHARS_MAX, NoteKind, spend_note_budget
+from coordinator.notes import TEXT_CHARS_MAX, spend_note_budget
 from coordinator.policies.state import PolicyState
 from coordinator.policies.values import GroupPolicies
 from coordinator.step_output import StepOutput
@@ -65,4 +65,4 @@ def note_refusal(out: StepOutput, group: Group, request: JoinRequest) -> None:
     policy = group.policy_state
     if policy is not None and spend_note_budget(group, out.now):
         names = ", ".join(policy.policies.instance_ids or ())[:TEXT_CHARS_MAX]
-        out.add_note(group, NoteKind.JOIN_REFUSED, JoinRefused(request.instance_id, request.client_id, request.client_host, names))
+        out.add_note(group, JoinRefused(request.instance_id, request.client_id, request.client_host, names))

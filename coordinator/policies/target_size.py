@@ -22,7 +22,7 @@ from coordinator.classic.member import Member
 from coordinator.classic.subscription import topics_differ, topics_match
 from coordinator.facts import group_key, group_value
 from coordinator.hold import Fact
-from coordinator.notes import NoteKind, StandbyStep, spend_note_budget
+from coordinator.notes import StandbyStep, spend_note_budget
 from coordinator.policies.records import StoredSeats, seats_key, seats_value
 from coordinator.policies.registration import delete_records_of_removed
 from coordinator.policies.state import NO_TARGET, PolicyState, TakeOver, VacatedSeat
@@ -396,14 +396,14 @@ def note_standby(out: StepOutput, group: Group, member: Member, step: StandbySte
         from_id, from_instance, after_ms = None, None, 0
         if take_over is not None:
             from_id, from_instance, after_ms = take_over.from_id, take_over.from_instance, max(out.wall - take_over.since_ms, 0)
-        out.add_note(group, NoteKind.STANDBY, StandbyChange(member.id, member.instance_id, step, from_id, from_instance, after_ms))
+        out.add_note(group, StandbyChange(member.id, member.instance_id, step, from_id, from_instance, after_ms))
 
 
 def _note_departed(out: StepOutput, group: Group, vacated_seats: list[VacatedSeat]) -> None:
     """Note the removal of members that no note of a take-over names: standbys, and members that were still taking a seat over."""
     for seat in vacated_seats:
         if (seat.empty or seat.member_id != seat.from_id) and seat.member_id not in group.members and spend_note_budget(group, out.now):
-            out.add_note(group, NoteKind.STANDBY, StandbyChange(seat.member_id, seat.instance_id, StandbyStep.GONE, None, None, 0))
+            out.add_note(group, StandbyChange(seat.member_id, seat.instance_id, StandbyStep.GONE, None, None, 0))
 
 
 def standby_status(group: Group) -> tuple[list[str], list[str]]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from coordinator import partition_of
-from coordinator.notes import NoteKind
 from pipeline.demo.topics import DAY_MS, Topic
 from pipeline.virtual import Client, World
 from protocol.messages.coordinator_notes import EndOffsets, PartitionEnds
@@ -92,7 +91,7 @@ class Cluster:
             ends = {number: (topic.log_start(number, now), topic.end(number, now)) for number in range(topic.partitions)}
             changed = [PartitionEnds(number, *both) for number, both in ends.items() if last_ends.get(number) != both]
             if changed:
-                partition.add_note(NoteKind.END_OFFSETS, EndOffsets(topic.name, changed, last_ms))
+                partition.add_note(EndOffsets(topic.name, changed, last_ms))
             self._noted[topic.name, partition.epoch] = ends, now
         self.at(now + every_ms, self.note_ends, every_ms)
 

@@ -9,13 +9,14 @@ from uuid import UUID
 from coordinator import JoinRequest, Note, Shard
 from coordinator.classic.group import Group
 from coordinator.deadlines import NEVER
-from coordinator.notes import NoteKind, ShardChange
+from coordinator.notes import ShardChange
 from coordinator.states import State
 from history import NoteRecord
 from pipeline.virtual.truth import Change, GroupHistory
 from protocol.batch import facts_of
 from protocol.message import Message
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader
+from protocol.messages.kinds import KIND_OF_NOTE
 
 if TYPE_CHECKING:
     from pipeline.virtual.client import Client, PendingRequest
@@ -160,16 +161,15 @@ class VirtualCoordinator:
     def _collect_notes(self, notes: list[Note], stamp: int) -> None:
         offset = self._end_offset - (self._end_stamp - stamp) if stamp else -1
         for note in notes:
-            self._collect_note(note.group_id, note.kind, note.at_ms, note.body, offset, note.generation, note.state, note.dropped, note.counted_from, note.number)
+            self._collect_note(note.group_id, note.at_ms, note.body, offset, note.generation, note.state, note.dropped, note.counted_from, note.number)
 
-    def add_note(self, kind: NoteKind, body: Message) -> None:
+    def add_note(self, body: Message) -> None:
         """Add a note about the partition or the cluster."""
-        self._collect_note("", kind, self.world.now, body, -1, 0, 0, 0, -1, -1)
+        self._collect_note("", self.world.now, body, -1, 0, 0, 0, -1, -1)
 
     def _collect_note(
         self,
         group: str,
-        kind: NoteKind,
         at_ms: int,
         body: Message,
         offset: int,
@@ -184,7 +184,7 @@ class VirtualCoordinator:
             return
         if self._notes and self._notes[0].at_ms + GATHER_MS <= at_ms:
             self.write_notes()
-        header = NoteHeader(kind, at_ms, self._seq, self.epoch, generation, state, offset, dropped + self._lost, counted_from, number)
+        header = NoteHeader(KIND_OF_NOTE[type(body)], at_ms, self._seq, self.epoch, generation, state, offset, dropped + self._lost, counted_from, number)
         self._seq += 1
         self._lost = 0
         self._notes.append(NoteRecord(group, header, body))
@@ -229,4 +229,4 @@ class VirtualCoordinator:
     def _add_coordinator_note(self, what: ShardChange, replayed: int) -> None:
         assert self.shard is not None or what is ShardChange.UNLOADED
         groups = len(self.shard.groups) if self.shard is not None else 0
-        self.add_note(NoteKind.COORDINATOR, CoordinatorChange(what, self.epoch, LOAD_MS if replayed else 0, groups, replayed))
+        self.add_note(CoordinatorChange(what, self.epoch, LOAD_MS if replayed else 0, groups, replayed))

@@ -14,7 +14,7 @@ import pytest
 
 import cli
 from coordinator.group_partition import partition_of
-from coordinator.notes import Cause, NoteKind
+from coordinator.notes import Cause
 from coordinator.states import State
 from protocol.batch import Fact, Record, build, build_facts, iterate_headers
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey, OffsetCommitValue
@@ -24,6 +24,7 @@ from protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
 )
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey, PartitionEnds, StateChange
+from protocol.messages.kinds import NoteKind
 from protocol.messages.topics_registry import TopicKey, TopicSetting, TopicValue
 from protocol.records import with_version, write_note
 from storage import DataDirectory, Handles, Log, OsDisk

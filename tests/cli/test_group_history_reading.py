@@ -11,12 +11,12 @@ from cli.arguments import addresses
 from cli.client import Cluster, Exit, Failure
 from cli.groups.history_reading import NOTES, OFFSETS, WAIT_MS, GroupLogReader
 from coordinator.facts import group_key
-from coordinator.notes import NoteKind
 from protocol.batch import build
 from protocol.batch_record import Record
 from protocol.messages.consumer_offsets import GroupMetadataValue
 from protocol.messages.coordinator_notes import NoteHeader, NoteKey, RoundEnd
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.messages.kinds import NoteKind
 from protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
 from protocol.records import with_version, write_note

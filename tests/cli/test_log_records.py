@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.facts import deletions_fact
-from coordinator.notes import Cause, NoteKind, Removal, Replacement, RoundResult, ShardChange, StandbyStep
+from coordinator.notes import Cause, Removal, Replacement, RoundResult, ShardChange, StandbyStep
 from coordinator.policies.records import StoredSeats, away_key, away_value, policies_key, policies_value, seats_key, seats_value
 from coordinator.states import State
 from protocol.batch import Record, build
@@ -28,7 +28,7 @@ from protocol.messages.coordinator_notes import (
     StateChange,
     StaticReplaced,
 )
-from protocol.messages.kinds import ENUMS
+from protocol.messages.kinds import ENUMS, NoteKind
 from protocol.messages.kinds import NOTES as KINDS_OF_NOTES
 from protocol.messages.topics_registry import (
     DeletedTopicKey,

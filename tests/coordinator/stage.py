@@ -9,13 +9,13 @@ from coordinator import Fact, GroupConfig, JoinRequest, Note, Shard, SyncRequest
 from coordinator.calls import Closable
 from coordinator.classic.group import Group
 from coordinator.deadlines import NEVER
-from coordinator.notes import NoteKind
 from coordinator.policies.values import GroupPolicies
 from coordinator.repeats import RepeatedCommit, RepeatedHeartbeat
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_offsets import GroupMetadataValue
 from protocol.messages.coordinator_notes import StateChange
+from protocol.messages.kinds import NoteKind
 from simulator.truths import Record, as_record, check_documented, check_group, compare_with_log, reply_state
 from tests.coordinator.sent_requests import SentRequest
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, NoteKind
+from coordinator.notes import Cause
 from coordinator.states import State
 from protocol.errors import ErrorCode
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
 pytestmark = pytest.mark.once  # no dependence on the Python version

@@ -12,11 +12,11 @@ from coordinator.deadlines import NEVER
 from coordinator.expiry import GROUPS_PER_SWEEP_STEP
 from coordinator.facts import deletions_fact, expiring_offset_value, group_key, offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.hold import BATCH_OVERHEAD_BYTES, facts_bytes
-from coordinator.notes import NoteKind
 from coordinator.states import State
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_offsets import GroupMetadataValue
+from protocol.messages.kinds import NoteKind
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from protocol.records import with_version
 from tests.coordinator.playbook import Play, row, scenario

@@ -8,10 +8,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
-from coordinator.notes import NoteKind, Removal
+from coordinator.notes import Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
+from protocol.messages.kinds import NoteKind
 from protocol.records import with_version
 from tests.coordinator.playbook import T0, Play, group_record, row, scenario
 

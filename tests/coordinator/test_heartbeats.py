@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator import Commit
-from coordinator.notes import Cause, NoteKind, Removal
+from coordinator.notes import Cause, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone
+from protocol.messages.kinds import NoteKind
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from tests.coordinator.playbook import Play, row, scenario
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, NoteKind, Removal, RoundResult
+from coordinator.notes import Cause, Removal, RoundResult
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberJoin, RoundEnd
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import T0_T1, Play, scenario
 
 pytestmark = pytest.mark.once  # no dependence on the Python version

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import TEXT_CHARS_MAX, Cause, NoteKind, Removal, spend_note_budget
+from coordinator.notes import TEXT_CHARS_MAX, Cause, Removal, spend_note_budget
 from coordinator.states import State
 from protocol.errors import ErrorCode
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import Play, scenario
 
 pytestmark = pytest.mark.once  # no dependence on the Python version

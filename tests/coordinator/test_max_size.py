@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import NoteKind, Removal
+from coordinator.notes import Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import Play, scenario
 
 pytestmark = pytest.mark.once  # no dependence on the Python version

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, NoteKind, Removal
+from coordinator.notes import Cause, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
 

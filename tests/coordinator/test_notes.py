@@ -11,7 +11,6 @@ from coordinator.classic.member import Member
 from coordinator.config import NOTE_BUDGET_MAX, NOTES_PER_NEW_MEMBER
 from coordinator.notes import (
     Cause,
-    NoteKind,
     Removal,
     Replacement,
     RoundResult,
@@ -22,6 +21,7 @@ from coordinator.notes import (
 )
 from coordinator.states import State
 from protocol.messages.coordinator_notes import StateChange
+from protocol.messages.kinds import NoteKind
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -54,16 +54,16 @@ def test_states_are_shown_with_kafkas_names() -> None:
 
 def test_note_numbers_count_dropped_notes() -> None:
     group = Group("g", 0, 0)
-    notes = [make_note(group, NoteKind.STATE_CHANGE, wall, BODY) for wall in (0, 7)]
+    notes = [make_note(group, wall, BODY) for wall in (0, 7)]
     group.notes_dropped = 3
-    notes += [make_note(group, NoteKind.STATE_CHANGE, wall, BODY) for wall in (9, 11)]
+    notes += [make_note(group, wall, BODY) for wall in (9, 11)]
     assert [(note.at_ms, note.dropped, note.counted_from, note.number) for note in notes] == [(0, 0, 0, 0), (7, 0, 0, 1), (9, 3, 0, 5), (11, 0, 0, 6)]
     assert group.notes_dropped == 0
 
 
 def test_a_group_counts_its_notes_from_the_moment_of_its_first() -> None:
     group = Group("g", 0, 0)
-    assert [make_note(group, NoteKind.STATE_CHANGE, wall, BODY).counted_from for wall in (1_700, 1_800, 1_600)] == [1_700] * 3
+    assert [make_note(group, wall, BODY).counted_from for wall in (1_700, 1_800, 1_600)] == [1_700] * 3
 
 
 def test_suppressed_notes_are_counted_in_the_next_note() -> None:

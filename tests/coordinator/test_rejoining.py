@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, NoteKind, Removal, Replacement, spend_note_budget
+from coordinator.notes import Cause, Removal, Replacement, spend_note_budget
 from coordinator.states import State
 from protocol.errors import ErrorCode
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import T0_T1, Play
 
 pytestmark = pytest.mark.once  # no dependence on the Python version

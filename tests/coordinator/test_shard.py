@@ -9,10 +9,10 @@ import pytest
 from coordinator import Commit, GroupConfig, JoinRequest, Leaver, Shard, SyncRequest
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value, read_offset
-from coordinator.notes import NoteKind
 from coordinator.shard import GROUPS_PER_STEP
 from coordinator.states import State
 from protocol.errors import ErrorCode
+from protocol.messages.kinds import NoteKind
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from tests.coordinator.playbook import Play
 from tests.coordinator.stage import T0

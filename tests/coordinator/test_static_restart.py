@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import NoteKind, Replacement
+from coordinator.notes import Replacement
 from coordinator.states import State
 from protocol.errors import ErrorCode
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import T0, T0_T1, Play, row, scenario
 from tests.coordinator.sent_requests import Bytes
 

@@ -7,9 +7,10 @@ import pytest
 from coordinator import tallies
 from coordinator.classic.group import Group
 from coordinator.config import MS_PER_NOTE, NOTE_BUDGET_MAX
-from coordinator.notes import NoteKind, spend_note_budget
+from coordinator.notes import spend_note_budget
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import CommitRefused, Heartbeats
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import Play
 
 pytestmark = pytest.mark.once  # no dependence on the Python version

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from coordinator.notes import Note, NoteKind, ShardChange
+from coordinator.notes import Note, ShardChange
 from history import Entry, GroupRecord, NoteRecord, read_group_record, story_of
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import Play
 
 

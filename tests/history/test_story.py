@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.notes import Cause, NoteKind, Removal, Replacement, RoundResult, ShardChange
+from coordinator.notes import Cause, Removal, Replacement, RoundResult, ShardChange
 from coordinator.states import State
 from history import (
     CommitsRefused,
@@ -34,6 +34,7 @@ from protocol.messages.coordinator_notes import (
     RoundEnd,
     StateChange,
 )
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import T0_T1, Play
 from tests.history.conftest import note_records
 

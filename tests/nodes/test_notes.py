@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from coordinator import partition_of
-from coordinator.notes import NoteKind, ShardChange
+from coordinator.notes import ShardChange
+from protocol.messages.kinds import NoteKind
 from tests.broker.groups.test_damaged_partitions import notes
 from tests.nodes.cluster import Nodes
 from tests.running import environment, wait_until

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coordinator.notes import NoteKind
 from pipeline.virtual import World
 from protocol.messages.coordinator_notes import EndOffsets, PartitionEnds
 from tests.pipeline.scenarios import GROUP, MINUTE_MS, TOPICS, pods
@@ -14,7 +13,7 @@ PARTITIONS = TOPICS["t"]
 
 def note_ends(world: World, end: int, topic: str = "t") -> None:
     ends = [PartitionEnds(number, 0, end) for number in range(PARTITIONS)]
-    world.coordinator_of(GROUP).add_note(NoteKind.END_OFFSETS, EndOffsets(topic, ends, -1))
+    world.coordinator_of(GROUP).add_note(EndOffsets(topic, ends, -1))
 
 
 def stopped_group(world: World) -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coordinator.notes import NoteKind
 from pipeline.decode import is_note
 from pipeline.end_offsets import LOOKAHEAD, from_notes, walk_ends
 from pipeline.rows import EndOffset
 from pipeline.schema import in_order, schema_of, table_of
 from protocol.errors import ProtocolError
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, PartitionEnds
+from protocol.messages.kinds import NoteKind
 from protocol.records import read_note, write_note
 
 pytestmark = pytest.mark.once  # no dependence on the Python version

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from coordinator.notes import NoteKind
 from pipeline.demo import write_world
 from pipeline.inputs import Inputs
 from pipeline.jobs import Engine, PlainEngine, Steps
@@ -23,6 +22,7 @@ from pipeline.rows import Record as Row
 from pipeline.schema import rows_of
 from pipeline.session import SparkFailed, session
 from pipeline.tables import Tables
+from protocol.messages.kinds import NoteKind
 from tests.pipeline.building import SLICED, difference
 from tests.pipeline.limits import limit
 from tests.pipeline.segments import rows_of_spark

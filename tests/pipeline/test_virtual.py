@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from coordinator.notes import NoteKind
 from history import Entry, Rebalance, story_of
 from pipeline.virtual import Client, MemoryRecorder, World
+from protocol.messages.kinds import NoteKind
 
 pytestmark = pytest.mark.once
 

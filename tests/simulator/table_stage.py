@@ -7,12 +7,13 @@ from typing import Any, Final, NamedTuple
 
 from broker.groups.group_journal import GroupJournal
 from coordinator import Note
-from coordinator.notes import Cause, NoteKind, ShardChange
+from coordinator.notes import Cause, ShardChange
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.kinds import NoteKind
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from simulator.client import Client, ClientConnection, Process, Request
 from simulator.network import Network

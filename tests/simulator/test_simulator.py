@@ -16,7 +16,7 @@ import pytest
 
 from coordinator.classic.member import Member
 from coordinator.facts import offset_value
-from coordinator.notes import Cause, Note, NoteKind, Removal
+from coordinator.notes import Cause, Note, Removal
 from coordinator.states import State
 from protocol.message import Message
 from protocol.messages.coordinator_notes import MemberGone, StateChange
@@ -485,18 +485,18 @@ def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a
     first, second = list(audit.memory.find(name).members.values())[:2]
     journal = run.node.broker.shards.journal_of(name)
 
-    def note_a_second_late(kind: NoteKind, body: Message) -> None:
+    def note_a_second_late(body: Message) -> None:
         at_ms = run.node.wall_ms
         run.world.now += SECOND  # the note is made one second after its own timestamp
-        run._note(run.node, journal, Note(name, kind, at_ms, 1, State.STABLE, body))
+        run._note(run.node, journal, Note(name, at_ms, 1, State.STABLE, body))
 
     def note_removal(member: Member) -> None:
         body = MemberGone(member.id, member.instance_id, Removal.EXPIRED, 3_600_000, member.session_timeout_ms)
-        note_a_second_late(NoteKind.MEMBER_GONE, body)
+        note_a_second_late(body)
 
     run.world.now += 3600 * SECOND
     audit.forget_notes(name)  # the audit loses track of the group, as it does when notes are missing
-    note_a_second_late(NoteKind.STATE_CHANGE, StateChange(State.COMPLETING, State.STABLE, Cause.ASSIGNED))  # new sessions begin
+    note_a_second_late(StateChange(State.COMPLETING, State.STABLE, Cause.ASSIGNED))  # new sessions begin
     run.world.now += first.session_timeout_ms * MS
     note_removal(first)
     run.world.now += SECOND
@@ -528,7 +528,7 @@ def test_an_absence_is_not_judged_by_a_clock_that_was_set() -> None:
     def note_removal(member: Member) -> None:
         body = MemberGone(member.id, member.instance_id, Removal.EXPIRED, member.session_timeout_ms, member.session_timeout_ms)
         journal = run.node.broker.shards.journal_of(name)
-        note = Note(name, NoteKind.MEMBER_GONE, run.node.wall_ms, 1, State.STABLE, body)
+        note = Note(name, run.node.wall_ms, 1, State.STABLE, body)
         run.policies.note(journal.partition, note, run.world.now, audit.clock_is_steady)
 
     with pytest.raises(Broken, match="instead of being away"):

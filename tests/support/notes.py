@@ -9,7 +9,7 @@ from broker.groups.notes import GATHER_MS, NotesLogs
 from broker.runtime.turn import Turn
 from coordinator import GroupConfig, Note
 from coordinator.classic.group import Group
-from coordinator.notes import Cause, NoteKind
+from coordinator.notes import Cause
 from coordinator.states import State
 from protocol.messages.coordinator_notes import NoteHeader, NoteKey, RoundEnd, StateChange
 from protocol.records import read_note, read_record
@@ -56,8 +56,8 @@ class NoteHarness:
 
 def change(group: str = "g", generation: int = 3, dropped: int = 0) -> Note:
     body = StateChange(State.STABLE, State.PREPARING, Cause.SESSION_EXPIRED, "m-1", None, 5, 0)
-    return Note(group, NoteKind.STATE_CHANGE, 77, generation, State.PREPARING, body, dropped)
+    return Note(group, 77, generation, State.PREPARING, body, dropped)
 
 
 def ended(group: str = "g") -> Note:
-    return Note(group, NoteKind.ROUND_END, 78, 3, State.STABLE, RoundEnd(0, 1, 2, []))
+    return Note(group, 78, 3, State.STABLE, RoundEnd(0, 1, 2, []))

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from coordinator import partition_of
-from coordinator.notes import Cause, NoteKind
+from coordinator.notes import Cause
 from coordinator.states import State
 from protocol.batch import iterate_headers, records
 from protocol.messages.consumer_offsets import GroupMetadataKey
 from protocol.messages.coordinator_notes import NoteHeader, NoteKey
+from protocol.messages.kinds import NoteKind
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.records import read_note, read_offsets_key, read_record
 from tests.running import ANSWER_SECONDS, ROOT, Broker, Client, environment

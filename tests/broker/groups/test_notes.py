@@ -10,9 +10,10 @@ from broker.groups.change_log import LINES_PER_SECOND
 from broker.groups.group_journal import HandOver
 from broker.groups.notes import GATHER_MS, NOTES_PER_PASS, NOTES_QUEUED_MAX, RETRY_MS
 from coordinator import Note
-from coordinator.notes import NoteKind, ShardChange
+from coordinator.notes import ShardChange
 from coordinator.states import State
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
+from protocol.messages.kinds import NoteKind
 from storage import AppendFailed, HeldBy, LogId, Unreadable
 from tests.support.notes import NoteHarness, change, ended, loaded_partition
 
@@ -143,7 +144,7 @@ def test_many_notes_are_written_in_parts(harness: NoteHarness) -> None:
 
 
 def test_large_notes_are_several_batches(harness: NoteHarness) -> None:
-    large = Note("g", NoteKind.ROUND_END, 78, 3, State.STABLE, RoundEnd(0, 1, 2, ["x" * 30_000] * 10))
+    large = Note("g", 78, 3, State.STABLE, RoundEnd(0, 1, 2, ["x" * 30_000] * 10))
     harness.tell(*[large] * 8)
     harness.pass_time(GATHER_MS)
     assert [len(facts) for facts in harness.log().stored] == [4]

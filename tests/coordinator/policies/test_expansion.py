@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, NoteKind
+from coordinator.notes import Cause
 from coordinator.states import State
 from protocol.errors import ErrorCode
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import Play, scenario
 
 TIMEOUT_MS = 5_000

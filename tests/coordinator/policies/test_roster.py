@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator.notes import Cause, NoteKind, Removal
+from coordinator.notes import Cause, Removal
 from coordinator.states import State
 from protocol.errors import ErrorCode
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import Play, scenario
 
 REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator import GroupConfig, Shard
-from coordinator.notes import Cause, NoteKind
+from coordinator.notes import Cause
 from coordinator.policies.values import NO_POLICIES, GroupPolicies
 from coordinator.states import State
 from protocol.errors import ErrorCode
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import T0_T1, Play, subscription
 
 CHANGE = {"subscription.change": "rebalance"}

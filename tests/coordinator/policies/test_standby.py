@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.notes import Cause, NoteKind, Removal, StandbyStep
+from coordinator.notes import Cause, Removal, StandbyStep
 from coordinator.policies.values import GroupPolicies
 from coordinator.states import State
 from protocol.errors import ErrorCode
+from protocol.messages.kinds import NoteKind
 from tests.coordinator.playbook import T0, T0_T1, Play, scenario, subscription
 from tests.coordinator.sent_requests import SentJoin
 
