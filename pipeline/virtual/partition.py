@@ -9,9 +9,10 @@ from uuid import UUID
 from coordinator import JoinRequest, Note, Shard
 from coordinator.classic.group import Group
 from coordinator.deadlines import NEVER
-from coordinator.notes import ShardChange
+from coordinator.notes import Cause, ShardChange
 from coordinator.states import State
 from history import NoteRecord
+from history.causes import SpellEnd
 from pipeline.virtual.truth import Change, GroupHistory
 from protocol.batch import facts_of
 from protocol.message import Message
@@ -66,11 +67,11 @@ class VirtualCoordinator:
         group = shard.groups.get(request.group_id)
         member = group.members.get(request.member_id) if group is not None else None
         if member is not None:
-            cause = "leader_rejoined" if member.protocols == request.protocols else "member_metadata_changed"
+            cause = Cause.LEADER_REJOINED if member.protocols == request.protocols else Cause.MEMBER_METADATA_CHANGED
         elif group is not None and request.instance_id in group.static_members:
-            cause = "static_during_completing" if group.state is State.COMPLETING else "static_protocol_changed"
+            cause = Cause.STATIC_DURING_COMPLETING if group.state is State.COMPLETING else Cause.STATIC_PROTOCOL_CHANGED
         else:
-            cause = "new_member"
+            cause = Cause.NEW_MEMBER
         shard.join(request, pending, now, now)
         self.end_step(request.group_id, cause, client)
         return True
@@ -88,11 +89,12 @@ class VirtualCoordinator:
             if group is None or self.history(id).differs(group):
                 state = overdue.get(id)
                 if state is None:
-                    self._update_history(id, "session_expired", None, "expired")
+                    self._update_history(id, Cause.SESSION_EXPIRED, None, "expired")
                 else:
-                    self._update_history(id, "sync_timeout" if state is not State.PREPARING else "join_timeout", None, "evicted")
+                    self._update_history(id, Cause.SYNC_TIMEOUT if state is not State.PREPARING else Cause.JOIN_TIMEOUT, None, "evicted")
 
-    def end_step(self, group: str, cause: str, client: Client | None, removal: str = "expired") -> None:
+    def end_step(self, group: str, cause: Cause | None, client: Client | None, removal: SpellEnd = "expired") -> None:
+        """`cause`: of a rebalance that begins; None: the step should begin none."""
         self.append()
         self._update_history(group, cause, client, removal)
 
@@ -117,7 +119,7 @@ class VirtualCoordinator:
 
     # History
 
-    def _update_history(self, group_id: str, cause: str, client: Client | None, removal: str) -> None:
+    def _update_history(self, group_id: str, cause: Cause | None, client: Client | None, removal: SpellEnd) -> None:
         history = self.history(group_id)
         assert self.shard is not None
         group = self.shard.groups.get(group_id)
@@ -135,7 +137,7 @@ class VirtualCoordinator:
         for group_client in self.world.clients.get(group_id, ()):
             group_client.schedule_heartbeat()
 
-    def _changes(self, history: GroupHistory, group: Group, client: Client | None, how: str) -> list[Change]:
+    def _changes(self, history: GroupHistory, group: Group, client: Client | None, how: SpellEnd) -> list[Change]:
         now = self.world.now
         joined_changes: list[Change] = []
         left_changes: list[Change] = []

@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from coordinator.classic.group import Group
+from coordinator.notes import Cause
 from coordinator.states import State
-from history.causes import cause_row
+from history.causes import cause_row, name_of
 
 SESSION_MS_MAX = 1_800_000  # group.max.session.timeout.ms: the longest time for which a seat is kept
 SETTLED_STATES = (State.STABLE, State.EMPTY)
@@ -105,19 +106,20 @@ class GroupHistory:
             if id not in self.members:
                 yield id, member.instance_id, True
 
-    def update(self, group: Group, at_ms: int, cause: str, trigger: str | None, why: str, changes: list[Change], follows: bool) -> None:
+    def update(self, group: Group, at_ms: int, cause: Cause | None, trigger: str | None, why: str, changes: list[Change], follows: bool) -> None:
         """Record the group after a step."""
         before, after = self.state, group.state
         was_stable = before in SETTLED_STATES
         is_cause = False
+        name = name_of(cause) if cause is not None else "unknown"
         if was_stable and (after is not before or group.generation != self.generation):
             is_cause = True
             is_formation = not self.episodes and not self.generation
-            episode = TrueRebalance(group.id, at_ms, self.generation, cause, trigger, is_formation, members_before=len(self.members), why=why, follows=follows)
+            episode = TrueRebalance(group.id, at_ms, self.generation, name, trigger, is_formation, members_before=len(self.members), why=why, follows=follows)
             self.episodes.append(episode)
         elif before is State.COMPLETING and (after is State.PREPARING or group.generation != self.generation):
             is_cause = True
-            self.episodes[-1].also.append(cause)
+            self.episodes[-1].also.append(name)
         self.changes += changes
         if is_cause or not was_stable:
             episode = self.episodes[-1]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from coordinator import Commit, GroupConfig, JoinRequest, Leaver, SyncRequest, partition_of
 from coordinator.classic.group import Group
 from coordinator.classic.member import Member
-from coordinator.notes import ShardChange
+from coordinator.notes import Cause, ShardChange
 from pipeline.virtual.client import Client, PendingRequest
 from pipeline.virtual.partition import VirtualCoordinator
 from pipeline.virtual.recorder import MemoryRecorder, Recorder
@@ -150,7 +150,7 @@ class World:
         if partition.shard is None:
             return False
         partition.shard.sync(request, pending, self.now, self.now)
-        partition.end_step(request.group_id, "sync", client)
+        partition.end_step(request.group_id, None, client)
         return True
 
     def heartbeat(self, group: str, generation: int, member_id: str, instance: str | None) -> int:
@@ -168,8 +168,10 @@ class World:
         if partition.shard is None:
             return [UNREACHABLE] * len(leavers)
         codes = partition.shard.leave(group, leavers, self.now, self.now)
-        removed = client is None
-        partition.end_step(group, "admin_removed" if removed else "member_left", client, removal="removed" if removed else "left")
+        if client is None:
+            partition.end_step(group, Cause.ADMIN_REMOVED, client, removal="removed")
+        else:
+            partition.end_step(group, Cause.MEMBER_LEFT, client, removal="left")
         return codes
 
     def commit(self, commit: Commit) -> int:
@@ -190,7 +192,7 @@ class World:
         partition = self.coordinator_of(group)
         assert partition.shard is not None
         code = partition.shard.delete(group, self.now, self.now)
-        partition.end_step(group, "deleted", None)
+        partition.end_step(group, None, None)
         return code
 
     def delete_offsets(self, group: str, wanted: list[tuple[str, int]]) -> int:
