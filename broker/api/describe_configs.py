@@ -10,6 +10,7 @@ from broker.api.group_policies import GroupSettings
 from broker.api.node_drain import DRAINED_DOC
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
+from broker.api.settings_without_effect import GROUP_SETTINGS, METRICS_SETTINGS, NO_EFFECT
 from broker.groups.held_replies import GroupParts
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST
@@ -17,7 +18,6 @@ from broker.runtime.node import DRAINED
 from broker.security.authorizer import Operation
 from broker.settings.config import SUPPORTED
 from broker.settings.kafka_names import KNOWN
-from broker.topics.setting_docs import GROUP_SETTINGS, METRICS_SETTINGS, NO_EFFECT, TOPIC_DOCS
 from broker.topics.setting_sources import DEFAULT, DYNAMIC_BROKER, Synonym
 from broker.topics.settings import TOPIC_SETTINGS
 from protocol.errors import ErrorCode
@@ -162,7 +162,7 @@ class DescribeConfigs:
         topic = find_topic(self._topics, name, "")
         sources = self._sources
         return (
-            config_result(name, *sources.topic_value(topic, name), sources.topic_sources(topic, name), setting.kind, TOPIC_DOCS[name], False)
+            config_result(name, *sources.topic_value(topic, name), sources.topic_sources(topic, name), setting.kind, setting.doc, False)
             for name, setting in TOPIC_SETTINGS.items()
             if not names or name in names
         )

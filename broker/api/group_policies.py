@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker.api.refused import Refused
+from broker.api.settings_without_effect import GROUP_SETTINGS
 from broker.groups.group_journal import GroupJournal
 from broker.groups.shards import Shards
 from broker.runtime.clock import Clock
 from broker.settings.config import POLICY_PREFIX
-from broker.topics.setting_docs import GROUP_SETTINGS
 from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, Synonym
 from coordinator.policies.name_ranges import join_names
 from coordinator.policies.values import NONE_TEXT, POLICY_NAMES, REBALANCE_REQUEST, expand_names, without_repeats

@@ -11,7 +11,8 @@ from broker.api.node_drain import drained_value
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.net.dispatch import Call, Response, Route
-from broker.topics.settings import TOPIC_SETTINGS, items_of
+from broker.topics.setting import items_of
+from broker.topics.settings import TOPIC_SETTINGS
 from protocol.errors import ErrorCode
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,

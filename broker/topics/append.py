@@ -108,7 +108,7 @@ def append_async(
 
 def _prepare(partition: Writable, data: bytes, at: int, size: int, now: int, budget: CheckTimeBudget) -> tuple[bytearray, BatchHeader]:
     settings = partition.settings
-    if size <= SMALL_BYTES and settings.compression == PRODUCER and not _is_compressed(data, at, size):
+    if size <= SMALL_BYTES and settings.compression_type == PRODUCER and not _is_compressed(data, at, size):
         return prepare(data, at, size, settings, now, partition)
     return budget.prepare(data, at, size, settings, now, partition)
 

@@ -189,8 +189,8 @@ def _check(
     """Check the records, and recompress them if necessary; returns the fields of `Checked`."""
     codec = header.attributes & COMPRESSION_MASK
     target = codec
-    if settings.compression != PRODUCER:
-        target = _CODECS[settings.compression]
+    if settings.compression_type != PRODUCER:
+        target = _CODECS[settings.compression_type]
     body, body_at, body_end = data, at + HEADER_BYTES, end
     damaged = False
     if codec:
@@ -219,7 +219,7 @@ def _check(
     if settings.log_append_time:
         in_time = not sets_time
     else:
-        in_time = now - settings.timestamp_before_max_ms <= oldest and newest <= now + settings.timestamp_after_max_ms
+        in_time = now - settings.message_timestamp_before_max_ms <= oldest and newest <= now + settings.message_timestamp_after_max_ms
         in_time = in_time and not (sets_time and newest == NO_TIMESTAMP)
     if not in_time or (settings.compact and not record_survey.keyed):
         if header.record_count > limits.changed_records:
@@ -370,9 +370,9 @@ def _refuse_records(body: bytes, at: int, end: int, header: BatchHeader, setting
 def _time_problem(record: Record, header: BatchHeader, settings: LogSettings, now: int) -> str | None:
     timestamp = record.timestamp
     if not settings.log_append_time and timestamp != NO_TIMESTAMP:
-        earliest, latest = now - settings.timestamp_before_max_ms, now + settings.timestamp_after_max_ms
+        earliest, latest = now - settings.message_timestamp_before_max_ms, now + settings.message_timestamp_after_max_ms
         difference = as_int64(timestamp - now)  # overflows as in Java
-        if difference <= settings.timestamp_after_max_ms and as_int64(-difference) <= settings.timestamp_before_max_ms:
+        if difference <= settings.message_timestamp_after_max_ms and as_int64(-difference) <= settings.message_timestamp_before_max_ms:
             return None
         allowed = f"[{as_int64(earliest)}, {as_int64(latest)}]"
         return f"Timestamp {timestamp} of message with offset {record.offset} is out of range. The timestamp should be within {allowed}"
@@ -410,7 +410,7 @@ def _rebuilt(body: bytes, at: int, end: int, header: BatchHeader, codec: Compres
 
 def _level(codec: int, settings: LogSettings) -> int | None:
     if codec == Compression.GZIP:
-        return None if settings.gzip_level < 0 else settings.gzip_level
+        return None if settings.compression_gzip_level < 0 else settings.compression_gzip_level
     if codec == Compression.LZ4:
-        return settings.lz4_level
-    return settings.zstd_level if codec == Compression.ZSTD else None
+        return settings.compression_lz4_level
+    return settings.compression_zstd_level if codec == Compression.ZSTD else None

@@ -12,24 +12,12 @@ from broker.settings.config import ALIASES, SUPPORTED, UNITS, Config
 from broker.settings.kafka_names import KNOWN
 from broker.settings.setting import format_setting
 from broker.topics.registry import Topic
-from broker.topics.settings import BROKER_FIELDS, TOPIC_SETTINGS
+from broker.topics.settings import TOPIC_SETTINGS, broker_defaults
 
 # Source codes of DescribeConfigs.
 TOPIC, DYNAMIC_BROKER, STATIC_BROKER, DEFAULT = 1, 2, 4, 5
 
 _UNITS = {names[0]: names for names in UNITS}  # the finest unit first; it overrides the others
-# Topic settings without effect here, and their broker settings.
-_SHOWN_ONLY = {
-    "flush.messages": "log.flush.interval.messages",
-    "flush.ms": "log.flush.interval.ms",
-    "index.interval.bytes": "log.index.interval.bytes",
-    "local.retention.bytes": "log.local.retention.bytes",
-    "local.retention.ms": "log.local.retention.ms",
-    "min.insync.replicas": "min.insync.replicas",
-    "preallocate": "log.preallocate",
-    "segment.index.bytes": "log.index.size.max.bytes",
-    "unclean.leader.election.enable": "unclean.leader.election.enable",
-}
 
 
 class Synonym(NamedTuple):
@@ -61,16 +49,15 @@ class SettingSources:
         self._own = {"node.id": str(node_id), "broker.id": str(node_id), "log.dirs": data_directory, "log.dir": data_directory}
         self._fallbacks: dict[str, tuple[Synonym, ...]] = {}
         self._defaults: dict[str, tuple[str, int]] = {}
+        defaults = broker_defaults(config)
         for name, setting in TOPIC_SETTINGS.items():
-            field = BROKER_FIELDS.get(name)
-            fallbacks = self._fallbacks_of(field.replace("_", ".") if field is not None else _SHOWN_ONLY.get(name))
+            fallbacks = self._fallbacks_of(setting.broker)
             self._fallbacks[name] = fallbacks
-            effective = setting.default if field is None else format_setting(getattr(config, field))
-            self._defaults[name] = (effective, fallbacks[0].source if fallbacks else DEFAULT)
+            self._defaults[name] = (defaults.get(name, setting.default), fallbacks[0].source if fallbacks else DEFAULT)
 
-    def _fallbacks_of(self, broker_name: str | None) -> tuple[Synonym, ...]:
+    def _fallbacks_of(self, broker_name: str) -> tuple[Synonym, ...]:
         """The values configured in any unit, the finest unit first; then the default of `broker_name`, which settings with several units lack."""
-        if broker_name is None:
+        if not broker_name:
             return ()
         names = _UNITS.get(broker_name, (broker_name,))
         configured = [source for name in names for source in self.broker_sources(name) if source.source != DEFAULT]

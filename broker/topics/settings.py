@@ -5,235 +5,147 @@ Settings without effect are stored and shown too, since tools that create topics
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
-from broker.settings.config import Config
-from broker.settings.setting import format_setting
+from broker.settings.config import SUPPORTED, Config
+from broker.settings.setting import LONG_MAX, format_setting
+from broker.topics.setting import SPACE, TopicSetting, of_broker, settings_by_field
 
-_INT = (-(1 << 31), (1 << 31) - 1)
-_LONG = (-(1 << 63), (1 << 63) - 1)
-_SPACE = "".join(map(chr, range(33)))  # the characters that Java's `trim` removes
-_PARTITION_AND_BROKER = re.compile(r"(?:[0-9]+:[0-9]+)?")
+PRODUCER: Final = "producer"  # compression.type: batches keep the compression of their producers
+LOG_APPEND_TIME: Final = "LogAppendTime"
 
+_NO_TIERS = "There is no tiered storage here: this is stored and shown, but has no effect."
+_ONE_COPY = "There is one copy of the data here: this is stored and shown, but has no effect."
+_SYSTEM_FLUSHES = "Topic data is flushed by the operating system here, at orderly stops and when a segment is closed: this is stored and shown, but has no effect."
 
-@dataclass(frozen=True, slots=True)
-class TopicSetting:
-    name: str
-    kind: str  # int, long, double, boolean, string, list, replicas
-    default: str
-    minimum: int | None = None
-    maximum: int | None = None
-    choices: tuple[str, ...] = ()
-    extra_value: int | None = None  # one more valid value, outside the limits
-
-    def problem(self, value: str) -> str | None:
-        """Kafka's message for an invalid value, or None. Surrounding space is ignored."""
-        unstripped, value = value, value.strip(_SPACE)
-        match self.kind:
-            case "boolean":
-                return None if value.lower() in ("true", "false") else self._invalid(unstripped, "Expected value to be either true or false")
-            case "string":
-                return None if value in self.choices else self._invalid(value, f"String must be one of: {', '.join(self.choices)}")
-            case "list":
-                for item in items_of(value):
-                    if not item:
-                        return f"Configuration '{self.name}' values must not be empty."
-                    if item not in self.choices:
-                        return self._invalid(item, f"String must be one of: {', '.join(self.choices)}")
-                return None
-            case "replicas":
-                return self._replicas_problem(items_of(value))
-        number = _number(self.kind, value)
-        if number is None:
-            return self._invalid(unstripped, f"Not a number of type {self.kind.upper()}")
-        limit = self._violated_limit(number)
-        return self._invalid(number, f"Value must be {limit}") if limit else None
-
-    def normalized(self, value: str) -> str:
-        """A valid value in normal form, as it is shown."""
-        value = value.strip(_SPACE)
-        match self.kind:
-            case "boolean":
-                return value.lower()
-            case "list" | "replicas":
-                return ",".join(items_of(value))
-            case "int" | "long":
-                return str(int(value))
-            case "double":
-                return str(float(value))
-        return value
-
-    def _invalid(self, value: object, expected: str) -> str:
-        return f"Invalid value {value} for configuration {self.name}: {expected}"
-
-    def _violated_limit(self, number: float) -> str | None:
-        if number == self.extra_value:
-            return None
-        low = self.minimum is not None and number < self.minimum
-        high = self.maximum is not None and number > self.maximum
-        if self.extra_value is not None:
-            return f"between {self.minimum} and {self.maximum} or equal to {self.extra_value}" if low or high else None
-        return f"at least {self.minimum}" if low else f"no more than {self.maximum}" if high else None
-
-    def _replicas_problem(self, items: list[str]) -> str | None:
-        if "".join(items) == "*" or all(_PARTITION_AND_BROKER.fullmatch(item) for item in items):
-            return None
-        shape = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-        why = f"{self.name} must be the literal '*' or a list of replicas in the following format: {shape}"
-        return self._invalid(f"[{', '.join(items)}]", why)
-
-
-def items_of(value: str) -> list[str]:
-    return [item.strip(_SPACE) for item in value.split(",")] if value else []
-
-
-def _number(kind: str, text: str) -> float | None:
-    if "_" in text or (kind == "double" and not text.isascii()):  # Python reads such text as a number, Kafka does not
-        return None
-    try:
-        if kind == "double":
-            return float(text)
-        number = int(text)
-    except ValueError:
-        return None
-    low, high = _INT if kind == "int" else _LONG
-    return number if low <= number <= high else None
-
-
-_LONG_MAX = str(_LONG[1])
-
-TOPIC_SETTINGS: dict[str, TopicSetting] = {
-    setting.name: setting
-    for setting in (
-        TopicSetting("cleanup.policy", "list", "delete", choices=("compact", "delete")),
-        TopicSetting("compression.gzip.level", "int", "-1", 1, 9, extra_value=-1),
-        TopicSetting("compression.lz4.level", "int", "9", 1, 17),
-        TopicSetting("compression.type", "string", "producer", choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
-        TopicSetting("compression.zstd.level", "int", "3", -131072, 22),
-        TopicSetting("delete.retention.ms", "long", "86400000", 0),
-        TopicSetting("file.delete.delay.ms", "long", "60000", 0),
-        TopicSetting("flush.messages", "long", _LONG_MAX, 1),
-        TopicSetting("flush.ms", "long", _LONG_MAX, 0),
-        TopicSetting("follower.replication.throttled.replicas", "replicas", ""),
-        TopicSetting("index.interval.bytes", "int", "4096", 0),
-        TopicSetting("leader.replication.throttled.replicas", "replicas", ""),
-        TopicSetting("local.retention.bytes", "long", "-2", -2),
-        TopicSetting("local.retention.ms", "long", "-2", -2),
-        TopicSetting("max.compaction.lag.ms", "long", _LONG_MAX, 1),
-        TopicSetting("max.message.bytes", "int", "1048588", 0),
-        TopicSetting("message.timestamp.after.max.ms", "long", "3600000", 0),
-        TopicSetting("message.timestamp.before.max.ms", "long", _LONG_MAX, 0),
-        TopicSetting("message.timestamp.type", "string", "CreateTime", choices=("CreateTime", "LogAppendTime")),
-        TopicSetting("min.cleanable.dirty.ratio", "double", "0.5", 0, 1),
-        TopicSetting("min.compaction.lag.ms", "long", "0", 0),
-        TopicSetting("min.insync.replicas", "int", "1", 1),
-        TopicSetting("preallocate", "boolean", "false"),
-        TopicSetting("remote.log.copy.disable", "boolean", "false"),
-        TopicSetting("remote.log.delete.on.disable", "boolean", "false"),
-        TopicSetting("remote.storage.enable", "boolean", "false"),
-        TopicSetting("retention.bytes", "long", "-1"),
-        TopicSetting("retention.ms", "long", "604800000", -1),
-        TopicSetting("segment.bytes", "int", "1073741824", 1048576),
-        TopicSetting("segment.index.bytes", "int", "10485760", 4),
-        TopicSetting("segment.jitter.ms", "long", "0", 0),
-        TopicSetting("segment.ms", "long", "604800000", 1),
-        TopicSetting("unclean.leader.election.enable", "boolean", "false"),
-    )
-}
-
-# The broker settings that are the defaults of topic settings.
-BROKER_FIELDS: dict[str, str] = {
-    "cleanup.policy": "log_cleanup_policy",
-    "compression.gzip.level": "compression_gzip_level",
-    "compression.lz4.level": "compression_lz4_level",
-    "compression.type": "compression_type",
-    "compression.zstd.level": "compression_zstd_level",
-    "delete.retention.ms": "log_cleaner_delete_retention_ms",
-    "file.delete.delay.ms": "log_segment_delete_delay_ms",
-    "max.compaction.lag.ms": "log_cleaner_max_compaction_lag_ms",
-    "max.message.bytes": "message_max_bytes",
-    "message.timestamp.after.max.ms": "log_message_timestamp_after_max_ms",
-    "message.timestamp.before.max.ms": "log_message_timestamp_before_max_ms",
-    "message.timestamp.type": "log_message_timestamp_type",
-    "min.cleanable.dirty.ratio": "log_cleaner_min_cleanable_ratio",
-    "min.compaction.lag.ms": "log_cleaner_min_compaction_lag_ms",
-    "retention.bytes": "log_retention_bytes",
-    "retention.ms": "log_retention_ms",
-    "segment.bytes": "log_segment_bytes",
-    "segment.jitter.ms": "log_roll_jitter_ms",
-    "segment.ms": "log_roll_ms",
-}
-PRODUCER = "producer"  # compression.type: batches keep the compression of their producers
-LOG_APPEND_TIME = "LogAppendTime"
+# The settings that are stored and shown, and have no effect here.
+SHOWN_ONLY: Final = (
+    TopicSetting("flush.messages", "long", str(LONG_MAX), _SYSTEM_FLUSHES, 1, broker="log.flush.interval.messages"),
+    TopicSetting("flush.ms", "long", str(LONG_MAX), _SYSTEM_FLUSHES, 0, broker="log.flush.interval.ms"),
+    TopicSetting("follower.replication.throttled.replicas", "replicas", "", _ONE_COPY),
+    TopicSetting(
+        "index.interval.bytes", "int", "4096",
+        "The bytes of log between two entries of its index. Stored and shown; the distance here is Kafka's default.", 0, broker="log.index.interval.bytes",
+    ),
+    TopicSetting("leader.replication.throttled.replicas", "replicas", "", _ONE_COPY),
+    TopicSetting("local.retention.bytes", "long", "-2", _NO_TIERS, -2, broker="log.local.retention.bytes"),
+    TopicSetting("local.retention.ms", "long", "-2", _NO_TIERS, -2, broker="log.local.retention.ms"),
+    TopicSetting("min.insync.replicas", "int", "1", _ONE_COPY, 1, broker="min.insync.replicas"),
+    TopicSetting(
+        "preallocate", "boolean", "false",
+        "Whether segment files are created at full size. Stored and shown; files grow as they are written here.", broker="log.preallocate",
+    ),
+    TopicSetting("remote.log.copy.disable", "boolean", "false", _NO_TIERS),
+    TopicSetting("remote.log.delete.on.disable", "boolean", "false", _NO_TIERS),
+    TopicSetting("remote.storage.enable", "boolean", "false", _NO_TIERS),
+    TopicSetting(
+        "segment.index.bytes", "int", "10485760",
+        "The largest index of a segment. Stored and shown; indexes grow with their segments here.", 4, broker="log.index.size.max.bytes",
+    ),
+    TopicSetting("unclean.leader.election.enable", "boolean", "false", _ONE_COPY, broker="unclean.leader.election.enable"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """The effective values of a topic's settings. -1 means no limit."""
+    """The effective values of a topic's settings, each under its name with underscores for dots. -1 means no limit."""
 
-    segment_bytes: int
-    segment_ms: int
-    segment_jitter_ms: int
-    retention_ms: int
-    retention_bytes: int
+    # What follows from the settings.
     compact: bool
     delete: bool
-    max_message_bytes: int
     log_append_time: bool
-    timestamp_before_max_ms: int
-    timestamp_after_max_ms: int
-    compression: str  # PRODUCER, uncompressed, gzip, snappy, lz4 or zstd
-    gzip_level: int
-    lz4_level: int
-    zstd_level: int
-    delete_retention_ms: int
-    min_cleanable_dirty_ratio: float
-    min_compaction_lag_ms: int
-    max_compaction_lag_ms: int
-    file_delete_delay_ms: int
+    # The settings.
+    cleanup_policy: tuple[str, ...] = of_broker(
+        "log.cleanup.policy",
+        "The treatment of old data: 'delete' drops whole segments by age and size, 'compact' keeps the newest record of each key. "
+        "Both may be set.",
+    )
+    compression_gzip_level: int = of_broker(
+        "compression.gzip.level",
+        "The level of gzip where compression.type is gzip: 1 to 9, or -1 for the library's own choice.", minimum=1, extra_value=-1,
+    )
+    compression_lz4_level: int = of_broker("compression.lz4.level", "The level of lz4 where compression.type is lz4.")
+    compression_type: str = of_broker(
+        "compression.type",
+        "How batches are stored: 'producer' keeps their compression, 'uncompressed' removes it, a codec recompresses them.",
+    )
+    compression_zstd_level: int = of_broker("compression.zstd.level", "The level of zstd where compression.type is zstd.")
+    delete_retention_ms: int = of_broker(
+        "log.cleaner.delete.retention.ms",
+        "How long a tombstone is kept after the compaction that applied it, so that slow consumers see it.",
+    )
+    file_delete_delay_ms: int = of_broker(
+        "log.segment.delete.delay.ms",
+        "How long the files of dropped segments stay on the disk under another name.",
+    )
+    max_compaction_lag_ms: int = of_broker(
+        "log.cleaner.max.compaction.lag.ms",
+        "A log whose records wait longer than this for compaction is compacted, whatever their number.",
+    )
+    max_message_bytes: int = of_broker("message.max.bytes", "The largest batch that is accepted from a producer, as compressed.")
+    message_timestamp_after_max_ms: int = of_broker(
+        "log.message.timestamp.after.max.ms",
+        "How far a record's timestamp may be ahead of the broker's clock before the record is refused.",
+    )
+    message_timestamp_before_max_ms: int = of_broker(
+        "log.message.timestamp.before.max.ms",
+        "How far a record's timestamp may be behind the broker's clock before the record is refused.",
+    )
+    message_timestamp_type: str = of_broker(
+        "log.message.timestamp.type",
+        "Whether records keep the time set by their producer or get the time of their append.",
+    )
+    min_cleanable_dirty_ratio: float = of_broker(
+        "log.cleaner.min.cleanable.ratio",
+        "The dirty ratio above which a log is compacted: bytes appended since the last compaction, divided by all its bytes.",
+    )
+    min_compaction_lag_ms: int = of_broker("log.cleaner.min.compaction.lag.ms", "Records younger than this are not removed by compaction.")
+    retention_bytes: int = of_broker(
+        "log.retention.bytes",
+        "How large the log of one partition may become before its oldest segments are dropped, where cleanup.policy has delete. "
+        "-1 is no limit.",
+    )
+    retention_ms: int = of_broker(
+        "log.retention.ms",
+        "How old the newest record of a segment may become before the segment is dropped, where cleanup.policy has delete. "
+        "-1 is no limit.",
+    )
+    segment_bytes: int = of_broker(
+        "log.segment.bytes",
+        "The size at which a segment is closed and the next one begun; whole segments are dropped and compacted.",
+    )
+    segment_jitter_ms: int = of_broker(
+        "log.roll.jitter.ms",
+        "A random time up to this is subtracted from segment.ms for each segment, so that not all close at once.",
+    )
+    segment_ms: int = of_broker("log.roll.ms", "The age at which a segment is closed even if it is not full.")
+
+
+FIELDS: Final = dict(settings_by_field(LogSettings))
+TOPIC_SETTINGS: Final = {setting.name: setting for setting in sorted((*FIELDS.values(), *SHOWN_ONLY), key=lambda setting: setting.name)}
 
 
 def broker_defaults(config: Config) -> dict[str, str]:
     """The broker's defaults of topic settings, by the topic's name of the setting."""
-    return {name: format_setting(getattr(config, field)) for name, field in BROKER_FIELDS.items()}
+    honoured = ((name, SUPPORTED.get(setting.broker)) for name, setting in TOPIC_SETTINGS.items())
+    return {name: format_setting(getattr(config, broker.field)) for name, broker in honoured if broker is not None}
 
 
 def log_settings(topic_settings: Mapping[str, str], defaults: Mapping[str, str]) -> LogSettings:
     """The effective settings of a topic: its own (valid) settings, else the broker's `defaults`, else Kafka's."""
-
-    def text(name: str) -> str:
-        value = topic_settings.get(name)
-        if value is None:
-            value = defaults.get(name)
-        return (TOPIC_SETTINGS[name].default if value is None else value).strip(_SPACE)
-
-    def number(name: str) -> int:
-        return int(text(name))
-
-    policies = items_of(text("cleanup.policy"))
+    values: dict[str, Any] = {
+        field: setting.value_of(topic_settings.get(setting.name, defaults.get(setting.name, setting.default)))
+        for field, setting in FIELDS.items()
+    }
+    values |= {field: max(values[field], -1) for field in ("retention_ms", "retention_bytes")}
+    policies = values["cleanup_policy"]
     return LogSettings(
-        segment_bytes=number("segment.bytes"),
-        segment_ms=number("segment.ms"),
-        segment_jitter_ms=number("segment.jitter.ms"),
-        retention_ms=max(number("retention.ms"), -1),
-        retention_bytes=max(number("retention.bytes"), -1),
         compact="compact" in policies,
         delete="delete" in policies,
-        max_message_bytes=number("max.message.bytes"),
-        log_append_time=text("message.timestamp.type") == LOG_APPEND_TIME,
-        timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
-        timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
-        compression=text("compression.type"),
-        gzip_level=number("compression.gzip.level"),
-        lz4_level=number("compression.lz4.level"),
-        zstd_level=number("compression.zstd.level"),
-        delete_retention_ms=number("delete.retention.ms"),
-        min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
-        min_compaction_lag_ms=number("min.compaction.lag.ms"),
-        max_compaction_lag_ms=number("max.compaction.lag.ms"),
-        file_delete_delay_ms=number("file.delete.delay.ms"),
+        log_append_time=values["message_timestamp_type"] == LOG_APPEND_TIME,
+        **values,
     )
 
 
@@ -251,7 +163,7 @@ def settings_problem(pairs: list[tuple[str, str | None]]) -> str | None:
 
 
 def _contradiction(settings: dict[str, str]) -> str | None:
-    if settings.get("remote.storage.enable", "false").strip(_SPACE).lower() == "true":
+    if settings.get("remote.storage.enable", "false").strip(SPACE).lower() == "true":
         return "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
     minimum, maximum = (int(settings.get(name, TOPIC_SETTINGS[name].default)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
     if minimum > maximum:
