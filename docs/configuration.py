@@ -78,21 +78,6 @@ nearest known one.
 {exit_codes}```
 """
 
-# The accepted values of GUARDS, for the page.
-HARMLESS = {
-    "allow.everyone.if.no.acl.found": "`true`",
-    "security.inter.broker.protocol": "`PLAINTEXT`",
-    "principal.builder.class": "Kafka's default",
-    "connections.max.reauth.ms": "`0`",
-    "min.insync.replicas": "`1`",
-    "default.replication.factor": "`1`",
-    "offsets.topic.replication.factor": "`1`",
-    "log.flush.interval.messages": "Kafka's default",
-    "log.flush.interval.ms": "Kafka's default",
-    "remote.log.storage.system.enable": "`false`",
-}
-
-
 def setting_row(setting: Setting) -> str:
     default = format_setting(setting.default)
     ours = "" if setting.name in KNOWN else " (ours)"
@@ -112,7 +97,7 @@ def values(setting: Setting) -> str:
 
 def guard_rows() -> list[str]:
     rows = [f"| `{prefix}*` | | {reason} |" for prefix, reason in GUARDED_PREFIXES.items()]
-    return rows + [f"| `{name}` | {HARMLESS.get(name, 'empty')} | {guard.reason} |" for name, guard in GUARDS.items()]
+    return rows + [f"| `{name}` | {guard.accepted} | {guard.reason} |" for name, guard in GUARDS.items()]
 
 
 def profile_text(name: str) -> str:

@@ -16,6 +16,7 @@ class Guard(NamedTuple):
 
     harmless: Callable[[str], bool]
     reason: str
+    accepted: str = "empty"  # the harmless values in words
 
 
 def at_most_one(value: str) -> bool:
@@ -34,21 +35,21 @@ NO_LOG_FLUSH = "topic data is flushed by the operating system here, so this cann
 GUARDS: dict[str, Guard] = {
     "authorizer.class.name": Guard(is_empty, NO_ACCESS_CONTROL),
     "super.users": Guard(is_empty, NO_ACCESS_CONTROL),
-    "allow.everyone.if.no.acl.found": Guard(lambda value: value in ("", "true"), NO_ACCESS_CONTROL),
-    "principal.builder.class": Guard(lambda value: not value or value.endswith(".DefaultKafkaPrincipalBuilder"), NO_ACCESS_CONTROL),
-    "security.inter.broker.protocol": Guard(lambda value: value == "PLAINTEXT", "only PLAINTEXT is supported, without any protection"),
+    "allow.everyone.if.no.acl.found": Guard(lambda value: value in ("", "true"), NO_ACCESS_CONTROL, "`true`"),
+    "principal.builder.class": Guard(lambda value: not value or value.endswith(".DefaultKafkaPrincipalBuilder"), NO_ACCESS_CONTROL, "Kafka's default"),
+    "security.inter.broker.protocol": Guard(lambda value: value == "PLAINTEXT", "only PLAINTEXT is supported, without any protection", "`PLAINTEXT`"),
     "security.providers": Guard(is_empty, "connections are not encrypted here"),
     "delegation.token.secret.key": Guard(is_empty, "clients do not authenticate here"),
-    "connections.max.reauth.ms": Guard(lambda value: value == "0", "clients do not authenticate here"),
+    "connections.max.reauth.ms": Guard(lambda value: value == "0", "clients do not authenticate here", "`0`"),
     "create.topic.policy.class.name": Guard(is_empty, NO_PLUGINS),
     "alter.config.policy.class.name": Guard(is_empty, NO_PLUGINS),
     "client.quota.callback.class": Guard(is_empty, NO_PLUGINS),
-    "min.insync.replicas": Guard(at_most_one, NO_REPLICAS),
-    "default.replication.factor": Guard(at_most_one, NO_REPLICAS),
-    "offsets.topic.replication.factor": Guard(at_most_one, NO_REPLICAS),
-    "log.flush.interval.messages": Guard(lambda value: value == str(LONG_MAX), NO_LOG_FLUSH),
-    "log.flush.interval.ms": Guard(lambda value: value in ("", str(LONG_MAX)), NO_LOG_FLUSH),
-    "remote.log.storage.system.enable": Guard(lambda value: value == "false", "there is no tiered storage here"),
+    "min.insync.replicas": Guard(at_most_one, NO_REPLICAS, "`1`"),
+    "default.replication.factor": Guard(at_most_one, NO_REPLICAS, "`1`"),
+    "offsets.topic.replication.factor": Guard(at_most_one, NO_REPLICAS, "`1`"),
+    "log.flush.interval.messages": Guard(lambda value: value == str(LONG_MAX), NO_LOG_FLUSH, "Kafka's default"),
+    "log.flush.interval.ms": Guard(lambda value: value in ("", str(LONG_MAX)), NO_LOG_FLUSH, "Kafka's default"),
+    "remote.log.storage.system.enable": Guard(lambda value: value == "false", "there is no tiered storage here", "`false`"),
 }
 
 # Prefixes of settings that are refused, also after Kafka's prefix of one listener (listener.name.NAME).

@@ -118,30 +118,20 @@ def _number(kind: str, text: str) -> float | None:
     return number if low <= number <= high else None
 
 
-def row(setting: TopicSetting) -> Any:
+def row(kind: str, default: str, doc: str, minimum: int | None = None, maximum: int | None = None, **more: Any) -> Any:
     """A field that a topic's setting fills: the setting takes its name from the field."""
-    return field(metadata={ROW: setting})
+    return field(metadata={ROW: TopicSetting("", kind, default, doc, minimum, maximum, **more)})
 
 
 def of_broker(name: str, doc: str, *, minimum: int | None = None, extra_value: int | None = None) -> Any:
     """A field like `row`, whose kind, default and limits are those of the broker setting `name`."""
     same = SUPPORTED[name]
-    low = None if same.low < -LONG_MAX else same.low
-    high = None if same.high in (INT_MAX, LONG_MAX) else same.high
-    number = same.kind in ("int", "long", "double")
-    return row(
-        TopicSetting(
-            "",
-            same.kind,
-            format_setting(same.default),
-            doc,
-            minimum if minimum is not None else low if number else None,
-            high if number else None,
-            same.choices,
-            extra_value,
-            name,
-        )
-    )
+    low = high = None
+    if same.kind in ("int", "long", "double"):
+        low = None if same.low < -LONG_MAX else same.low
+        high = None if same.high in (INT_MAX, LONG_MAX) else same.high
+    low = low if minimum is None else minimum
+    return row(same.kind, format_setting(same.default), doc, low, high, choices=same.choices, extra_value=extra_value, broker=name)
 
 
 def settings_by_field(values: type[Any]) -> Iterator[tuple[str, TopicSetting]]:
