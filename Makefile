@@ -11,7 +11,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 AGAIN := -p project.again  # the few tests that fail beside others, once more by themselves
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long compiled-sim compiled-sim-long bugs oracle mutants check generate bench compile uncompile compiled-test dist dist-compiled lock clean
+.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long compiled-sim compiled-sim-long bugs oracle mutants check quick generate bench compile uncompile compiled-test dist dist-compiled lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -31,7 +31,7 @@ run: ## serve on 127.0.0.1:9092, data under ./data (installs what serving needs 
 demo: setup ## a made-up week of deploys, crashes and scaling: a report on it, and a broker that serves it (ARGS="--listen HOST:PORT --seed N")
 	@$(BIN)/python -m project.demo $(ARGS)
 
-test: setup ## the tests, on every Python from 3.11 on that is found (PYTHONS="3.11 3.13", ARGS="tests/cli -k words")
+test: setup ## the tests, on every Python from 3.11 on that is found (PYTHONS="3.11 3.13", "first" or "others"; ARGS="tests/cli -k words")
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m project.test $(ARGS)
 
@@ -87,6 +87,11 @@ check: setup ## ruff, mypy, import contracts, generated code, licences
 	$(BIN)/python -m docs.rebalances --check
 	$(BIN)/python -m docs.commands --check
 	$(BIN)/python -m project.licences
+
+quick: check ## before each commit: check, tests of what changed since main, twenty seconds of the simulator (under six minutes on two cores)
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m project.quick
+	@$(MAKE) sim ARGS="--seed $(SIM_SEED) --seeds 100000 --jobs 2 --seconds 20"
 
 generate: setup ## write what is generated: protocol/messages, and pages and parts of pages in docs
 	$(BIN)/python -m protocol.generate

@@ -1,7 +1,7 @@
 """Runs the tests on every available Python from 3.11 on: `make test`, `make test PYTHONS=3.12 ARGS="tests/cli -k health"`.
 
 The first Python uses .venv; `.venv-3.12` and so on are created from the same lock. The suites run one after the other, each on all cores. Tests
-marked `alone` run last, not in parallel. Those and tests marked `once` run on the first Python only; tests marked `clients`, `jetstream`,
+marked `alone` run last, not in parallel. Those and tests marked `once` run on the first Python only (PYTHONS=first: only this one, others: all but this one); tests marked `clients`, `jetstream`,
 `kafka` and `spark` run by `make clients-test`, `jetstream-test` and so on. The last lines are the results of each Python.
 """
 
@@ -41,17 +41,26 @@ class Tally(NamedTuple):
 
 def main(arguments: list[str]) -> int:
     requested = os.environ.get("PYTHONS", " ".join(MINORS)).split()
+    part = requested[0] if requested in (["first"], ["others"]) else ""
+    requested = list(MINORS) if part else requested
     if unknown := [minor for minor in requested if minor not in MINORS]:
         print(f"test: PYTHONS={' '.join(unknown)}: not one of {' '.join(MINORS)}", file=sys.stderr)
         return 2
     tallies: dict[str, Tally] = {}
+    found: list[str] = []
     for minor in requested:
         environment = environment_of(minor)
-        if environment is not None:
-            print(f"\n=== Python {minor}, {environment.name}", flush=True)
-            tallies[minor] = suite(environment, minor, arguments, first=not tallies)
+        if environment is None:
+            continue
+        found.append(minor)
+        if part == "others" and len(found) == 1:
+            continue
+        print(f"\n=== Python {minor}, {environment.name}", flush=True)
+        tallies[minor] = suite(environment, minor, arguments, first=len(found) == 1)
+        if part == "first":
+            break
     print()
-    if missing := [minor for minor in requested if minor not in tallies]:
+    if part != "first" and (missing := [minor for minor in requested if minor not in found]):
         print(f"Not tested, because not found: Python {', '.join(missing)}")
     for minor, tally in tallies.items():
         for reason, count in sorted(Counter(tally.reasons).items()):
@@ -60,6 +69,9 @@ def main(arguments: list[str]) -> int:
         print(f"Tests marked `once` or `alone` ran with Python {next(iter(tallies))} only, those marked clients, jetstream, kafka and spark by their own make targets")
     for minor, tally in tallies.items():
         print(f"python{minor}: {tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
+    if part == "others" and len(found) == 1:
+        print(f"test: no other Python than {found[0]}")
+        return 0
     if not tallies or not any(tally.passed for tally in tallies.values()):
         print("test: no test was run", file=sys.stderr)
         return 1

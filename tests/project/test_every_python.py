@@ -57,6 +57,20 @@ def test_pythons_can_be_chosen_by_version(monkeypatch: pytest.MonkeyPatch, capsy
     assert "not found" not in capsys.readouterr().out
 
 
+def test_the_first_python_and_the_others_are_all_of_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = ["3.12", "3.13", "3.15"]
+    runs: list[tuple[str, bool]] = []
+    monkeypatch.setattr(words, "environment_of", lambda minor: Path(minor) if minor in found else None)
+    monkeypatch.setattr(words, "suite", lambda _, minor, __, first: runs.append((minor, first)) or Tally(1, 0, 0, 0))  # type: ignore[func-returns-value]
+    for part in ("first", "others"):
+        monkeypatch.setenv("PYTHONS", part)
+        assert words.main([]) == 0
+    assert runs == [("3.12", True), ("3.13", False), ("3.15", False)]
+    found[1:] = []
+    assert words.main([]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "test: no other Python than 3.12"
+
+
 @pytest.mark.parametrize("pythons", ["3.10", "3.11 three"])
 def test_an_unknown_python_is_refused(pythons: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONS", pythons)
