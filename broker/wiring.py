@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from broker.api.node_drain import NodeDrain
 from broker.api.parts import BrokerParts
@@ -52,7 +51,7 @@ from broker.topics.settings import broker_defaults
 from broker.topics.transactions import TransactionRefusals
 from broker.topics.waiting_fetches import ParkedFetches
 from coordinator import GroupConfig
-from coordinator.policies.values import NO_POLICIES, NONE_TEXT, GroupPolicies, parse
+from coordinator.policies.door import resolve
 from storage import HeldBy, NodeInfo, OwnedLog, TopicStore, Unreadable
 
 
@@ -314,15 +313,10 @@ def group_config(config: Config) -> GroupConfig:
         config.offsets_retention_minutes * 60_000,
         config.offsets_retention_check_interval_ms,
         config.message_max_bytes,
-        default_policies(config),
+        resolve(config.group_policies),
         config.group_member_metadata_max_bytes,
         config.groups_metadata_max_bytes,
     )
-
-
-def default_policies(config: Config) -> GroupPolicies:
-    values: dict[str, Any] = {name.replace(".", "_"): parse(name, text) for name, text in config.group_policies.items() if text != NONE_TEXT}
-    return NO_POLICIES._replace(**values) if values else NO_POLICIES
 
 
 def log_frame(direction: str, call: Call, message: object) -> None:

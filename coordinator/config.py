@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from coordinator.policies.values import NO_POLICIES, GroupPolicies
+from coordinator.policies.declaration import NO_POLICIES, GroupPolicies
 
 # A member that was never part of a generation is removed after this time, even while its JoinGroup is parked (KAFKA-7610).
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000

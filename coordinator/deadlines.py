@@ -8,7 +8,7 @@ the millisecond and not to the width of a slot.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 TICK_MS: Final = 100
 NEVER: Final = 1 << 62
@@ -27,14 +27,24 @@ class Timed:
         self.deadline = NEVER
         self.scheduled_at = NEVER
 
+    def due(self, out: Any, groups: Any) -> None:
+        """Called at the deadline, with the output of the step (`StepOutput`) and the groups of the shard."""
+        raise NotImplementedError
+
 
 class Deadlines:
-    """`wake_at` is a lower bound on the next deadline: waking early is harmless."""
+    """`wake_at` is a lower bound on the next deadline: waking early is harmless.
 
-    __slots__ = ("_due", "_number", "_slot_starts", "_slots", "wake_at")
+    While `extends` is set (the process could not read requests, or an append delays replies), four kinds of deadlines are extended when they
+    are due, each once: of a session, a pending member id, a sync phase and a take-over. A member that sends nothing in the extended session is
+    removed, however slow log and process are. The deadlines of a join phase, an absence and waiting newcomers are not extended.
+    """
+
+    __slots__ = ("_due", "_number", "_slot_starts", "_slots", "extends", "wake_at")
 
     def __init__(self) -> None:
         self.wake_at = NEVER
+        self.extends = False
         self._slots: dict[int, dict[Timed, None]] = {}  # start of the slot -> its objects
         self._slot_starts: list[int] = []  # a heap
         self._due: list[tuple[int, int, int, Timed]] = []  # a heap of (deadline, rank, number, item)

@@ -14,19 +14,13 @@ from coordinator.classic.kept import KeptBytes
 from coordinator.classic.member import Member
 from coordinator.facts import offset_key_prefix, read_deletions, read_group, read_offset
 from coordinator.hold import Fact
-from coordinator.policies.records import read_away, read_policies, read_seats
+from coordinator.policies.declaration import NO_POLICIES
+from coordinator.policies.door import ShardPolicies
 from coordinator.states import State
 from protocol.errors import ProtocolError
-from protocol.messages.consumer_offsets import (
-    AwayMemberKey,
-    GroupMetadataKey,
-    GroupPoliciesKey,
-    OffsetCommitKey,
-    SeatsKey,
-    TopicDeletionsKey,
-)
+from protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, TopicDeletionsKey
 from protocol.messages.kinds import CONSUMER_OFFSETS
-from protocol.records import read_key, read_offsets_key
+from protocol.records import kind_of, read_offsets_key, read_record
 
 _VALUE_SHAPE: Final = Struct(">h12xh").unpack_from  # version; in version 3 also the length of the metadata
 _PARTITION_BYTES: Final = 4
@@ -35,7 +29,7 @@ VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
 
 
 class Replay:
-    """Folds facts into `groups`, `policy_texts`, `away` and `seats`.
+    """Folds facts into `groups` and `policies`.
 
     Offsets that outlive their group's tombstone are moved to `orphaned_offsets`, and back if the group is created again.
     """
@@ -44,9 +38,7 @@ class Replay:
         self,
         groups: dict[str, Group],
         orphaned_offsets: dict[str, dict[str, TopicOffsets]],
-        policy_texts: dict[str, dict[str, str]] | None = None,
-        away: dict[str, dict[str, tuple[str, int]]] | None = None,
-        seats: dict[str, bytes] | None = None,
+        policies: ShardPolicies | None = None,
         kept: KeptBytes | None = None,
     ) -> None:
         self.facts = 0
@@ -55,9 +47,7 @@ class Replay:
         self._groups = groups
         self._kept = kept
         self._orphaned_offsets = orphaned_offsets
-        self._away = {} if away is None else away  # group id -> instance id -> member id, begin of its absence
-        self._seats = {} if seats is None else seats  # group id -> its seats record
-        self._policy_texts = {} if policy_texts is None else policy_texts
+        self._policies = ShardPolicies(NO_POLICIES) if policies is None else policies
         self._topics: dict[bytes, TopicOffsets] = {}  # by key prefix, the key without the partition
         self._splits: dict[int, Callable[[bytes], tuple[bytes, int]]] = {}
 
@@ -114,27 +104,18 @@ class Replay:
             self._fold_own(data, value)
 
     def _fold_own(self, data: bytes, value: bytes | None) -> None:
-        key = read_key(CONSUMER_OFFSETS, data)
-        if isinstance(key, AwayMemberKey):
-            if value is not None:
-                self._away.setdefault(key.group, {})[key.instance_id] = read_away(value)
-            elif key.group in self._away:
-                self._away[key.group].pop(key.instance_id, None)
-        elif isinstance(key, SeatsKey):
-            if value is not None:
-                read_seats(value)
-                self._seats[key.group] = value
-            else:
-                self._seats.pop(key.group, None)
-        elif isinstance(key, TopicDeletionsKey):
-            self.deletions_applied = 0 if value is None else read_deletions(value)
-        elif isinstance(key, GroupPoliciesKey):
-            if value is not None:
-                self._policy_texts[key.group] = read_policies(value)
-            else:
-                self._policy_texts.pop(key.group, None)
-        else:
+        kind = kind_of(CONSUMER_OFFSETS, data)
+        if kind is None:
             self.unknown += 1
+            return
+        key = read_record(kind.key, data)
+        if isinstance(key, TopicDeletionsKey):
+            self.deletions_applied = 0 if value is None else read_deletions(value)
+            return
+        if value is not None:
+            read_record(kind.value, value)  # a record that cannot be read ends the replay
+        group_id: str = getattr(key, "group")  # noqa: B009 - every other kind of ours belongs to a group
+        self._policies.fold(group_id, data, value)
 
     def _fold_group(self, id: str, value: bytes | None) -> None:
         if value is not None:

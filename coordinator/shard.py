@@ -35,49 +35,19 @@ from coordinator.classic.join import (
 )
 from coordinator.classic.kept import KeptBytes
 from coordinator.classic.leave import remove_leavers
-from coordinator.classic.member import Member, PendingMember
-from coordinator.classic.rebalance import (
-    apply_roster,
-    apply_target_size,
-    begin_rebalance,
-    drop_pending,
-    end_absences,
-    end_join_phase,
-    end_sync_phase,
-    expire_pending,
-    expire_session,
-    remove_unlisted_members,
-)
+from coordinator.classic.member import Member
+from coordinator.classic.rebalance import begin_rebalance, drop_pending
 from coordinator.classic.rules import ROWS
 from coordinator.classic.sync import names_other_protocol
+from coordinator.classic.waiting import is_waiting
 from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
 from coordinator.facts import deletions_fact, group_key, group_value, storable
 from coordinator.hold import Fact, Hold, UntilDurable
 from coordinator.notes import Cause, Note
-from coordinator.policies.expansion import check_newcomers, count_newcomers, is_waiting_newcomer, set_newcomer_timer
-from coordinator.policies.pending_release import keeps_pending
-from coordinator.policies.rebalance_request import request_rebalance
-from coordinator.policies.records import away_key, policies_key, policies_value, read_seats, seats_key
-from coordinator.policies.registration import end_absence_in_time, is_absent, restore_absences, set_away_timer
-from coordinator.policies.roster import excludes, missing_instances, note_refusal
-from coordinator.policies.state import AwayTimer, NewcomerTimer, PolicyState, TakeOver
-from coordinator.policies.target_size import cancel_take_over, must_rejoin, refuses_protocol, restore_seats, standby_status, target_conflict
-from coordinator.policies.topics_watch import topics_changed
-from coordinator.policies.values import (
-    NO_POLICIES,
-    NONE_TEXT,
-    REBALANCE_REQUEST,
-    TARGET_SIZE,
-    GroupPolicies,
-    combination_problems,
-    parse,
-    resolve,
-    resolve_known,
-    transition_problems,
-)
+from coordinator.policies.door import ShardPolicies
 from coordinator.replay import Replay, open_group
-from coordinator.states import PREPARING, STABLE
+from coordinator.states import STABLE
 from coordinator.step_output import LimitSink, StepOutput
 from coordinator.tallies import CommitRefusals, HeartbeatGaps
 from protocol.errors import ErrorCode
@@ -109,12 +79,7 @@ class HeldNotes(UntilDurable):
 
 
 class Shard:
-    """The coordinator of one partition.
-
-    While `extends_deadlines` is set (the process could not read requests, or an append delays replies), `advance` extends four kinds of
-    expired deadlines, each once: of a session, a pending member id, a sync phase and a take-over. A member that sends nothing in the extended
-    session is removed, however slow log and process are. The deadlines of a join phase, an absence and waiting newcomers are not extended.
-    """
+    """The coordinator of one partition."""
 
     def __init__(
         self,
@@ -153,68 +118,13 @@ class Shard:
             if item is self._sweep:
                 self._expire(steady_since_ms)
                 continue
-            if isinstance(item, Group):
-                self._group_deadline(item)
-            elif isinstance(item, Member):
-                self._member_deadline(item)
-            elif isinstance(item, PendingMember):
-                self._pending_deadline(item)
-            elif isinstance(item, AwayTimer):
-                end_absences(out, self.groups[item.group_id])
-            elif isinstance(item, NewcomerTimer):
-                self._newcomer_deadline(self.groups[item.group_id])
-            elif isinstance(item, TakeOver):
-                self._take_over_deadline(item)
-            elif isinstance(item, (HeartbeatGaps, CommitRefusals)):
-                item.add_notes(out, self.groups)
+            item.due(out, self.groups)
             self._end_step()
 
     def _expire(self, steady_since_ms: int) -> None:
         """Run one step of the sweep for expired offsets and groups."""
         for _ in expiry.run_step(self._out, self.groups, self._sweep, steady_since_ms):
             self._end_step()
-
-    def _group_deadline(self, group: Group) -> None:
-        out = self._out
-        if group.state is PREPARING:
-            end_join_phase(out, group)
-        elif self.extends_deadlines and group.extended_since_ms != group.phase_start_ms:
-            group.extended_since_ms = group.phase_start_ms
-            out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
-        else:
-            end_sync_phase(out, group)
-
-    def _member_deadline(self, member: Member) -> None:
-        if self.extends_deadlines and member.extended_since_ms != member.seen_ms:
-            member.extended_since_ms = member.seen_ms
-            self._out.restart_session(member)
-        else:
-            expire_session(self._out, self.groups[member.group_id], member)
-
-    def _pending_deadline(self, pending: PendingMember) -> None:
-        if keeps_pending(self._out, pending):
-            return
-        if self.extends_deadlines and not pending.extended:  # the reply with the id may still be held
-            pending.extended = True
-            self._out.deadlines.set(pending, self._out.now + pending.session_timeout_ms)
-            return
-        expire_pending(self._out, self.groups[pending.group_id], pending.id)
-
-    def _newcomer_deadline(self, group: Group) -> None:
-        waiting = count_newcomers(group)
-        if check_newcomers(self._out, group):
-            begin_rebalance(self._out, group, Cause.EXPANSION)
-        elif waiting and not count_newcomers(group):
-            apply_target_size(self._out, group)
-
-    def _take_over_deadline(self, take_over: TakeOver) -> None:
-        group = self.groups[take_over.group_id]
-        if self.extends_deadlines and not take_over.extended:
-            take_over.extended = True
-            self._out.deadlines.set(take_over, self._out.now + group.members[take_over.member_id].session_timeout_ms)
-        else:
-            cancel_take_over(self._out, group, take_over)
-            begin_rebalance(self._out, group, Cause.STANDBY_LATE, take_over.member_id)
 
     def _end_step(self) -> None:
         """Hand the step's output to the hold: a reply waits for all facts its shard has emitted so far."""
@@ -286,19 +196,21 @@ class Shard:
                 return out.refuse_join(waiter, id, ErrorCode.UNKNOWN_MEMBER_ID)
             if not storable(request.group_id):
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
-            policies = self.policies_of(request.group_id)
-            if excludes(policies, policies.instance_ids or (), request, None):
-                return out.refuse_join(waiter, "", ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            door = self.policies.door_of(request.group_id)
+            error = door.refusal(out, None, None, request) if door is not None else NONE
+            if error:
+                return out.refuse_join(waiter, "", error)
             setting = exceeded_setting(out, None, None, request)
             if setting:
                 return refuse_over_limit(out, request, waiter, setting)
             group = self._create(request.group_id)
             group.last_record = group_value(group, (), None, None)
             out.facts.append((group_key(group.id), group.last_record))
-        policy = group.policy_state
-        if policy is not None and excludes(policy.policies, policy.listed, request, group.members.get(id)):
-            note_refusal(out, group, request)
-            return out.refuse_join(waiter, "", ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        policies = group.policies
+        if policies is not None:
+            error = policies.refusal(out, group, group.members.get(id), request)
+            if error:
+                return out.refuse_join(waiter, "", error)
         if not has_room(group, request, config.group_max_size):
             remove_over_size(out, group, id)
             return out.refuse_join(waiter, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -306,8 +218,6 @@ class Shard:
         # Unchanged protocols were checked when the member joined.
         if member is None or member.protocols != request.protocols or group.protocol_type != request.protocol_type:
             if offers_protocol_twice(request) or not group.accepts(request.protocol_type, request.protocols):
-                return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            if group.policy_state is not None and refuses_protocol(group, request):
                 return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if not storable(request.client_id, request.client_host, request.protocol_type, *[name for name, _ in request.protocols]):
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -322,15 +232,15 @@ class Shard:
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
             return admit_newcomer(out, group, request, waiter, id)
         instance = request.instance_id
-        if group.policy_state is not None and is_waiting_newcomer(group, id, instance):
+        if group.newcomers and is_waiting(group, id, instance):
             return admit_newcomer(out, group, request, waiter, id)
         if member is None or (instance is not None and member.instance_id != instance):
             return out.refuse_join(waiter, id, identity.check_ids(group, id, instance))
         return self._rejoin(group, member, request, waiter)
 
     def _rejoin(self, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-        if group.policy_state is not None and is_absent(group, member):
-            end_absence_in_time(self._out, group, member)
+        if group.policies is not None:
+            group.policies.heard_from(self._out, group, member, False)
         rule = ROWS[group.state].rejoin
         if not callable(rule):
             return self._out.refuse_join(waiter, member.id, rule)
@@ -375,8 +285,8 @@ class Shard:
         differs = request.protocol_name != group.protocol_name or request.protocol_type != group.protocol_type
         if differs and names_other_protocol(group, request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if group.policy_state is not None and is_absent(group, member):
-            end_absence_in_time(out, group, member)
+        if group.policies is not None:
+            group.policies.heard_from(out, group, member, True)
         rule = ROWS[group.state].sync
         if not callable(rule):
             return rule
@@ -394,7 +304,7 @@ class Shard:
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         self.refresh_session(member, now)
-        if group.policy_state is not None and must_rejoin(group, member):
+        if member.must_rejoin:
             return ErrorCode.REBALANCE_IN_PROGRESS  # like every reply, held until the group is stored without the removed member
         return ROWS[group.state].heartbeat
 
@@ -403,13 +313,13 @@ class Shard:
         if member.renew_session(now):
             return
         group = self.groups[member.group_id]
-        if group.policy_state is not None and is_absent(group, member):
+        if group.policies is not None:
             out = self._out
             out.wall += now - out.now  # the caller of a heartbeat passes no wall time
             out.now = now
-            end_absence_in_time(out, group, member)
-            self._end_step()
-            return
+            if group.policies.heard_from(out, group, member, False):
+                self._end_step()
+                return
         gap = now - member.seen_ms
         member.seen_ms = now
         if gap * 3 > member.session_timeout_ms:
@@ -424,19 +334,18 @@ class Shard:
         out = self._out
         out.now = now
         out.wall = wall
-        waiting = count_newcomers(group)
         codes, cause, member, text = remove_leavers(out, group, leavers)
         if cause is not None:
             ROWS[group.state].after_leave(out, group, cause, member, text)
-        if waiting and not count_newcomers(group):
-            apply_target_size(out, group)  # the seat that a newcomer waited for goes to a standby
+        if group.policies is not None:
+            group.policies.settled(out, group)
         self._end_step()
         return codes
 
     def _create(self, group_id: str) -> Group:
         group = self.groups[group_id] = Group(group_id, self._out.now, self._out.wall, self.kept)
         group.offsets = self._orphaned_offsets.pop(group_id, {})
-        self._set_group_policies(group)
+        self.policies.open_group(self._out, group)
         return group
 
     # Offsets.
@@ -538,120 +447,37 @@ class Shard:
 
     # Policies.
 
-    def policy_texts(self, group_id: str) -> Mapping[str, str]:
-        """The values set for this group, as the operator wrote them."""
-        return self._policy_texts.get(group_id, {})
-
-    def groups_with_policies(self) -> list[str]:
-        return list(self._policy_texts)
-
-    def policies_of(self, group_id: str) -> GroupPolicies:
-        """The effective policies of the group: its own values over the broker's defaults."""
-        defaults = self._config.default_policies
-        texts = self._policy_texts.get(group_id)
-        return resolve_known(texts, defaults) if texts else resolve({}, defaults) if defaults is not NO_POLICIES else defaults
-
     def policy_refusals(self, group_id: str, texts: Mapping[str, str]) -> list[str]:
         """Why these values may not replace the group's, one sentence for each problem; empty if they may."""
-        problems: list[str] = []
-        for name, text in texts.items():
-            try:
-                resolve({name: text})
-            except ValueError as error:
-                problems.append(str(error))
-        if problems:
-            return problems
-        policies = resolve(texts, self._config.default_policies)
-        problems = combination_problems(policies) + transition_problems(self.policies_of(group_id), policies)
-        conflict = target_conflict(self.groups.get(group_id)) if texts.get(TARGET_SIZE, NONE_TEXT) != NONE_TEXT else None
-        if conflict is not None:
-            problems.append(conflict)
-        if not storable(group_id, *texts.values()) or not self._out.fits([(policies_key(group_id), policies_value(texts))]):
-            problems.append("the policies do not fit into one record; shorten their texts")
-        return problems
+        return self.policies.refusals(self._out, group_id, self.groups.get(group_id), texts)
 
-    def set_policies(self, group_id: str, texts: Mapping[str, str], now: int, wall: int, request: str | None = None) -> list[str]:
+    def set_policies(self, group_id: str, texts: Mapping[str, str], named: Mapping[str, str], now: int, wall: int) -> list[str]:
         """Replace all values of a group, which need not exist; return `policy_refusals`, and change nothing if there are any.
 
-        `request`: the text of a `rebalance.request` that the operator has just set; the members rejoin once.
+        `named`: the values that the operator has just set, also to what they were.
         """
-        problems = self.policy_refusals(group_id, texts)
-        if problems:
-            return problems
+        wrong = self.policy_refusals(group_id, texts)
+        if wrong:
+            return wrong
         out = self._out
         out.now = now
         out.wall = wall
-        self._store_policies(group_id, texts)
-        group = self.groups.get(group_id)
-        if group is not None:
-            self._set_group_policies(group)
-            apply_roster(out, group)
-            apply_target_size(out, group)
-            if request is not None:
-                request_rebalance(out, group, request)
+        self.policies.set(out, group_id, self.groups.get(group_id), texts, named)
         self._end_step()
         return []
 
-    def request_rebalance(self, group_id: str, text: str, now: int, wall: int) -> list[str]:
-        """Set the policy `rebalance.request`, and keep the group's other policies."""
-        try:
-            parse(REBALANCE_REQUEST, text)
-        except ValueError as error:
-            return [str(error)]
-        return self.set_policies(group_id, {**self.policy_texts(group_id), REBALANCE_REQUEST: text}, now, wall, text)
-
     def topics_changed(self, topics: Collection[str], now: int, wall: int) -> None:
-        """Called when these topics were created or deleted, or have another number of partitions: rebalance the groups with topics.watch."""
+        """Called when these topics were created or deleted, or have another number of partitions."""
         out = self._out
         out.now = now
         out.wall = wall
         for group in list(self.groups.values()):
-            topics_changed(out, group, topics)
-            self._end_step()
+            if group.policies is not None:
+                group.policies.topics_changed(out, group, topics)
+                self._end_step()
 
     def policy_status(self, group_id: str) -> dict[str, str]:
-        """The entries `status.*` of a group: members and instances that its policies affect at this moment."""
-        group = self.groups.get(group_id)
-        if group is None or group.policy_state is None:
-            return {}
-        policy = group.policy_state
-        away = [f"{group.members[id].instance_id} since {absence.since_wall_ms}" for id, absence in policy.away.items()]
-        waiting = [
-            f"{newcomer.request.instance_id or newcomer.id} since {self._wall_of(newcomer.arrived_ms)}"
-            for newcomer in policy.newcomers.values()
-        ]
-        standby, take_over = standby_status(group)
-        entries = {
-            "status.away": away,
-            "status.waiting": waiting,
-            "status.missing": missing_instances(group, policy),
-            "status.standby": standby,
-            "status.takeover": take_over,
-        }
-        return {name: ", ".join(members) for name, members in entries.items() if members}
-
-    def _wall_of(self, moment_ms: int) -> int:
-        return self._out.wall - (self._out.now - moment_ms)
-
-    def _store_policies(self, group_id: str, texts: Mapping[str, str]) -> None:
-        if texts == self.policy_texts(group_id):
-            return
-        self._out.facts.append((policies_key(group_id), policies_value(texts)))
-        if texts:
-            self._policy_texts[group_id] = dict(texts)
-        else:
-            self._policy_texts.pop(group_id, None)
-
-    def _set_group_policies(self, group: Group) -> None:
-        policies = self.policies_of(group.id)
-        if group.policy_state is not None:
-            group.policy_state.replace(policies)
-            set_away_timer(self._out, group)
-            set_newcomer_timer(self._out, group)
-        elif policies != NO_POLICIES or group.id in self._stored_seats:
-            group.policy_state = PolicyState(group.id, policies)
-        if group.policy_state is not None:
-            group.policy_state.has_own_target = self.policy_texts(group.id).get(TARGET_SIZE, NONE_TEXT) != NONE_TEXT
+        return self.policies.status(self._out, self.groups.get(group_id))
 
     # Life cycle: replayed from its log, serving, abandoned; then it may be replayed again.
 
@@ -659,7 +485,6 @@ class Shard:
         """Reset the shard. Held and parked replies are dropped unanswered: call `abandon` first if there may be any."""
         self.hold = Hold(self._config.batch_bytes_max)
         self._drop_all_groups()
-        self.extends_deadlines = False
         self._orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}  # group id -> offsets that outlived the group's tombstone
         self._out = StepOutput(self._config, self._fresh_id, self.kept, self._limit_sink)
         self.deadlines = self._out.deadlines
@@ -667,14 +492,11 @@ class Shard:
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
         self.deletions_applied = 0  # `note_deletions`
-        self._policy_texts: dict[str, dict[str, str]] = {}  # group id -> its policies, as the operator wrote them
-        # Replay fills these two; `open_groups` applies and empties them.
-        self._stored_away: dict[str, dict[str, tuple[str, int]]] = {}  # group id -> instance id -> member id, begin of its absence
-        self._stored_seats: dict[str, bytes] = {}  # group id -> its seats record
+        self.policies = ShardPolicies(self._config.default_policies)
         self._new_replay()
 
     def _new_replay(self) -> None:
-        self._replay = Replay(self.groups, self._orphaned_offsets, self._policy_texts, self._stored_away, self._stored_seats, self.kept)
+        self._replay = Replay(self.groups, self._orphaned_offsets, self.policies, self.kept)
 
     def _drop_all_groups(self) -> None:
         for group in self.groups.values():
@@ -701,28 +523,16 @@ class Shard:
                 yield
             out.now, out.wall = time()
             open_group(group, intern)
-            self._set_group_policies(group)
             for member in group.members.values():
                 member.seen_ms = out.now
                 out.restart_session(member)
-            if group.id in self._stored_away:
-                restore_absences(out, group, self._stored_away.pop(group.id))
-                self._end_step()
-            if group.id in self._stored_seats:
-                seats = self._stored_seats.pop(group.id)
-                restore_seats(out, group, seats, read_seats(seats))
-                self._end_step()
-            remove_unlisted_members(out, group)
-            apply_target_size(out, group)
+            self.policies.open_group(out, group)
+            self._end_step()
             if len(group.members) > out.config.group_max_size and group.state is STABLE:
                 begin_rebalance(out, group, Cause.OVER_MAX_SIZE)
         out.now, out.wall = time()
-        for id in list(self._stored_away):  # the remaining records are of deleted groups
-            out.facts += [(away_key(id, instance), None) for instance in self._stored_away.pop(id)]
-            self._end_step()
-        for id in list(self._stored_seats):
-            del self._stored_seats[id]
-            out.facts.append((seats_key(id), None))
+        for tombstones in self.policies.leftovers():
+            out.facts += tombstones
             self._end_step()
         self.deletions_applied = self._replay.deletions_applied
         self._new_replay()
@@ -742,12 +552,11 @@ class Shard:
                     member.sync_waiter.reply = SyncReply(ErrorCode.NOT_COORDINATOR)
                     member.sync_waiter.release()
                 member.join_waiter = member.sync_waiter = None
-            if group.policy_state is not None:
-                for newcomer in group.policy_state.newcomers.values():
-                    newcomer.waiter.member_id = newcomer.id
-                    newcomer.waiter.reply = JoinReply(ErrorCode.NOT_COORDINATOR)
-                    newcomer.waiter.release()
-                group.policy_state.newcomers.clear()
+            for newcomer in group.newcomers.values():
+                newcomer.waiter.member_id = newcomer.id
+                newcomer.waiter.reply = JoinReply(ErrorCode.NOT_COORDINATOR)
+                newcomer.waiter.release()
+            group.newcomers.clear()
         for waiter in self._out.replies:  # of a step that ended in an exception
             waiter.fail(ErrorCode.NOT_COORDINATOR)
         self._drop_all_groups()

@@ -44,7 +44,7 @@ class HeartbeatGaps(Timed):
         if self.deadline == NEVER:
             out.deadlines.set(self, now + GAPS_EVERY_MS)
 
-    def add_notes(self, out: StepOutput, groups: dict[str, Group]) -> None:
+    def due(self, out: StepOutput, groups: dict[str, Group]) -> None:
         gaps_by_group, self._gaps = self._gaps, {}
         self._size = 0
         for id, members in gaps_by_group.items():
@@ -70,7 +70,7 @@ class CommitRefusals(Timed):
         if self.deadline == NEVER:
             out.deadlines.set(self, out.now + REFUSALS_EVERY_MS)
 
-    def add_notes(self, out: StepOutput, groups: dict[str, Group]) -> None:
+    def due(self, out: StepOutput, groups: dict[str, Group]) -> None:
         counts, self._counts = self._counts, {}
         for (id, error, member_id, instance_id), (count, since) in counts.items():
             group = groups.get(id)

@@ -105,7 +105,7 @@ class Audit:
         found, node = self.memory.find(group), self._node
         began = max(moment - body.since_heartbeat_ms * MS, self._changed_at.get(group, 0))
         late_ms = (moment - began) // MS - body.session_ms
-        if found is None or found.policy_state is not None or late_ms <= self._late_ms_max:
+        if found is None or found.policies is not None or late_ms <= self._late_ms_max:
             return
         if not self._sessions.knows(group, body.member_id):
             return
@@ -346,6 +346,5 @@ def waiters(group: Any) -> Iterator[Any]:
             yield member.join_waiter
         if member.sync_waiter is not None:
             yield member.sync_waiter
-    if group.policy_state is not None:
-        for newcomer in group.policy_state.newcomers.values():
-            yield newcomer.waiter
+    for newcomer in group.newcomers.values():
+        yield newcomer.waiter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, Final
 
-from coordinator.policies.values import REBALANCE_REQUEST
+from coordinator.policies.rebalance_request import REBALANCE_REQUEST
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
@@ -61,7 +61,7 @@ class PolicyOperator(Client):
             yield from self._read(group.name)
         elif random.random() < 0.25:
             self._requests += 1
-            yield from self._change(group.name, [Change(REBALANCE_REQUEST, SET, f"request {self._requests}")])
+            yield from self._change(group.name, [Change(REBALANCE_REQUEST.name, SET, f"request {self._requests}")])
         else:
             names = random.sample(plan.names, min(len(plan.names), random.choice((1, 1, 1, 2))))
             yield from self._change(group.name, [self._change_of(name, group.static) for name in names])

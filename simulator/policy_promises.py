@@ -10,7 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from coordinator.notes import Cause
-from coordinator.policies.values import GroupPolicies
+from coordinator.policies.declaration import GroupPolicies
+from coordinator.policies.expansion import EXPANSION_TIMEOUT
+from coordinator.policies.registration import REGISTRATION_TIMEOUT
+from coordinator.policies.roster import INSTANCE_IDS, ROSTER_STRICT, ROSTER_TIMEOUT
+from coordinator.policies.subscription_change import SUBSCRIPTION_CHANGE
+from coordinator.policies.target_size import TARGET_GROUP_SIZE
 from history.causes import CAUSES
 from simulator.policy_settings import Change, PolicySettings, requests_in
 from simulator.world import MS, SECOND, Broken, Promise, World, format_time
@@ -71,7 +76,7 @@ class Absences:
         if not stayed_away:
             self.other_note(group, moment)
         else:
-            timeout = least(policies.registration_timeout_ms for policies in self._settings.during(group, moment - CLOSE_NS, moment + CLOSE_NS))
+            timeout = least(REGISTRATION_TIMEOUT.of(policies) for policies in self._settings.during(group, moment - CLOSE_NS, moment + CLOSE_NS))
             # Check only the first removal of a step: the step removes all other away members with it.
             if timeout is not None and not self._leaving.get(group):
                 self._check_time(group, member_id, moment, timeout, loaded, session_ns)
@@ -101,9 +106,9 @@ class Absences:
         target.group.size.
         """
         since = min(moment - REBALANCE_NS, self._rebalance_ended.get(group, 0))
-        standbys = any(policies.target_group_size is not None for policies in self._settings.during(group, since, moment + CLOSE_NS))
+        standbys = any(TARGET_GROUP_SIZE.of(policies) is not None for policies in self._settings.during(group, since, moment + CLOSE_NS))
         possible = self._settings.during(group, moment - CLOSE_NS, moment + CLOSE_NS)
-        if not standbys and all(policies.registration_timeout_ms is not None for policies in possible):
+        if not standbys and all(REGISTRATION_TIMEOUT.of(policies) is not None for policies in possible):
             raise Broken(self.promise, f"{member_id} was removed at the end of its session, instead of being away", group)
 
     def other_note(self, group: str, moment: int) -> None:
@@ -120,7 +125,7 @@ class Absences:
         if not away:
             return
         now = self._world.now
-        timeouts = [policies.registration_timeout_ms for policies in self._settings.during(group, now - 3 * LATE_NS, now)]
+        timeouts = [REGISTRATION_TIMEOUT.of(policies) for policies in self._settings.during(group, now - 3 * LATE_NS, now)]
         due = max(min(away.values()) + max(timeout or 0 for timeout in timeouts) * MS, undisturbed_since)
         if now > due + LATE_NS:
             raise Broken(self.promise, f"{', '.join(away)} should have been removed at {format_time(due)}", group)
@@ -162,7 +167,7 @@ class Arrivals:
             return
         waits = []
         for policies in self._settings.during(group, since, moment + CLOSE_NS):
-            timeouts = [timeout for timeout in (policies.expansion_timeout_ms, policies.roster_timeout_ms) if timeout is not None]
+            timeouts = [timeout for timeout in (EXPANSION_TIMEOUT.of(policies), ROSTER_TIMEOUT.of(policies)) if timeout is not None]
             if not timeouts:
                 return
             waits.append(min(timeouts) * MS)
@@ -177,7 +182,7 @@ class Arrivals:
         """A newcomer has waited since the moment `since` in a group that does not rebalance."""
         if now - since <= LATE_NS:
             return
-        timeouts = [policies.expansion_timeout_ms for policies in self._settings.during(group, since, now)]
+        timeouts = [EXPANSION_TIMEOUT.of(policies) for policies in self._settings.during(group, since, now)]
         if None not in timeouts and now - since > max(timeout or 0 for timeout in timeouts) * MS + LATE_NS:
             raise Broken(self.promise, f"{name} has waited since {format_time(since)}", group)
 
@@ -206,7 +211,7 @@ class Seats:
 
     def listed(self, group: str, members: int, sent: int) -> None:
         """The JoinGroup reply to the leader listed this number of members."""
-        targets = [policies.target_group_size for policies in self._settings.during(group, sent, self._world.now)]
+        targets = [TARGET_GROUP_SIZE.of(policies) for policies in self._settings.during(group, sent, self._world.now)]
         if None not in targets and members > max(target or 0 for target in targets):
             raise Broken(self.promise, f"{members} members get partitions, and the target is {max(target or 0 for target in targets)}", group)
 
@@ -298,7 +303,7 @@ class Roster:
     def succeeded(self, group: str, member: str, instance: str | None, sent: int, what: str) -> None:
         possible = self._settings.during(group, sent, self._world.now)
         if all(excludes(policies, instance) for policies in possible):
-            raise Broken(self.promise, f"{what} of {member} ({instance or 'dynamic'}) succeeds, although the strict list has only {possible[0].instance_ids}", group)
+            raise Broken(self.promise, f"{what} of {member} ({instance or 'dynamic'}) succeeds, although the strict list has only {INSTANCE_IDS.of(possible[0])}", group)
 
     def refused(self, group: str, member: str, instance: str | None, sent: int) -> None:
         possible = self._settings.during(group, sent, self._world.now)
@@ -307,7 +312,7 @@ class Roster:
 
 
 def excludes(policies: GroupPolicies, instance: str | None) -> bool:
-    return policies.roster_strict and instance not in (policies.instance_ids or ())
+    return ROSTER_STRICT.of(policies) and instance not in (INSTANCE_IDS.of(policies) or ())
 
 
 class RebalanceRequests:
@@ -356,7 +361,7 @@ class SubscriptionChanges:
     def returned_without_rebalance(self, group: str, member_id: str, sent: int) -> None:
         """A static member returned with other topics, and no rebalance began. Only a standby may do so."""
         possible = self._settings.during(group, sent, self._world.now)
-        if all(policies.subscription_change and policies.target_group_size is None for policies in possible):
+        if all(SUBSCRIPTION_CHANGE.of(policies) and TARGET_GROUP_SIZE.of(policies) is None for policies in possible):
             raise Broken(self.promise, f"{member_id} returned with other topics and keeps the old assignment", group)
 
 
@@ -370,15 +375,13 @@ class WithoutPolicy:
 
     def shows(self, group: str, what: str, *names: str) -> None:
         """The group shows the effect `what`. `names`: policies, one of which must have been set at some time."""
-        no_policies = GroupPolicies()
-        fields = [name.replace(".", "_") for name in names]
         for policies in self._settings.ever(group):
-            if any(getattr(policies, field) != getattr(no_policies, field) for field in fields):
+            if any(name in policies.values for name in names):
                 return
         raise Broken(self.promise, f"{group} shows {what}, and never had {' or '.join(names)}", group)
 
     def state_seen(self, group: str) -> None:
-        if all(policies == GroupPolicies() for policies in self._settings.ever(group)):
+        if all(not policies for policies in self._settings.ever(group)):
             raise Broken(self.promise, f"{group} keeps the state of policies, and never had any", group)
 
 

@@ -6,8 +6,12 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from coordinator.policies.name_ranges import join_names
-from coordinator.policies.values import REBALANCE_REQUEST, GroupPolicies, expand_names, resolve_known
+from coordinator.policies.declaration import GroupPolicies
+from coordinator.policies.door import resolve_known
+from coordinator.policies.expansion import EXPANSION_TIMEOUT
+from coordinator.policies.names import expand_names, join_names
+from coordinator.policies.rebalance_request import REBALANCE_REQUEST
+from coordinator.policies.roster import ROSTER_TIMEOUT
 from simulator.world import Broken, Promise, World
 
 SET: Final = 0
@@ -119,7 +123,7 @@ class PolicySettings:
     def newcomers_may_wait(self, group: str) -> bool:
         """Whether the group ever had a policy by which newcomers wait."""
         ever = self._ever.get(group) or dict.fromkeys(self._unset.policies)
-        return any(policies.expansion_timeout_ms is not None or policies.roster_timeout_ms is not None for policies in ever)
+        return any(EXPANSION_TIMEOUT.of(policies) is not None or ROSTER_TIMEOUT.of(policies) is not None for policies in ever)
 
     # Possible policies.
 
@@ -188,4 +192,4 @@ def policies_after(texts: Texts, changes: Sequence[Change]) -> Texts:
 
 
 def requests_in(changes: Sequence[Change]) -> list[str]:
-    return [str(change.value) for change in changes if change.name == REBALANCE_REQUEST and change.operation == SET]
+    return [str(change.value) for change in changes if change.name == REBALANCE_REQUEST.name and change.operation == SET]

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from coordinator import Note
 from coordinator.notes import Cause, Removal, Replacement, ShardChange, StandbyStep
-from coordinator.policies.values import resolve
+from coordinator.policies.door import resolve, rules_of
+from coordinator.policies.target_size import TARGET_GROUP_SIZE, TargetSize
 from coordinator.states import COMPLETING, STABLE, State
 from history.causes import CAUSES, REMOVALS
 from protocol.messages.join_group import JoinGroupRequest
@@ -92,14 +93,15 @@ class PolicyWatch:
 
     def seats_move(self, group: str) -> bool:
         """Whether the group may ever have had standbys."""
-        return any(policies.target_group_size is not None for policies in self.settings.ever(group))
+        return any(TARGET_GROUP_SIZE.of(policies) is not None for policies in self.settings.ever(group))
 
     def rejoin_announced(self, consumer: Member, request: Request) -> None:
         """An error makes a member rejoin. If it takes a seat over, the former holder is fenced from now on, also after a failover."""
         group = self._in_memory(consumer.group)
-        if group is None or group.state is not STABLE or group.policy_state is None or group.generation != consumer.generation:
+        if group is None or group.state is not STABLE or group.generation != consumer.generation:
             return
-        take_over = group.policy_state.take_overs.get(consumer.member_id)
+        seats = rules_of(group, TargetSize)
+        take_over = seats.take_overs.get(consumer.member_id) if seats is not None else None
         if take_over is not None and self._coordinators.served_since(consumer.group, request.sent) and not self._course.is_void(request):
             self._world.count("standby announced")
             self.seats.fenced(consumer.group, take_over.from_id)
@@ -240,11 +242,11 @@ class PolicyWatch:
         undisturbed_since = max(node.frozen_until, node.disturbed_at, served_since)
         all_noted = nothing_held(shard)
         for plan in plans:
-            self.settings.used(plan.name, shard.policy_texts(plan.name))
+            self.settings.used(plan.name, shard.policies.texts(plan.name))
             group = shard.groups.get(plan.name)
             if group is None:
                 continue
-            if group.policy_state is not None:
+            if group.policies is not None:
                 self.without_policy.state_seen(plan.name)
             if all_noted:
                 self._check_standbys(group)
@@ -253,8 +255,9 @@ class PolicyWatch:
                 self._check_newcomers(group, undisturbed_since)
 
     def _check_standbys(self, group: Any) -> None:
-        if group.policy_state is not None and group.state is STABLE and not self._topics_vary:
-            self.seats.set_free_standbys(group.id, group.policy_state.standbys)
+        seats = rules_of(group, TargetSize)
+        if seats is not None and group.state is STABLE and not self._topics_vary:
+            self.seats.set_free_standbys(group.id, seats.standbys)
 
     def _check_newcomers(self, group: Any, undisturbed_since: int) -> None:
         if group.state is not STABLE and group.state is not COMPLETING:

@@ -61,7 +61,7 @@ class Rebalances:
 
     def check(self, group: Any, moment: int) -> None:
         joins = self._joins.pop(group.id, None)
-        if group.policy_state is not None:
+        if group.policies is not None:
             return
         if group.state is PREPARING:
             self._check_join_phase(group, joins, moment)
@@ -100,7 +100,7 @@ class Rebalances:
     def listed(self, group: Any, reply: Any) -> None:
         """The leader of a generation received this list of its members."""
         generation = reply.generation_id
-        if group.policy_state is not None or group.generation != generation or group.state not in (COMPLETING, STABLE):
+        if group.policies is not None or group.generation != generation or group.state not in (COMPLETING, STABLE):
             return
         seats = {member.group_instance_id or member.member_id for member in reply.members}
         if seats != seats_of(group):
@@ -125,7 +125,7 @@ class Rebalances:
 
     def ended(self, group: Any, cause: Cause, generation: int, at_ms: int) -> None:
         """A note says that a join phase ended at `at_ms`. The last check may have seen a later phase, since notes wait for the log."""
-        if cause == Cause.EVERYONE_JOINED and group.policy_state is None and group.generation == generation and group.laggards:
+        if cause == Cause.EVERYONE_JOINED and group.policies is None and group.generation == generation and group.laggards:
             raise Broken(self.promise, f"the rebalance of {group.id} did not wait for {group.laggards[0]}", group.id)
         joins = self._joins.get(group.id)
         if joins is not None and joins.began_wall_ms < at_ms and cause == Cause.EVERYONE_JOINED:

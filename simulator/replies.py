@@ -76,7 +76,7 @@ class Replies:
     def commit_refused(self, group: str, request: Request) -> None:
         """A commit got REBALANCE_IN_PROGRESS: raise Broken in a join phase, since members of the old generation may then still commit."""
         found = self._coordinators.find(group)
-        if found is None or found.policy_state is not None or found.state is not PREPARING:
+        if found is None or found.policies is not None or found.state is not PREPARING:
             return
         if found.phase_start_ms * MS < request.sent and self._coordinators.served_since(group, request.sent):
             raise Broken(Offsets.promise, f"{group} refuses a commit in a join phase", group)

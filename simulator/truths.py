@@ -11,9 +11,10 @@ from coordinator.classic.kept import member_bytes, pending_bytes, protocols_byte
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, group_value, read_group, read_offset, replace_generation
 from coordinator.notes import Cause
-from coordinator.policies.expansion import count_newcomers
-from coordinator.policies.state import PolicyState
-from coordinator.policies.target_size import EMPTY_ASSIGNMENT, misses_target_size, target_size
+from coordinator.policies.door import rules_of
+from coordinator.policies.registration import Registration
+from coordinator.policies.roster import ROSTER_STRICT
+from coordinator.policies.target_size import EMPTY_ASSIGNMENT, TargetSize
 from coordinator.states import State
 from history.causes import CAUSES, Detail, name_of
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
@@ -54,17 +55,20 @@ def check_group(group: Group) -> None:
     assert not set(group.pending_members) & set(members), "a member is also a pending member id"
     assert group.state != State.DEAD, "a dead group is in memory"
     assert group.state != State.EMPTY or not members, "an empty group has members"
-    away_count = len(group.policy_state.away) if group.policy_state is not None else 0
-    assert group.away_count == away_count, "the number of away members is wrong"
-    if group.policy_state is not None and group.policy_state.newcomers:
+    if group.newcomers:
         assert group.state in (State.COMPLETING, State.STABLE), f"newcomers wait in {group.state.name}"
-        assert group.policy_state.newcomer_timer.deadline != NEVER, "the wait of newcomers has no deadline"
-        instances = {id for is_instance, id in group.policy_state.newcomers if is_instance}
+        assert group.newcomer_timer is not None
+        assert group.newcomer_timer.deadline != NEVER, "the wait of newcomers has no deadline"
+        instances = {id for is_instance, id in group.newcomers if is_instance}
         assert not instances & set(group.static_members), "a newcomer has the instance id of a member"
     assert group.kept_bytes == kept_bytes(group), f"{group.kept_bytes} bytes are counted, the group keeps {kept_bytes(group)}"
-    assert group.policy_state is None or not set(group.policy_state.away) - set(members), "an away member was removed"
-    if group.policy_state is not None:
-        check_seats(group, group.policy_state)
+    assert not set(group.away) - set(members), "an away member was removed"
+    seats = rules_of(group, TargetSize)
+    if seats is not None:
+        check_seats(group, seats)
+    registration = rules_of(group, Registration)
+    taking = set(seats.take_overs) if seats is not None else set()
+    assert {id for id, member in members.items() if member.must_rejoin} == taking, "members are told to rejoin, and others take seats over"
     parked_joins = [member for member in members.values() if member.join_waiter is not None]
     parked_syncs = [member for member in members.values() if member.sync_waiter is not None]
     assert not parked_joins or group.state == State.PREPARING, f"JoinGroups are parked in {group.state.name}"
@@ -74,10 +78,12 @@ def check_group(group: Group) -> None:
         assert group.deadline != NEVER, f"{group.state.name} has no deadline"
     for member in members.values():
         waits = not member.is_new and (member.join_waiter is not None or member.sync_waiter is not None)
-        if group.policy_state is not None and member.id in group.policy_state.away:
+        if member.id in group.away:
             assert member.deadline == NEVER
             assert not waits, f"{member.id} is away and waits"
-            assert group.policy_state.away_timer.deadline != NEVER, "the absences have no deadline"
+            assert registration is not None
+            assert registration.timer is not None
+            assert registration.timer.deadline != NEVER, "the absences have no deadline"
             continue
         assert waits or member.deadline != NEVER, f"the session of {member.id} has no deadline"
         assert member.scheduled_at <= member.deadline, f"the session of {member.id} is checked after its deadline"
@@ -95,7 +101,7 @@ def check_group(group: Group) -> None:
 def kept_bytes(group: Group) -> int:
     """What the group keeps in memory, counted anew."""
     members = group.members.values()
-    newcomers = group.policy_state.newcomers.values() if group.policy_state is not None else ()
+    newcomers = group.newcomers.values()
     return (
         len(group.last_record or b"")
         + sum(member_bytes(member) for member in members)
@@ -105,7 +111,7 @@ def kept_bytes(group: Group) -> int:
     )
 
 
-def check_seats(group: Group, policy: PolicyState) -> None:
+def check_seats(group: Group, policy: TargetSize) -> None:
     """Check that standbys have no seat and never lead. A member in a take-over counts as the holder of its seat, not as a standby."""
     standbys = set(policy.standbys)
     assert standbys <= set(group.members), "a standby is no member"
@@ -117,14 +123,15 @@ def check_seats(group: Group, policy: PolicyState) -> None:
     assert all(take_over.deadline != NEVER and take_over.member_id == id for id, take_over in policy.take_overs.items()), "a take-over has no deadline, or another member"
     if group.state in (State.COMPLETING, State.STABLE):
         assert group.leader not in standbys, "a standby leads"
-        assert len(group.members) - len(standbys) <= target_size(group), "more members have seats than the target"
+        assert len(group.members) - len(standbys) <= policy.target(group), "more members have seats than the target"
     if group.state == State.STABLE:
         assert all(group.members[id].assignment == EMPTY_ASSIGNMENT for id in standbys), "a standby has partitions"
 
 
 def reply_state(group: Group) -> Hashable:
     """The state on which replies to heartbeats and commits depend. It changes only with `Group.version`."""
-    taking = tuple(group.policy_state.take_overs) if group.policy_state is not None else ()
+    seats = rules_of(group, TargetSize)
+    taking = tuple(seats.take_overs) if seats is not None else ()
     return group.state, group.generation, taking, tuple((id, member.instance_id) for id, member in group.members.items())
 
 
@@ -188,10 +195,11 @@ def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
         if other.last_record != group.last_record:
             # Only a strict list of instance ids explains another record: the load removes unlisted members, and stores the result.
             assert dict(log).get(group_key(id)) == group.last_record, f"{id}: the log has another group record"
-            strict = other.policy_state is not None and other.policy_state.policies.roster_strict
+            strict = other.policies is not None and ROSTER_STRICT.of(other.policies.values)
             assert strict, f"{id}: a load changes the group record"
             continue
-        if count_newcomers(group) and misses_target_size(group):
+        seats = rules_of(group, TargetSize)
+        if group.newcomers and seats is not None and seats.misses_target(group):
             # A seat is kept for a newcomer, which the log does not have: after a load a standby gets the seat.
             assert other.state == State.PREPARING, f"{id}: a load gives no standby the free seat"
         elif group.state == State.STABLE or (group.state == State.EMPTY and group.last_record is not None):

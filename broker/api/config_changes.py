@@ -20,7 +20,6 @@ from broker.net.long_requests import LOOKUP_COST
 from broker.runtime.node import names_drained
 from broker.security.authorizer import Operation
 from broker.topics.settings import settings_problem
-from coordinator.policies.values import REBALANCE_REQUEST
 from protocol.errors import ErrorCode
 from protocol.wire import Steps
 
@@ -189,8 +188,8 @@ class ConfigChanges:
             raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         settings = edit.of_group(self._groups.settings_of(name), resource)
         check_names([setting.name for setting in resource.configs if setting.name in settings])
-        requested = [settings[setting.name] for setting in resource.configs if setting.name == REBALANCE_REQUEST and setting.name in settings]
-        return self._groups.replace(name, settings, requested[0] if requested else None, validate_only)
+        named = {setting.name: settings[setting.name] for setting in resource.configs if setting.name in settings}
+        return self._groups.replace(name, settings, named, validate_only)
 
 
 def _check_names_and_values(resource: ConfigResource) -> None:

@@ -12,32 +12,14 @@ from broker.groups.shards import Shards
 from broker.runtime.clock import Clock
 from broker.settings.config import POLICY_PREFIX
 from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, Synonym
-from coordinator.policies.name_ranges import join_names
-from coordinator.policies.values import NONE_TEXT, POLICY_NAMES, REBALANCE_REQUEST, expand_names, without_repeats
+from coordinator.policies.declaration import NONE_TEXT
+from coordinator.policies.door import POLICIES, STATUS_PREFIX
+from coordinator.policies.names import expand_names, join_names, without_repeats
+from coordinator.policies.roster import INSTANCE_IDS
 from protocol.errors import ErrorCode
 from protocol.wire import TEXT_BYTES_MAX
 
 GROUP: Final = 8  # DescribeConfigs' code for the source of a group's own settings
-INSTANCE_IDS: Final = "instance.ids"
-STATUS_PREFIX: Final = "status."
-
-# Policy: type and documentation for DescribeConfigs.
-POLICY_DOCS: Final[dict[str, tuple[str, str]]] = {
-    "registration.timeout.ms": (
-        "long",
-        "How long a static member may be away after its session ended. It keeps its partitions meanwhile, and the group does not rebalance.",
-    ),
-    "expansion.timeout.ms": ("long", "How long new members wait for further new members, so that one rebalance includes all of them."),
-    INSTANCE_IDS: ("list", "The group.instance.ids of the group's members; ranges as in billing-[01-32]."),
-    "roster.timeout.ms": ("long", "How long the group waits for instances in instance.ids that have not joined yet."),
-    "roster.strict": ("boolean", "Whether instances that are not in instance.ids, and dynamic members, are refused."),
-    "target.group.size": ("int", "How many members get partitions; further members are standbys."),
-    "subscription.change": ("string", "Whether a static member that returns with other topics causes a rebalance: keep or rebalance."),
-    "pending.release": ("boolean", "Whether an assigned member id that was never used is forgotten when its connection closes."),
-    "topics.watch": ("boolean", "Whether a change of a subscribed topic's partitions causes a rebalance at once."),
-    REBALANCE_REQUEST: ("string", "Why an administrator last asked for a rebalance. Each set makes all members rejoin once."),
-}
-
 
 class GroupSetting(NamedTuple):
     """One setting of a group, as DescribeConfigs shows it. The first of its `sources` is effective."""
@@ -64,12 +46,12 @@ class GroupSettings:
         return journal
 
     def settings_of(self, group_id: str) -> Mapping[str, str]:
-        return self.journal_of(group_id).shard.policy_texts(group_id)
+        return self.journal_of(group_id).shard.policies.texts(group_id)
 
     def entries(self, journal: GroupJournal, group_id: str, names: Collection[str]) -> Iterator[GroupSetting]:
         """The policies set for the group or for all groups, and the group's status; an empty `names` selects all of them."""
-        settings = journal.shard.policy_texts(group_id)
-        for name in (*POLICY_NAMES, *(name for name in settings if name not in POLICY_NAMES)):
+        settings = journal.shard.policies.texts(group_id)
+        for name in (*POLICIES, *(name for name in settings if name not in POLICIES)):
             default = self._configured.get(POLICY_PREFIX + name)
             if names and name not in names:
                 continue
@@ -79,23 +61,24 @@ class GroupSettings:
             if default not in (None, NONE_TEXT):
                 sources.append(Synonym(POLICY_PREFIX + name, default, STATIC_BROKER))
             if sources:
-                kind, documentation = POLICY_DOCS.get(name, ("string", "A policy that this version does not know; it has no effect."))
-                yield GroupSetting(name, tuple(sources), kind, documentation)
+                policy = POLICIES.get(name)
+                kind, text = (policy.type, policy.sentence) if policy else ("string", "A policy that this version does not know; it has no effect.")
+                yield GroupSetting(name, tuple(sources), kind, text)
         for name, value in journal.shard.policy_status(group_id).items():
             if not names or name in names:
                 yield GroupSetting(name, (Synonym(name, truncated(value), DEFAULT),), "string", "The present state of the group's policies.", True)
 
-    def replace(self, group_id: str, settings: Mapping[str, str], request: str | None, validate_only: bool) -> GroupJournal | None:
-        """Replace the policies of a group, and request a rebalance if `request` is given; returns the journal that stores them.
+    def replace(self, group_id: str, settings: Mapping[str, str], named: Mapping[str, str], validate_only: bool) -> GroupJournal | None:
+        """Replace the policies of a group, of which the request names some; returns the journal that stores them.
 
         If `validate_only`, only check them, and return None. Raises Refused with all problems.
         """
         journal = self.journal_of(group_id)
-        settings = {name: without_repeated_names(text) if name == INSTANCE_IDS else text for name, text in settings.items()}
+        settings = {name: without_repeated_names(text) if name == INSTANCE_IDS.name else text for name, text in settings.items()}
         if validate_only:
             problems = journal.shard.policy_refusals(group_id, settings)
         else:
-            problems = journal.call(journal.shard.set_policies, group_id, settings, self._clock.now, self._clock.wall, request)
+            problems = journal.call(journal.shard.set_policies, group_id, settings, named, self._clock.now, self._clock.wall)
         if problems:
             raise Refused(ErrorCode.INVALID_CONFIG, ". ".join(problems) + ".")
         return None if validate_only else journal
@@ -108,7 +91,7 @@ def check_names(names: Sequence[str]) -> None:
             raise Refused(
                 ErrorCode.INVALID_CONFIG,
                 f"{name} belongs to Kafka's group types consumer, share and streams, which are not served here: it would have no effect. "
-                f"The policies of a group are {', '.join(POLICY_NAMES)}.",
+                f"The policies of a group are {', '.join(POLICIES)}.",
             )
         if name.startswith(STATUS_PREFIX):
             raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is read-only: it shows the present state of the group's policies.")

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from broker.api.config_changes import AlterOperation, ConfigChanges, ConfigResource, Edit, Result
 from broker.api.config_resources import ConfigResourceType
-from broker.api.group_policies import INSTANCE_IDS, changed_names
+from broker.api.group_policies import changed_names
 from broker.api.node_drain import drained_value
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.net.dispatch import Call, Response, Route
 from broker.topics.setting import items_of
 from broker.topics.settings import TOPIC_SETTINGS
+from coordinator.policies.roster import INSTANCE_IDS
 from protocol.errors import ErrorCode
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -80,7 +81,7 @@ def _edit_group(present: Mapping[str, str], resource: ConfigResource) -> dict[st
             case AlterOperation.DELETE:
                 settings.pop(name, None)
             case AlterOperation.APPEND | AlterOperation.SUBTRACT as change:
-                if name != INSTANCE_IDS:
+                if name != INSTANCE_IDS.name:
                     raise Refused(ErrorCode.INVALID_CONFIG, not_a_list(change, name))
                 try:
                     names = changed_names(settings.pop(name, None), value, change == AlterOperation.SUBTRACT)

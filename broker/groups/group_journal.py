@@ -260,11 +260,11 @@ class GroupJournal(Journal):
 
     def _advance_shard(self, now: int, stalled: bool) -> None:
         shard = self.shard
-        shard.extends_deadlines = stalled
+        shard.deadlines.extends = stalled
         try:
             shard.advance(now, self._clock.wall, self._clock.steady_since_ms)
         finally:
-            shard.extends_deadlines = False
+            shard.deadlines.extends = False
         self.schedule_after_step()
 
     # Loading and unloading.

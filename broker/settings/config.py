@@ -25,6 +25,8 @@ from broker.settings.setting import (
     string,
     strings,
 )
+from coordinator.policies.declaration import NONE_TEXT
+from coordinator.policies.door import POLICIES
 
 # Settings that exist in several units, the finest first: its field has the effective value.
 UNITS: Final = (
@@ -35,16 +37,7 @@ UNITS: Final = (
 POLICY_PREFIX: Final = "group.policy."  # group.policy.NAME: the default of the group policy NAME
 
 # The policies with a default for all groups that do not set the policy themselves (docs/policies.md).
-POLICY_DEFAULTS: Final = {
-    "registration.timeout.ms": "how long a static member may be away after its session without a rebalance. 1000 to 604800000, or none.",
-    "expansion.timeout.ms": "how long new members wait for further ones, to join together in one rebalance. 1000 to 604800000, or none.",
-    "roster.timeout.ms": "how long a group waits for instances of its `instance.ids`. 1000 to 604800000, or none.",
-    "roster.strict": "whether members that are not in the group's `instance.ids` are refused. true, false or none.",
-    "target.group.size": "members beyond this number are standbys. A number, or none.",
-    "subscription.change": "whether a static member that returns with other topics causes a rebalance. keep, rebalance or none.",
-    "pending.release": "whether an unused member id is forgotten when its connection closes. true, false or none.",
-    "topics.watch": "whether a change of a subscribed topic's partitions causes a rebalance at once. true, false or none.",
-}
+POLICY_DEFAULTS: Final = tuple(name for name, policy in POLICIES.items() if policy.has_default)
 
 
 class Difference(NamedTuple):
@@ -64,7 +57,10 @@ class Notice(NamedTuple):
 
 
 def policy_rows() -> list[Setting]:
-    return [Setting(POLICY_PREFIX + name, "string", "none", f"Default of the group policy `{name}`: {text}") for name, text in POLICY_DEFAULTS.items()]
+    return [
+        Setting(POLICY_PREFIX + name, "string", NONE_TEXT, f"Default of the group policy `{name}`. {POLICIES[name].text}")
+        for name in POLICY_DEFAULTS
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

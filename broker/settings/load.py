@@ -17,7 +17,7 @@ from broker.settings.endpoints import normal_address
 from broker.settings.listeners import Listener
 from broker.settings.setting import Setting, Value, format_setting
 from broker.settings.sources import CollectedSettings, as_text, collect
-from coordinator.policies.values import resolve
+from coordinator.policies.door import resolve
 
 MS_PER_UNIT = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 

@@ -15,7 +15,7 @@ from broker.logging.secrets import SCHEME, StoreAddress, hide, note, note_lines
 from broker.settings.config import ALIASES, FLAGS, POLICY_PREFIX, PROFILES, SUPPORTED, Notice
 from broker.settings.kafka_names import KNOWN
 from broker.settings.refused import GUARDED_PREFIXES, GUARDS, LISTENER_PREFIX, OPEN_ENDED_PREFIXES
-from coordinator.policies.values import POLICY_NAMES
+from coordinator.policies.door import POLICIES
 
 PREFIX = "TENURE_"
 STORE = "store"
@@ -309,7 +309,7 @@ def report_unknown(collected: CollectedSettings, shown: str, written: str, spell
     from difflib import get_close_matches
 
     dotted = written.replace("_", ".")
-    if dotted.startswith(POLICY_PREFIX) and dotted.removeprefix(POLICY_PREFIX) in POLICY_NAMES:
+    if dotted.startswith(POLICY_PREFIX) and dotted.removeprefix(POLICY_PREFIX) in POLICIES:
         collected.problems.append(f"{shown}: the group policy {dotted.removeprefix(POLICY_PREFIX)} has no default; set it for each group (tenure group policy set)")
         return
     # The common prefix of all policies would make any two of them similar.

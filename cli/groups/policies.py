@@ -19,8 +19,6 @@ OWN, BROKER = 8, 4  # config sources: the value was set for the group itself, or
 BY_TYPE_VERSION: Final = 1  # of ListConfigResources
 STATUS_PREFIX: Final = "status."
 KAFKA_PREFIXES: Final = ("consumer.", "share.", "streams.")  # prefixes of Kafka's group configs
-REBALANCE_REQUEST: Final = "rebalance.request"
-INSTANCE_IDS: Final = "instance.ids"
 
 
 class Policy(NamedTuple):

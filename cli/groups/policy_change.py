@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from cli.client import Cluster, Exit, Failure, check
 from cli.groups.described import describe
-from cli.groups.policies import GROUP_RESOURCE, INSTANCE_IDS, REBALANCE_REQUEST, policies_of, unsupported_policies
+from cli.groups.policies import GROUP_RESOURCE, policies_of, unsupported_policies
 from cli.groups.policy_effects import effects
 from cli.shown import Screen, plain
-from coordinator.policies.name_ranges import join_names
-from coordinator.policies.values import POLICY_NAMES, expand_names, repeated_names, without_repeats
+from coordinator.policies.door import POLICIES
+from coordinator.policies.names import expand_names, join_names, repeated_names, without_repeats
+from coordinator.policies.rebalance_request import REBALANCE_REQUEST
+from coordinator.policies.roster import INSTANCE_IDS
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
             return print_result(screen, options, before, [], remarks or [f"{plain(options.group)}: every policy has this value already"])
         send(cluster, options.group, changes, dry_run=True)  # let the broker refuse invalid changes before the user is asked
         group = describe(cluster, [options.group])[options.group]
-        requested = any(change.name == REBALANCE_REQUEST and change.config_operation == SET for change in changes)
+        requested = any(change.name == REBALANCE_REQUEST.name and change.config_operation == SET for change in changes)
         predicted_effects = effects(group, before.effective, policies_after(before, changes), before.status, requested)
         if options.dry_run:
             return print_result(screen, options, before, changes, [*predicted_effects, *remarks, "dry run: " + NOTHING_CHANGED])
@@ -47,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> tuple[list[AlterableConfig], list[str]]:
     """The changes that the command line requests, without those that would have no effect, and remarks for the user."""
     if hasattr(options, "reason"):
-        return [AlterableConfig(REBALANCE_REQUEST, SET, options.reason)], []
+        return [AlterableConfig(REBALANCE_REQUEST.name, SET, options.reason)], []
     if options.policy_action == "unset":
         if bool(options.names) == bool(options.all):
             raise Failure(Exit.USAGE, "name the policies to unset, or --all of them")
@@ -56,10 +58,10 @@ def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> tup
     by_instances = bool(options.add_instances) + bool(options.remove_instances)
     if not names and not by_instances:
         raise Failure(Exit.USAGE, "name what to set: NAME=VALUE, --add-instances or --remove-instances (see tenure group policy set --help)")
-    if len(set(names)) < len(names) or by_instances > 1 or (by_instances and INSTANCE_IDS in names):
+    if len(set(names)) < len(names) or by_instances > 1 or (by_instances and INSTANCE_IDS.name in names):
         raise Failure(Exit.USAGE, "each policy can be changed once in one command")
     settings, remarks = with_names_once(options.settings, before)
-    changes = [AlterableConfig(name, SET, value) for name, value in settings if name == REBALANCE_REQUEST or before.own.get(name) != value]
+    changes = [AlterableConfig(name, SET, value) for name, value in settings if name == REBALANCE_REQUEST.name or before.own.get(name) != value]
     if not by_instances:
         return changes, remarks if changes else []
     changed, remarks_on_instances = changed_instances(options.add_instances or options.remove_instances, APPEND if options.add_instances else SUBTRACT, before)
@@ -72,12 +74,12 @@ def with_names_once(settings: list[tuple[str, str]], before: GroupPolicies) -> t
     remarks: list[str] = []
     for name, value in settings:
         try:
-            repeated = repeated_names(value) if name == INSTANCE_IDS else []
+            repeated = repeated_names(value) if name == INSTANCE_IDS.name else []
         except ValueError:  # send invalid names: the broker refuses them with a message
             repeated = []
         if repeated:
             value = without_repeats(value)
-            remarks.append(plain(f"group {before.group}: more than once in {INSTANCE_IDS}, and stored once: {join_names(repeated)}"))
+            remarks.append(plain(f"group {before.group}: more than once in {INSTANCE_IDS.name}, and stored once: {join_names(repeated)}"))
         changed.append((name, value))
     return changed, remarks
 
@@ -86,8 +88,8 @@ def unset(names: list[str], before: GroupPolicies) -> tuple[list[AlterableConfig
     if not names:
         return [], [plain(f"group {before.group} has no policies")]
     for name in names:
-        if name not in POLICY_NAMES and name not in before.own:
-            raise Failure(Exit.REFUSED, f"group {before.group}: {name}: there is no such policy; the policies of a group are {', '.join(POLICY_NAMES)}")
+        if name not in POLICIES and name not in before.own:
+            raise Failure(Exit.REFUSED, f"group {before.group}: {name}: there is no such policy; the policies of a group are {', '.join(POLICIES)}")
     remarks = [plain(f"group {before.group}: {name} is not set") for name in names if name not in before.own]
     return [AlterableConfig(name, DELETE, None) for name in names if name in before.own], remarks
 
@@ -96,15 +98,15 @@ def changed_instances(text: str, operation: int, before: GroupPolicies) -> tuple
     try:
         names = expand_names(text)
     except ValueError:  # send invalid names: the broker refuses them with a message
-        return [AlterableConfig(INSTANCE_IDS, operation, text)], []
-    present = frozenset(expand_names(before.own.get(INSTANCE_IDS, "")))
+        return [AlterableConfig(INSTANCE_IDS.name, operation, text)], []
+    present = frozenset(expand_names(before.own.get(INSTANCE_IDS.name, "")))
     text = without_repeats(text)
     useless = [name for name in names if (name in present) == (operation == APPEND)]
     if not useless:
-        return [AlterableConfig(INSTANCE_IDS, operation, text)], []
-    remark = plain(f"group {before.group}: {'already' if operation == APPEND else 'not'} in {INSTANCE_IDS}: {join_names(useless)}")
+        return [AlterableConfig(INSTANCE_IDS.name, operation, text)], []
+    remark = plain(f"group {before.group}: {'already' if operation == APPEND else 'not'} in {INSTANCE_IDS.name}: {join_names(useless)}")
     useful = [name for name in names if (name in present) != (operation == APPEND)]
-    return [AlterableConfig(INSTANCE_IDS, operation, join_names(useful))] if useful else [], [remark]
+    return [AlterableConfig(INSTANCE_IDS.name, operation, join_names(useful))] if useful else [], [remark]
 
 
 def send(cluster: Cluster, group: str, changes: list[AlterableConfig], *, dry_run: bool) -> None:
@@ -132,10 +134,10 @@ def policies_after(before: GroupPolicies, changes: list[AlterableConfig]) -> dic
             case 1:
                 after.pop(change.name, None)
             case operation:
-                present = expand_names(after.get(INSTANCE_IDS, ""))
+                present = expand_names(after.get(INSTANCE_IDS.name, ""))
                 changed = expand_names(value)
                 names = [*present, *changed] if operation == APPEND else [name for name in present if name not in frozenset(changed)]
-                after[INSTANCE_IDS] = join_names(list(dict.fromkeys(names)))
+                after[INSTANCE_IDS.name] = join_names(list(dict.fromkeys(names)))
     return after
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.groups.policies import INSTANCE_IDS
 from cli.groups.policy_status import readable_status, standbys_of
 from cli.groups.removal import predict
 from cli.shown import counted
-from coordinator.policies.values import expand_names
+from coordinator.policies.declaration import NONE_TEXT, Policy
+from coordinator.policies.expansion import EXPANSION_TIMEOUT, Expansion
+from coordinator.policies.hooks import PolicyRules
+from coordinator.policies.names import expand_names
+from coordinator.policies.rebalance_request import RebalanceRequest
+from coordinator.policies.registration import REGISTRATION_TIMEOUT, Registration
+from coordinator.policies.roster import INSTANCE_IDS, ROSTER_STRICT, Roster
+from coordinator.policies.status import AWAY, STANDBY
+from coordinator.policies.target_size import TARGET_GROUP_SIZE, TargetSize
 from history.words import format_duration, list_names
 
 if TYPE_CHECKING:
     from cli.groups.described import Group, GroupMember
-
-NONE = "none"
 
 
 def effects(
@@ -26,34 +31,46 @@ def effects(
     """
     if group is None or not group.members:
         return ["the group has no members now: the policies apply from its first member on"]
-    sentences = list(_effects(group, without_none(before), without_none(after), status, requested))
+    change = Change(group, without_none(before), without_none(after), status, requested)
+    sentences = [sentence for effect in EFFECTS.values() for sentence in effect(change)]
     return sentences or ["no current member is affected"]
 
 
 def without_none(policies: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in policies.items() if value != NONE}
+    return {name: value for name, value in policies.items() if value != NONE_TEXT}
 
 
-def _effects(
-    group: Group, before: dict[str, str], after: dict[str, str], status: Mapping[str, str], requested: bool
-) -> Iterator[str]:
-    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    if requested:
-        yield f"{counted(len(group.members), 'member')} would rejoin once; no member would be removed"
-    if "registration.timeout.ms" in changed:
-        yield from _registration(group, after.get("registration.timeout.ms"), status)
-    if "expansion.timeout.ms" in changed and "expansion.timeout.ms" not in before:
-        yield f"new members would wait up to {format_duration(int(after['expansion.timeout.ms']))} for others; the {counted(len(group.members), 'current member')} would not be affected"
-    if INSTANCE_IDS in changed or "roster.strict" in changed:
-        yield from _roster(group, after, status)
-    if "target.group.size" in changed:
-        yield from _target(group, after.get("target.group.size"), status)
+class Change(NamedTuple):
+    """A change of the policies of a group that has members; each policy's own and default values together."""
+
+    group: Group
+    before: dict[str, str]
+    after: dict[str, str]
+    status: Mapping[str, str]
+    requested: bool
+
+    def of(self, *policies: Policy) -> bool:
+        """Whether one of these policies changes."""
+        return any(self.before.get(policy.name) != self.after.get(policy.name) for policy in policies)
 
 
-def _registration(group: Group, timeout: str | None, status: Mapping[str, str]) -> Iterator[str]:
+def _request(change: Change) -> Iterator[str]:
+    if change.requested:
+        yield f"{counted(len(change.group.members), 'member')} would rejoin once; no member would be removed"
+
+
+def _expansion(change: Change) -> Iterator[str]:
+    if change.of(EXPANSION_TIMEOUT) and EXPANSION_TIMEOUT.name not in change.before:
+        yield f"new members would wait up to {format_duration(int(change.after[EXPANSION_TIMEOUT.name]))} for others; the {counted(len(change.group.members), 'current member')} would not be affected"
+
+
+def _registration(change: Change) -> Iterator[str]:
+    if not change.of(REGISTRATION_TIMEOUT):
+        return
+    group, status, timeout = change.group, change.status, change.after.get(REGISTRATION_TIMEOUT.name)
     if timeout is None:
-        if "away" in status:
-            yield f"the members that are away would be removed in one rebalance: {readable_status(status['away'])}"
+        if AWAY in status:
+            yield f"the members that are away would be removed in one rebalance: {readable_status(AWAY, status[AWAY])}"
         return
     dynamic = len(group.members) - group.static_count
     standbys = standbys_of(group, status)
@@ -65,8 +82,11 @@ def _registration(group: Group, timeout: str | None, status: Mapping[str, str]) 
         yield f"{counted(dynamic, 'dynamic member')} would be removed at the end of the session, as now"
 
 
-def _roster(group: Group, after: dict[str, str], status: Mapping[str, str]) -> Iterator[str]:
-    text = after.get(INSTANCE_IDS)
+def _roster(change: Change) -> Iterator[str]:
+    if not change.of(INSTANCE_IDS, ROSTER_STRICT):
+        return
+    group, after, status = change.group, change.after, change.status
+    text = after.get(INSTANCE_IDS.name)
     if text is None:
         return
     names = expand_names(text)
@@ -75,7 +95,7 @@ def _roster(group: Group, after: dict[str, str], status: Mapping[str, str]) -> I
     if missing:
         yield f"{counted(len(missing), 'instance')} of the list would be missing: {list_names(missing[:10])}{' and others' if len(missing) > 10 else ''}"
     unlisted = [member for member in group.members if member.instance_id not in frozenset(names)]
-    if unlisted and after.get("roster.strict") == "true":
+    if unlisted and after.get(ROSTER_STRICT.name) == "true":
         reason = f"because {'it is' if len(unlisted) == 1 else 'they are'} not on the list"
         removal = predict(group, unlisted, {}, standbys_of(group, status))
         how = "in one rebalance" if removal.rebalances or not removal.staying else "without a rebalance"
@@ -90,10 +110,13 @@ def _names(members: list[GroupMember]) -> str:
     return list_names(member.shown_name for member in members)
 
 
-def _target(group: Group, text: str | None, status: Mapping[str, str]) -> Iterator[str]:
+def _target(change: Change) -> Iterator[str]:
+    if not change.of(TARGET_GROUP_SIZE):
+        return
+    group, status, text = change.group, change.status, change.after.get(TARGET_GROUP_SIZE.name)
     if text is None:
-        if "standby" in status:
-            yield f"the standbys would become active in one rebalance: {readable_status(status['standby'])}"
+        if STANDBY in status:
+            yield f"the standbys would become active in one rebalance: {readable_status(STANDBY, status[STANDBY])}"
         return
     standbys = standbys_of(group, status)
     active = len(group.members) - len(standbys)
@@ -103,3 +126,13 @@ def _target(group: Group, text: str | None, status: Mapping[str, str]) -> Iterat
     elif active < int(text) and standbys:
         promoted = standbys[: int(text) - active]
         yield f"{counted(len(promoted), 'standby')} would become active in one rebalance: {_names(promoted)}"
+
+
+# What a change of these policies does to the present members, in the order of the sentences; others concern later requests only.
+EFFECTS: Final[dict[type[PolicyRules], Callable[[Change], Iterator[str]]]] = {
+    RebalanceRequest: _request,
+    Registration: _registration,
+    Expansion: _expansion,
+    Roster: _roster,
+    TargetSize: _target,
+}

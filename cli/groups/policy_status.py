@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, plain
+from coordinator.policies.status import MISSING, STANDBY, read_status, status_text
 
 if TYPE_CHECKING:
     from cli.groups.described import Group, GroupMember
 
-MISSING: Final = "missing"
-TAKEOVER: Final = "takeover"
-_SINCE: Final = re.compile(r" since (\d{1,18})(?=, |$)")  # milliseconds since 1970
-_ENTRY: Final = re.compile(r"(.+?) since (\d{1,18})(?:, |$)", re.DOTALL)
 
-
-def readable_status(value: str) -> str:
+def readable_status(name: str, value: str) -> str:
     """The value with its times in ISO 8601."""
-    return _SINCE.sub(lambda match: f" since {time_text(int(match[1]))}", value)
+    return status_text(read_status(name, value), time_text)
 
 
 def standbys_of(group: Group, status: Mapping[str, str]) -> list[GroupMember]:
     """The group's standbys (policy target.group.size), the longest-waiting first."""
     members = {member.member_key: member for member in group.members}
-    return [members[name] for name, _ in _ENTRY.findall(status.get("standby", "")) if name in members]
+    return [members[entry.name] for entry in read_status(STANDBY, status.get(STANDBY, "")) if entry.name in members]
 
 
 def show_status(screen: Screen, status: Mapping[str, str]) -> None:
     for name, value in status.items():
-        screen.line(screen.paint(plain(f"{name.replace('.', ' ')}: {readable_status(value)}"), Role.CAREFUL))
+        screen.line(screen.paint(plain(f"{name.replace('.', ' ')}: {readable_status(name, value)}"), Role.CAREFUL))
 
 
 def status_document(status: Mapping[str, str]) -> dict[str, list[str] | list[dict[str, str | None]]]:
     """The status with a list for each name: of instance ids for MISSING, otherwise of members with the time since when."""
-    return {name: value.split(", ") if name == MISSING else list(_entries(name, value)) for name, value in status.items()}
+    return {
+        name: [entry.name for entry in read_status(name, value)] if name == MISSING else list(_entries(name, value))
+        for name, value in status.items()
+    }
 
 
 def _entries(name: str, value: str) -> Iterator[dict[str, str | None]]:
-    at = 0
-    while match := _ENTRY.match(value, at):
-        at = match.end()
-        member, takes_over, seat = match[1].partition(" for ") if name == TAKEOVER else (match[1], "", "")
-        yield {"member": member, **({"seat": seat} if takes_over else {}), "since": time_text(int(match[2]))}
-    if at < len(value):  # the broker cut off the end of a long value
-        yield {"member": value[at:], "since": None}
+    for entry in read_status(name, value):
+        since = None if entry.since_ms < 0 else time_text(entry.since_ms)  # None: the broker cut off the end of a long value
+        yield {"member": entry.name, **({} if entry.seat is None else {"seat": entry.seat}), "since": since}

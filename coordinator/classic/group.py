@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from coordinator.calls import Protocols, SyncReply
 from coordinator.classic.kept import KeptBytes, member_bytes, pending_bytes, protocols_bytes
-from coordinator.classic.member import Member, PendingMember
+from coordinator.classic.member import Absence, Member, Newcomer, NewcomerKey, NewcomerTimer, PendingMember
 from coordinator.classic.subscription import topics_of
 from coordinator.classic.voting import vote
 from coordinator.config import NOTE_BUDGET_MAX
 from coordinator.deadlines import Timed
-from coordinator.policies.state import PolicyState
 from coordinator.states import EMPTY
+
+if TYPE_CHECKING:
+    from coordinator.policies.hooks import PolicyRules
 
 CONSUMER = "consumer"
 
@@ -47,7 +49,7 @@ class Group(Timed):
         "_rebalance_timeout_ms",
         "_subscribed",
         "_undecoded",
-        "away_count",
+        "away",
         "delay_ms",
         "delay_remaining_ms",
         "extended_since_ms",
@@ -58,6 +60,8 @@ class Group(Timed):
         "leader",
         "members",
         "new_member_added",
+        "newcomer_timer",
+        "newcomers",
         "newest_undecoded",
         "next_note_number",
         "note_budget",
@@ -69,7 +73,7 @@ class Group(Timed):
         "pending_members",
         "pending_sync",
         "phase_start_ms",
-        "policy_state",
+        "policies",
         "protocol_counts",
         "protocol_name",
         "protocol_type",
@@ -132,9 +136,16 @@ class Group(Timed):
         self.notes_dropped = 0
         self.next_note_number = 0  # written and dropped notes count
         self.note_numbers_since_ms = -1  # wall time of the first note; -1: none yet
-        self.away_count = 0  # the number of members in `policy_state.away`
-        self.policy_state: PolicyState | None = None  # None: no policies
-        self.extended_since_ms = -1  # `phase_start_ms` of the last phase whose deadline was extended (`Shard.extends_deadlines`)
+        self.away: dict[str, Absence] = {}  # members whose sessions have ended and that keep their places: no phase waits for them
+        self.newcomers: dict[NewcomerKey, Newcomer] = {}  # not members yet
+        self.newcomer_timer: NewcomerTimer | None = None  # made for the first newcomer that waits
+        self.policies: PolicyRules | None = None  # None: no policies
+        self.extended_since_ms = -1  # `phase_start_ms` of the last phase whose deadline was extended (`Deadlines.extends`)
+
+    def due(self, out: Any, groups: Any) -> None:
+        from coordinator.classic.due import phase_due
+
+        phase_due(out, self)
 
     # Members.
 
@@ -233,8 +244,8 @@ class Group(Timed):
 
     @property
     def all_parked(self) -> bool:
-        """Whether all members have rejoined, except those that are away (`registration.py`), and no handed-out member id is unused."""
-        return self.parked_joins + self.away_count == len(self.members) and not self.pending_members
+        """Whether all members have rejoined, except those that are away, and no handed-out member id is unused."""
+        return self.parked_joins + len(self.away) == len(self.members) and not self.pending_members
 
     @property
     def rebalance_timeout_ms(self) -> int:

@@ -6,26 +6,19 @@ from coordinator.calls import JoinReply, JoinRequest, JoinWaiter
 from coordinator.classic.group import Group
 from coordinator.classic.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX, member_bytes, protocols_bytes, request_bytes
 from coordinator.classic.member import Member, PendingMember
-from coordinator.classic.newcomer import admit_member, new_member, note_join
+from coordinator.classic.newcomer import admit_member, note_join
 from coordinator.classic.rebalance import (
     begin_or_complete_rebalance,
     begin_rebalance,
     drop_pending,
-    expire_pending,
     join_reply,
     joined_members,
-    move_seats_of_away,
+    nobody_is_missing,
     remove_member,
-    store_static_ids,
 )
+from coordinator.classic.waiting import count_other_newcomers, drop_newcomer, park_newcomer
 from coordinator.facts import group_key, group_value
-from coordinator.notes import Cause, Removal, Replacement, grant_note_budget, spend_note_budget
-from coordinator.policies.expansion import count_other_newcomers, drop_newcomer, must_wait, park_newcomer
-from coordinator.policies.pending_release import ids_of_connection, watch_connection
-from coordinator.policies.registration import end_absence
-from coordinator.policies.roster import is_complete
-from coordinator.policies.subscription_change import wants_rebalance
-from coordinator.policies.target_size import add_standby, enters_as_standby, is_standby, keeps_generation, rename_standby, store_seats
+from coordinator.notes import Cause, Removal, Replacement, spend_note_budget
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
 from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
@@ -87,27 +80,25 @@ def offers_protocol_twice(request: JoinRequest) -> bool:
 
 def require_member_id(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """Let the client join again with the new id, so that a client that retries blindly leaves no ghost members (KIP-394)."""
-    released = ids_of_connection(group, request)
     pending = PendingMember(group.id, id, request.session_timeout_ms)
     group.add_pending(pending)
     out.deadlines.set(pending, out.now + pending.session_timeout_ms)
-    watch_connection(out, group, pending, request)
-    for before in released:
-        out.deadlines.remove(group.pending_members[before])
-        expire_pending(out, group, before)
+    if group.policies is not None:
+        group.policies.id_handed_out(out, group, pending, request)
     out.refuse_join(waiter, id, ErrorCode.MEMBER_ID_REQUIRED)
 
 
 def admit_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     drop_pending(out, group, id)
-    if group.policy_state is not None and enters_as_standby(group, request, count_other_newcomers(group, request)):
-        add_without_rebalance(out, group, request, waiter, id)
-        return
-    if must_wait(group, request.instance_id):
-        park_newcomer(out, group, request, waiter, id)
-        if is_complete(group):
-            begin_rebalance(out, group, Cause.ROSTER_COMPLETE)
-        return
+    policies = group.policies
+    if policies is not None:
+        if policies.answers_join(out, group, None, request, waiter, id):
+            return
+        if (group.state is STABLE or group.state is COMPLETING) and policies.wait(group, request) is not None:
+            park_newcomer(out, group, request, waiter, id)
+            if nobody_is_missing(group):
+                begin_rebalance(out, group, Cause.ROSTER_COMPLETE)
+            return
     drop_waiting_request(out, group, request, id)
     admit_member(out, group, request, waiter, id)
     begin_or_complete_rebalance(out, group, Cause.NEW_MEMBER, id, request.reason)
@@ -115,25 +106,8 @@ def admit_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: 
 
 def drop_waiting_request(out: StepOutput, group: Group, request: JoinRequest, id: str) -> None:
     """After a change of policies a newcomer may still have a parked JoinGroup: refuse that request, so that the newcomer joins only once."""
-    if group.policy_state is not None:
+    if group.newcomers:
         drop_newcomer(out, group, id if request.instance_id is None else "", request.instance_id)
-
-
-def add_without_rebalance(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """target.group.size is reached: the newcomer becomes a standby (`standby.py`). In STABLE it takes over at once if a member is away."""
-    drop_waiting_request(out, group, request, id)
-    member = new_member(out, group, request, id)
-    grant_note_budget(group)
-    if spend_note_budget(group, out.now):
-        note_join(out, group, member, request)
-    if not add_standby(out, group, member):
-        out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
-        return
-    out.reply_join(waiter, member.id, join_reply(group))
-    if group.state is COMPLETING:
-        store_static_ids(out, group)  # the last group record may have an old member id for this instance id
-    elif not move_seats_of_away(out, group):
-        store_seats(out, group)
 
 
 # Known members.
@@ -150,32 +124,12 @@ def rejoin_if_changed(out: StepOutput, group: Group, member: Member, request: Jo
 
 def rejoin_if_leader_or_changed(out: StepOutput, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """STABLE: a leader rejoins to request a rebalance, for example because the topics' partitions changed."""
-    if group.policy_state is not None and keeps_generation(group, member, request):
-        rejoin_in_generation(out, group, member, request, waiter)
-    elif group.leader == member.id or member.protocols != request.protocols:
+    if group.policies is not None and group.policies.answers_join(out, group, member, request, waiter, member.id):
+        return
+    if group.leader == member.id or member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
     else:
         out.reply_join(waiter, member.id, join_reply(group))
-
-
-def rejoin_in_generation(out: StepOutput, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-    """STABLE: a standby, or a member that takes a seat over, rejoins without a rebalance. Changed protocols and timeouts are stored.
-
-    If they do not fit into a batch, a rebalance begins.
-    """
-    policy = group.policy_state
-    assert policy is not None
-    previous = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
-    if member.repeatable_join is not request:
-        update_member(out, group, member, request)
-    if previous != (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms) and not store_seats(out, group):
-        rejoin(out, group, member, request, waiter)
-        return
-    member.seen_ms = out.now
-    out.restart_session(member)
-    take_over = policy.take_overs.get(member.id)
-    old_leader = take_over.from_id if take_over is not None and group.leader == member.id else group.leader or ""
-    out.reply_join(waiter, member.id, _reply_without_rebalance(group, member, old_leader, request.knows_skip_assignment))
 
 
 def rejoin(out: StepOutput, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
@@ -230,7 +184,7 @@ def replace(out: StepOutput, group: Group, old: Member, request: JoinRequest, wa
 def replace_in_stable(out: StepOutput, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """STABLE: a restarted static member takes its seat without a rebalance, unless its protocols or the policy subscription.change require one."""
     if group.select_protocol(old, request.protocols) != group.protocol_name or (
-        not is_standby(group, old) and wants_rebalance(group, old, request)
+        group.policies is not None and group.policies.return_rebalances(group, old, request)
     ):
         replace(out, group, old, request, waiter, id)
         return
@@ -248,7 +202,7 @@ def replace_in_stable(out: StepOutput, group: Group, old: Member, request: JoinR
     _swap_member(out, group, old, new)
     group.last_record = value
     out.facts.append(fact)
-    out.reply_join(waiter, new.id, _reply_without_rebalance(group, new, old_leader, request.knows_skip_assignment))
+    out.reply_join(waiter, new.id, reply_without_rebalance(group, new, old_leader, request.knows_skip_assignment))
 
 
 def _successor(out: StepOutput, old: Member, request: JoinRequest, id: str) -> Member:
@@ -278,7 +232,6 @@ def _swap_member(out: StepOutput, group: Group, old: Member, new: Member) -> Non
         out.refuse_sync(old.sync_waiter, ErrorCode.FENCED_INSTANCE_ID)
     old.join_waiter = old.sync_waiter = None
     out.deadlines.remove(old)
-    end_absence(out, group, old)
     group.members = {new.id if member is old else id: new if member is old else member for id, member in group.members.items()}
     assert new.instance_id is not None
     group.static_members[new.instance_id] = new.id
@@ -289,13 +242,14 @@ def _swap_member(out: StepOutput, group: Group, old: Member, new: Member) -> Non
         group.pending_sync = {new.id if id == old.id else id: None for id in group.pending_sync}
     if group.leader == old.id:
         group.leader = new.id
-    rename_standby(group, old, new)
+    if group.policies is not None:
+        group.policies.member_goes(out, group, old, new)
     group.invalidate_members()
     # As in Kafka, the first session has the old member's timeout.
     out.deadlines.set(new, out.now + old.session_timeout_ms)
 
 
-def _reply_without_rebalance(group: Group, new: Member, old_leader: str, knows_skip_assignment: bool) -> JoinReply:
+def reply_without_rebalance(group: Group, new: Member, old_leader: str, knows_skip_assignment: bool) -> JoinReply:
     """The leader must not compute assignments: from v9 on SkipAssignment says so, and older replies name the old member id as leader."""
     if group.leader == new.id and knows_skip_assignment:
         members = joined_members(group, group.all_metadata())

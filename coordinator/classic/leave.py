@@ -6,8 +6,8 @@ from coordinator.calls import Leaver
 from coordinator.classic import identity
 from coordinator.classic.group import Group
 from coordinator.classic.rebalance import drop_pending, remove_member
+from coordinator.classic.waiting import drop_newcomer
 from coordinator.notes import Cause, Removal, spend_note_budget
-from coordinator.policies.expansion import drop_newcomer
 from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone
@@ -20,7 +20,7 @@ def remove_leavers(out: StepOutput, group: Group, leavers: list[Leaver]) -> tupl
     member: str | None = None
     text: str | None = None
     for leaver in leavers:
-        if group.policy_state is not None and drop_newcomer(out, group, leaver.member_id, leaver.instance_id):
+        if group.newcomers and drop_newcomer(out, group, leaver.member_id, leaver.instance_id):
             codes.append(ErrorCode.NONE)
             continue
         was_pending = leaver.member_id in group.pending_members

@@ -9,7 +9,6 @@ from coordinator.classic.group import Group
 from coordinator.classic.member import Member
 from coordinator.config import NEW_MEMBER_TIMEOUT_MS
 from coordinator.notes import grant_note_budget, spend_note_budget
-from coordinator.policies.roster import forming_timeout_ms
 from coordinator.states import EMPTY, PREPARING
 from coordinator.step_output import StepOutput
 from protocol.messages.coordinator_notes import MemberJoin
@@ -43,8 +42,9 @@ def admit_member(out: StepOutput, group: Group, request: JoinRequest, waiter: Jo
     if member.instance_id is not None and group.last_record is not None:
         group.static_ids_changed = True
     timeout_ms = NEW_MEMBER_TIMEOUT_MS
-    if group.policy_state is not None and (group.state is EMPTY or group.rebalance_is_initial):
-        timeout_ms = max(timeout_ms, forming_timeout_ms(group) or 0)
+    if group.policies is not None and (group.state is EMPTY or group.rebalance_is_initial):
+        wait = group.policies.wait(group, None)
+        timeout_ms = max(timeout_ms, wait.ms if wait is not None else 0)
     out.deadlines.set(member, out.now + timeout_ms)
     if spend_note_budget(group, out.now):
         note_join(out, group, member, request)

@@ -7,25 +7,11 @@ from collections.abc import Sequence
 from coordinator.calls import JoinedMember, JoinReply
 from coordinator.classic.group import Group
 from coordinator.classic.member import Member
+from coordinator.classic.waiting import admit_newcomers
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, group_value, update_static_ids
 from coordinator.notes import TEXT_CHARS_MAX, Cause, Removal, RoundResult, spend_note_budget
-from coordinator.policies.expansion import admit_waiting, refuse_unlisted_newcomers
-from coordinator.policies.registration import delete_records_of_removed, forget_removed, keeps_seat, mark_away
-from coordinator.policies.roster import forming_timeout_ms, is_complete, unlisted_members
-from coordinator.policies.target_size import (
-    can_take_over,
-    choose_active,
-    end_take_overs,
-    find_standbys,
-    is_standby,
-    misses_target_size,
-    move_seats,
-    remember_seat,
-    seat_of,
-    store_seats_record,
-)
-from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, TRANSITIONS, State
+from coordinator.states import COMPLETING, EMPTY, PREPARING, TRANSITIONS, State
 from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone, RoundEnd, StateChange
@@ -50,19 +36,14 @@ def note_round_end(out: StepOutput, group: Group, result: RoundResult, join_ms: 
 
 
 def begin_rebalance(out: StepOutput, group: Group, cause: Cause, member: str | None = None, text: str | None = None) -> None:
-    """Begin a rebalance. Members learn of it from their heartbeats and have the rebalance timeout to rejoin.
-
-    With target.group.size, no rebalance begins if standbys get the seats of all members that were removed in this step.
-    """
-    if group.policy_state is not None:
-        if move_seats(out, group):
-            return
-        end_take_overs(out, group.policy_state)
+    """Begin a rebalance. Members learn of it from their heartbeats and have the rebalance timeout to rejoin."""
+    if group.policies is not None:
+        group.policies.rebalance_begins(out, group)
     if group.state is COMPLETING:
         note_round_end(out, group, RoundResult.SUPERSEDED, group.phase_start_ms - group.rebalance_start_ms, out.now - group.phase_start_ms)
         forget_assignments(out, group, ErrorCode.REBALANCE_IN_PROGRESS)
-    if group.policy_state is not None:
-        admit_waiting(out, group)
+    if group.newcomers:
+        admit_newcomers(out, group)
     group.pending_sync.clear()
     group.rebalance_start_ms = out.now
     group.rebalance_is_initial = group.state is EMPTY
@@ -72,10 +53,10 @@ def begin_rebalance(out: StepOutput, group: Group, cause: Cause, member: str | N
         group.delay_ms = out.config.group_initial_rebalance_delay_ms
         group.delay_remaining_ms = max(group.rebalance_timeout_ms - group.delay_ms, 0)
         out.deadlines.set(group, out.now + group.delay_ms)
-        roster_ms = forming_timeout_ms(group)
-        if roster_ms is not None:
+        wait = group.policies.wait(group, None) if group.policies is not None else None
+        if wait is not None:
             group.delay_remaining_ms = 0
-            out.deadlines.set(group, out.now + roster_ms)
+            out.deadlines.set(group, out.now + wait.ms)
             try_complete_join(out, group)
     elif group.all_parked:
         complete_join(out, group, Cause.EVERYONE_JOINED)
@@ -83,17 +64,29 @@ def begin_rebalance(out: StepOutput, group: Group, cause: Cause, member: str | N
         out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
 
 
+def rebalance_or_hand_over(out: StepOutput, group: Group, cause: Cause, member: str | None = None, text: str | None = None) -> None:
+    """After members were removed: begin a rebalance, unless others have taken their seats."""
+    if group.policies is None or not group.policies.hand_over(out, group):
+        begin_rebalance(out, group, cause, member, text)
+
+
 def begin_or_complete_rebalance(out: StepOutput, group: Group, cause: Cause, member_id: str, reason: str | None) -> None:
     """After a JoinGroup was parked: begin a rebalance, or end the current join phase if all members have rejoined."""
     if group.state is not PREPARING:
         begin_rebalance(out, group, cause, member_id, reason)
-    elif group.parked_joins + group.away_count == len(group.members):
+    elif group.parked_joins + len(group.away) == len(group.members):
         try_complete_join(out, group)
 
 
 def try_complete_join(out: StepOutput, group: Group) -> None:
-    if group.state is PREPARING and group.all_parked and (not group.rebalance_is_initial or is_complete(group)):
+    if group.state is PREPARING and group.all_parked and (not group.rebalance_is_initial or nobody_is_missing(group)):
         complete_join(out, group, Cause.EVERYONE_JOINED)
+
+
+def nobody_is_missing(group: Group) -> bool:
+    """Whether a forming group, or the newcomers to a formed one, need not wait for others any more."""
+    wait = group.policies.wait(group, None) if group.policies is not None else None
+    return wait is not None and wait.complete
 
 
 def complete_join_if_last(out: StepOutput, group: Group, cause: Cause, member: str | None, text: str | None) -> None:
@@ -137,8 +130,8 @@ def complete_join(out: StepOutput, group: Group, cause: Cause) -> None:
     group.deadline = NEVER
     members = group.members
     group.laggards = [] if group.parked_joins == len(members) else [member.id for member in members.values() if member.join_waiter is None]
-    if group.away_count and group.policy_state is not None:
-        group.laggards = [id for id in group.laggards if id not in group.policy_state.away]
+    if group.away:
+        group.laggards = [id for id in group.laggards if id not in group.away]
     for id in group.laggards:
         member = members[id]
         if member.instance_id is None:
@@ -151,11 +144,10 @@ def complete_join(out: StepOutput, group: Group, cause: Cause) -> None:
     if not members:
         become_empty(out, group)
         return
-    if group.policy_state is not None:
-        for member in choose_active(out, group):
-            remove_member(out, group, member, Removal.SEAT_TAKEN)
+    if group.policies is not None:
+        group.policies.generation_begins(out, group)
     if group.leader is None or members[group.leader].join_waiter is None:
-        group.leader = next(member.id for member in members.values() if member.join_waiter is not None and not is_standby(group, member))
+        group.leader = next(member.id for member in members.values() if member.join_waiter is not None)
         group.record_changed = True
     if group.static_ids_changed:
         store_static_ids(out, group)
@@ -168,10 +160,9 @@ def complete_join(out: StepOutput, group: Group, cause: Cause) -> None:
     _answer_joins(out, group, metadata)
     # A member that sends no SyncGroup is removed, so that the group cannot stay in COMPLETING (KAFKA-12890).
     group.pending_sync = dict.fromkeys(members)
-    if group.away_count and group.policy_state is not None:
-        for id in group.policy_state.away:
-            del group.pending_sync[id]
-            out.deadlines.remove(members[id])
+    for id in group.away:
+        del group.pending_sync[id]
+        out.deadlines.remove(members[id])
     out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
 
 
@@ -215,12 +206,13 @@ def join_reply(group: Group, members: Sequence[JoinedMember] = ()) -> JoinReply:
 def joined_members(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember]:
     """The members in the leader's reply, including static members that did not rejoin.
 
-    Standbys (members beyond the policy target.group.size) are left out. Static members come before dynamic ones: kafka-python's range and
+    Members without a seat (by a policy) are left out. Static members come before dynamic ones: kafka-python's range and
     roundrobin need that order to assign to all.
     """
     members = [(member.id, member.instance_id, data) for member, data in zip(group.members.values(), metadata, strict=True)]
-    if group.policy_state is not None and group.policy_state.standbys:
-        members = [member for member in members if member[0] not in group.policy_state.standbys]
+    without_seat = group.policies.without_seat() if group.policies is not None else None
+    if without_seat:
+        members = [member for member in members if member[0] not in without_seat]
     if 0 < len(group.static_members) < len(group.members):
         members = [member for member in members if member[1] is not None] + [member for member in members if member[1] is None]
     return members
@@ -248,8 +240,8 @@ def become_empty(out: StepOutput, group: Group) -> None:
     group.static_ids_changed = False
     group.last_record = group_value(group, (), None, None)
     out.facts.append((group_key(group.id), group.last_record))
-    store_seats_record(out, group)
-    delete_records_of_removed(out, group)
+    if group.policies is not None:
+        group.policies.stored(out, group)
 
 
 def remove_member(out: StepOutput, group: Group, member: Member, removal: Removal, reason: str | None = None) -> None:
@@ -260,9 +252,9 @@ def remove_member(out: StepOutput, group: Group, member: Member, removal: Remova
     if member.sync_waiter is not None:
         out.refuse_sync(member.sync_waiter, ErrorCode.UNKNOWN_MEMBER_ID)
         member.sync_waiter = None
-    remember_seat(out, group, member)
+    if group.policies is not None:
+        group.policies.member_goes(out, group, member, None)
     group.remove(member)
-    forget_removed(out, group, member)
     member.join_waiter = None
     if spend_note_budget(group, out.now):
         note = MemberGone(member.id, member.instance_id, removal, out.now - member.seen_ms, member.session_timeout_ms, reason)
@@ -286,94 +278,25 @@ def end_sync_phase(out: StepOutput, group: Group) -> None:
     group.pending_sync.clear()
     for member in late:
         remove_member(out, group, member, Removal.SYNC_TIMEOUT)
-    begin_rebalance(out, group, Cause.SYNC_TIMEOUT, late[0].id if late else None)
+    rebalance_or_hand_over(out, group, Cause.SYNC_TIMEOUT, late[0].id if late else None)
 
 
 def expire_session(out: StepOutput, group: Group, member: Member) -> None:
     if not member.is_new and (member.join_waiter is not None or member.sync_waiter is not None):
         return  # parked: a new session begins with the reply
-    if keeps_seat(group, member) and not is_standby(group, member) and not can_take_over(group, member):
-        mark_away(out, group, member)
-        if group.state is PREPARING:
-            if group.all_parked and group.parked_joins:
-                complete_join(out, group, Cause.SESSION_EXPIRED)
-        elif group.state is COMPLETING and group.leader == member.id:  # another member must assign
-            begin_rebalance(out, group, Cause.SESSION_EXPIRED, member.id)
+    if group.policies is not None and group.policies.session_ended(out, group, member):
         return
+    remove_expired(out, group, member)
+
+
+def remove_expired(out: StepOutput, group: Group, member: Member) -> None:
     expired = member.id
     remove_member(out, group, member, Removal.EXPIRED)
     if group.state is PREPARING:
         if group.all_parked:
             complete_join(out, group, Cause.SESSION_EXPIRED)
     elif group.state is not EMPTY:
-        begin_rebalance(out, group, Cause.SESSION_EXPIRED, expired)
-
-
-def end_absences(out: StepOutput, group: Group) -> None:
-    """Called when registration.timeout.ms has passed since the earliest absence, or was unset: remove all away members, in one rebalance."""
-    policy = group.policy_state
-    if policy is None or not policy.away:
-        return
-    away = [group.members[id] for id in policy.away]
-    unset = policy.policies.registration_timeout_ms is None
-    cause = Cause.REGISTRATION_UNSET if unset else Cause.ABSENCES_ENDED
-    for member in away:
-        remove_member(out, group, member, Removal.REGISTRATION_UNSET if unset else Removal.STAYED_AWAY)
-    if group.state is PREPARING:
-        if group.all_parked:
-            complete_join(out, group, cause)
-    else:
-        begin_rebalance(out, group, cause, away[0].id)
-
-
-def move_seats_of_away(out: StepOutput, group: Group) -> bool:
-    """In a STABLE group, free standbys take the seats of members that are away. Return False if nothing has changed."""
-    policy = group.policy_state
-    if policy is None or not policy.away or not policy.standbys:
-        return False
-    away = [group.members[id] for id in policy.away]
-    standbys = find_standbys(group, [seat_of(group, member, policy.take_overs.get(member.id)) for member in away])
-    replaced = [member for member, standby in zip(away, standbys, strict=True) if standby is not None]
-    for member in replaced:
-        remove_member(out, group, member, Removal.SEAT_TAKEN)
-    if replaced:
-        begin_rebalance(out, group, Cause.ABSENCES_ENDED, replaced[0].id)
-    return bool(replaced)
-
-
-def apply_target_size(out: StepOutput, group: Group) -> None:
-    """Begin a rebalance if the number of active members does not match the target."""
-    if (group.state is STABLE or group.state is COMPLETING) and misses_target_size(group):
-        begin_rebalance(out, group, Cause.TARGET_CHANGED)
-
-
-def apply_roster(out: StepOutput, group: Group) -> None:
-    """Called after a change of policies: remove unlisted members, and end the wait of a forming group or of newcomers if it is over."""
-    remove_unlisted_members(out, group)
-    if group.state is PREPARING and group.rebalance_is_initial:
-        roster_ms = forming_timeout_ms(group)
-        ends = out.now + group.delay_ms if roster_ms is None else group.phase_start_ms + roster_ms
-        if roster_ms is not None or ends < group.deadline:
-            out.deadlines.set(group, max(ends, out.now))
-        try_complete_join(out, group)
-    elif group.policy_state is not None and group.policy_state.newcomers and is_complete(group):
-        begin_rebalance(out, group, Cause.ROSTER_COMPLETE)
-
-
-def remove_unlisted_members(out: StepOutput, group: Group) -> None:
-    """With roster.strict, remove the members that instance.ids does not list, in one rebalance."""
-    refuse_unlisted_newcomers(out, group)
-    excluded = unlisted_members(group)
-    if not excluded:
-        return
-    for member in excluded:
-        remove_member(out, group, member, Removal.NOT_LISTED)
-    for id in list(group.pending_members):
-        drop_pending(out, group, id)
-    if group.state is not PREPARING:
-        begin_rebalance(out, group, Cause.ROSTER_CHANGED, excluded[0].id)
-    elif group.all_parked and (not group.rebalance_is_initial or not group.members):
-        complete_join(out, group, Cause.ROSTER_CHANGED)
+        rebalance_or_hand_over(out, group, Cause.SESSION_EXPIRED, expired)
 
 
 def expire_pending(out: StepOutput, group: Group, id: str) -> None:

@@ -6,12 +6,10 @@ from coordinator.calls import SyncReply, SyncRequest, SyncWaiter
 from coordinator.classic.group import Group
 from coordinator.classic.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX
 from coordinator.classic.member import Member
-from coordinator.classic.rebalance import begin_rebalance, change_state, forget_assignments, move_seats_of_away, note_round_end
+from coordinator.classic.rebalance import begin_rebalance, change_state, forget_assignments, note_round_end
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, group_value, replace_generation
 from coordinator.notes import Cause, RoundResult
-from coordinator.policies.registration import delete_records_of_removed
-from coordinator.policies.target_size import assignments_of_standbys, finish_take_over, seats_fact, store_seats_record
 from coordinator.states import STABLE
 from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
@@ -49,13 +47,13 @@ def mark_synced(group: Group, member: Member) -> None:
 def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) -> None:
     """Store and send the leader's assignments. Members without an assignment get empty bytes; unknown members are ignored.
 
-    Standbys get an assignment without partitions. If the assignments do not fit into a batch, or
-    leave no memory, a rebalance begins.
+    If the assignments do not fit into a batch, or leave no memory, a rebalance begins.
     """
     members = group.members
     assignments = {id: leader_assignments.get(id, b"") for id in members}
-    if group.policy_state is not None:
-        assignments.update(assignments_of_standbys(group))
+    policies = group.policies
+    if policies is not None:
+        assignments.update(policies.without_seat())
     growth = 0
     last = group.last_record
     if last is not None and not group.record_changed and list(assignments.values()) == [member.assignment for member in members.values()]:
@@ -68,16 +66,14 @@ def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) 
             begin_rebalance(out, group, Cause.SYNC_FAILED)
             return
     fact = (group_key(group.id), value)
-    if not out.fits([fact] if group.policy_state is None else [fact, seats_fact(group, group.policy_state)]):
+    out.facts.append(fact)
+    if not (out.fits([fact]) if policies is None else policies.stored(out, group)):
+        out.facts.pop()
         forget_assignments(out, group, ErrorCode.UNKNOWN_SERVER_ERROR)
         begin_rebalance(out, group, Cause.SYNC_FAILED)
         return
-    out.facts.append(fact)
     group.last_record = value
     group.record_changed = False
-    if group.policy_state is not None:
-        store_seats_record(out, group)
-    delete_records_of_removed(out, group)
     note_round_end(out, group, RoundResult.STABLE, group.phase_start_ms - group.rebalance_start_ms, out.now - group.phase_start_ms)
     change_state(out, group, STABLE, Cause.ASSIGNED)
     group.keep(growth)
@@ -88,8 +84,8 @@ def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) 
             member.sync_waiter = None
             member.seen_ms = out.now
             out.restart_session(member)
-    if group.policy_state is not None:
-        move_seats_of_away(out, group)
+    if policies is not None:
+        policies.settled(out, group)
 
 
 def _leave_no_memory(out: StepOutput, group: Group, assignments: dict[str, bytes], growth: int) -> bool:
@@ -107,8 +103,6 @@ def _leave_no_memory(out: StepOutput, group: Group, assignments: dict[str, bytes
 def sync_when_stable(out: StepOutput, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
     """STABLE: reply with the stored assignment; assignments in a late request of the leader are ignored."""
     mark_synced(group, member)
-    if group.policy_state is not None:
-        finish_take_over(out, group, member)
     out.answer_sync(waiter, member.assignment, group.sync_reply or sync_reply(group))
 
 

@@ -10,32 +10,27 @@ from typing import Final
 
 from coordinator.calls import JoinRequest
 from coordinator.classic.group import Group
-from coordinator.classic.member import PendingMember
+from coordinator.classic.member import CHECK_MS, PendingMember
+from coordinator.classic.rebalance import expire_pending
+from coordinator.policies.declaration import Switch
+from coordinator.policies.hooks import PolicyRules
 from coordinator.step_output import StepOutput
 
-CHECK_MS: Final = 1_000
+PENDING_RELEASE: Final = Switch("pending.release", "Whether an assigned member id that was never used is forgotten when its connection closes.")
 
 
-def watch_connection(out: StepOutput, group: Group, pending: PendingMember, request: JoinRequest) -> None:
-    """If the policy is set: check the id's connection once a second until `pending.deadline`, which the caller has set."""
-    policy = group.policy_state
-    if policy is not None and policy.policies.pending_release and request.connection is not None:
-        pending.connection = request.connection
-        pending.expires_ms = pending.deadline
-        out.deadlines.set(pending, min(out.now + CHECK_MS, pending.expires_ms))
+class PendingRelease(PolicyRules):
+    declares = (PENDING_RELEASE,)
 
-
-def ids_of_connection(group: Group, request: JoinRequest) -> list[str]:
-    """The unused ids handed out by earlier requests on this request's connection."""
-    if request.connection is None or group.policy_state is None:
-        return []
-    return [pending.id for pending in group.pending_members.values() if pending.connection is request.connection]
-
-
-def keeps_pending(out: StepOutput, pending: PendingMember) -> bool:
-    """Called at the pending id's deadline: if its connection is open and its time is not over, set the next check and return True."""
-    connection = pending.connection
-    if connection is None or connection.closed or out.now >= pending.expires_ms:
-        return False
-    out.deadlines.set(pending, min(out.now + CHECK_MS, pending.expires_ms))
-    return True
+    def id_handed_out(self, out: StepOutput, group: Group, pending: PendingMember, request: JoinRequest) -> None:
+        connection = request.connection
+        if connection is None:
+            return
+        released = [before for before in group.pending_members.values() if before.connection is connection]
+        if PENDING_RELEASE.of(self.values):  # check the connection once a second until the deadline
+            pending.connection = connection
+            pending.expires_ms = pending.deadline
+            out.deadlines.set(pending, min(out.now + CHECK_MS, pending.expires_ms))
+        for before in released:
+            out.deadlines.remove(before)
+            expire_pending(out, group, before.id)

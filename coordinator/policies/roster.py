@@ -7,62 +7,136 @@ unlisted members are removed in one rebalance, and refused from then on.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from typing import Final
 
 from coordinator.calls import JoinRequest
 from coordinator.classic.group import Group
 from coordinator.classic.member import Member
-from coordinator.notes import TEXT_CHARS_MAX, spend_note_budget
-from coordinator.policies.state import PolicyState
-from coordinator.policies.values import GroupPolicies
+from coordinator.classic.rebalance import (
+    begin_rebalance,
+    complete_join,
+    drop_pending,
+    nobody_is_missing,
+    rebalance_or_hand_over,
+    remove_member,
+    try_complete_join,
+)
+from coordinator.classic.waiting import refuse_newcomers
+from coordinator.notes import TEXT_CHARS_MAX, Cause, Removal, spend_note_budget
+from coordinator.policies.declaration import GroupPolicies, Names, Switch, Timeout
+from coordinator.policies.hooks import PolicyRules, Wait
+from coordinator.policies.status import MISSING, StatusEntry
+from coordinator.states import PREPARING
 from coordinator.step_output import StepOutput
+from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import JoinRefused
 
-
-def waits_for_roster(group: Group, instance: str | None) -> bool:
-    """Whether this instance is listed, and roster.timeout.ms is set."""
-    policy = group.policy_state
-    return policy is not None and policy.policies.roster_timeout_ms is not None and instance in policy.listed
-
-
-def forming_timeout_ms(group: Group) -> int | None:
-    """The time that a forming group waits for its listed instances; None: it does not wait."""
-    policy = group.policy_state
-    return policy.policies.roster_timeout_ms if policy is not None and policy.listed else None
+INSTANCE_IDS: Final = Names("instance.ids", "The group.instance.ids of the group's members; ranges as in billing-[01-32].")
+ROSTER_TIMEOUT: Final = Timeout(
+    "roster.timeout.ms", "How long the group waits for instances in instance.ids that have not joined yet.", needs=INSTANCE_IDS.name
+)
+ROSTER_STRICT: Final = Switch(
+    "roster.strict", "Whether instances that are not in instance.ids, and dynamic members, are refused.", needs=INSTANCE_IDS.name
+)
 
 
-def is_complete(group: Group) -> bool:
-    """Whether all listed instances are members or waiting newcomers. False without a list to wait for."""
-    policy = group.policy_state
-    if policy is None or not policy.listed or policy.policies.roster_timeout_ms is None:
-        return False
-    return len(group.static_members) + len(policy.newcomers) >= len(policy.listed) and not missing_instances(group, policy)
+class Roster(PolicyRules):
+    declares = (INSTANCE_IDS, ROSTER_TIMEOUT, ROSTER_STRICT)
+    explained = True
 
+    def __init__(self) -> None:
+        self._parsed: GroupPolicies | None = None  # those that `_listed` and the two below are of
+        self._names: tuple[str, ...] = ()
+        self._listed: frozenset[str] = frozenset()
+        self._strict = False
+        self._timeout_ms: int | None = None
 
-def missing_instances(group: Group, policy: PolicyState) -> list[str]:
-    """The listed instances that are neither members nor waiting newcomers, in the order of the list."""
-    present = group.static_members.keys() | {name for is_instance, name in policy.newcomers if is_instance}
-    return [name for name in policy.policies.instance_ids or () if name not in present]
+    @staticmethod
+    def problems(before: GroupPolicies, after: GroupPolicies, group: Group | None) -> list[str]:
+        names, listed = INSTANCE_IDS.of(before), INSTANCE_IDS.of(after)
+        problems: list[str] = []
+        if ROSTER_STRICT.of(after) and listed is None:
+            problems.append("roster.strict: there is no list to be strict about; set instance.ids too")
+        if ROSTER_TIMEOUT.of(after) is not None and listed is None:
+            problems.append("roster.timeout.ms: there is no list to wait for; set instance.ids too")
+        if names is None or listed is None or ROSTER_STRICT.of(after):
+            return problems
+        remaining = frozenset(listed)
+        removed = [name for name in names if name not in remaining]
+        if removed:
+            more = f" and {len(removed) - 3} more" if len(removed) > 3 else ""
+            problems.append(
+                f"instance.ids: {', '.join(removed[:3])}{more} would be removed from the list but not from the group; set roster.strict=true first"
+            )
+        return problems
 
+    def _read(self) -> None:
+        """Read `values` once after each change: `wait` and `refusal` are asked often."""
+        values = self.values
+        if self._parsed is not values:
+            self._parsed = values
+            self._names = INSTANCE_IDS.of(values) or ()
+            self._listed = frozenset(self._names)
+            self._strict = ROSTER_STRICT.of(values)
+            self._timeout_ms = ROSTER_TIMEOUT.of(values)
 
-def excludes(policies: GroupPolicies, listed: Collection[str], request: JoinRequest, member: Member | None) -> bool:
-    """Whether roster.strict excludes the sender: its instance is not listed, or it has none. A request of a known member may lack the id."""
-    if not policies.roster_strict:
-        return False
-    instance = request.instance_id if member is None else member.instance_id
-    return instance is None or instance not in listed
+    def settled(self, out: StepOutput, group: Group) -> None:
+        """Remove unlisted members, and end the wait of a forming group or of newcomers if it is over."""
+        self._read()
+        if self._strict:
+            self._remove_unlisted(out, group)
+        if group.state is PREPARING and group.rebalance_is_initial:
+            wait = self.wait(group, None)
+            ends = out.now + group.delay_ms if wait is None else group.phase_start_ms + wait.ms
+            if wait is not None or ends < group.deadline:
+                out.deadlines.set(group, max(ends, out.now))
+            try_complete_join(out, group)
+        elif group.newcomers and nobody_is_missing(group):
+            begin_rebalance(out, group, Cause.ROSTER_COMPLETE)
 
+    def status(self, group: Group) -> dict[str, list[StatusEntry]]:
+        return {MISSING: [StatusEntry(name) for name in self._missing(group)]}
 
-def unlisted_members(group: Group) -> list[Member]:
-    """The members that roster.strict excludes, since instance.ids does not list them."""
-    policy = group.policy_state
-    if policy is None or not policy.policies.roster_strict:
-        return []
-    return [member for member in group.members.values() if member.instance_id not in policy.listed]
+    def refusal(self, out: StepOutput, group: Group | None, member: Member | None, request: JoinRequest) -> int:
+        """With roster.strict: whether the sender's instance is not listed, or it has none. A request of a known member may lack the id."""
+        self._read()
+        if not self._strict:
+            return ErrorCode.NONE
+        instance = request.instance_id if member is None else member.instance_id
+        if instance is not None and instance in self._listed:
+            return ErrorCode.NONE
+        if group is not None and spend_note_budget(group, out.now):
+            names = ", ".join(self._names)[:TEXT_CHARS_MAX]
+            out.add_note(group, JoinRefused(request.instance_id, request.client_id, request.client_host, names))
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
 
+    def wait(self, group: Group, request: JoinRequest | None) -> Wait | None:
+        """A forming group waits for all listed instances, and listed newcomers wait for each other."""
+        self._read()
+        timeout_ms = self._timeout_ms
+        if timeout_ms is None or not self._listed or (request is not None and request.instance_id not in self._listed):
+            return None
+        complete = request is None and len(group.static_members) + len(group.newcomers) >= len(self._listed) and not self._missing(group)
+        return Wait(timeout_ms, complete)
 
-def note_refusal(out: StepOutput, group: Group, request: JoinRequest) -> None:
-    policy = group.policy_state
-    if policy is not None and spend_note_budget(group, out.now):
-        names = ", ".join(policy.policies.instance_ids or ())[:TEXT_CHARS_MAX]
-        out.add_note(group, JoinRefused(request.instance_id, request.client_id, request.client_host, names))
+    def _missing(self, group: Group) -> list[str]:
+        """The listed instances that are neither members nor waiting newcomers, in the order of the list."""
+        self._read()
+        present = group.static_members.keys() | {name for is_instance, name in group.newcomers if is_instance}
+        return [name for name in self._names if name not in present]
+
+    def _remove_unlisted(self, out: StepOutput, group: Group) -> None:
+        """Remove the members that instance.ids does not list, in one rebalance."""
+        unlisted = [key for key, newcomer in group.newcomers.items() if newcomer.request.instance_id not in self._listed]
+        refuse_newcomers(out, group, unlisted, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        excluded = [member for member in group.members.values() if member.instance_id not in self._listed]
+        if not excluded:
+            return
+        for member in excluded:
+            remove_member(out, group, member, Removal.NOT_LISTED)
+        for id in list(group.pending_members):
+            drop_pending(out, group, id)
+        if group.state is not PREPARING:
+            rebalance_or_hand_over(out, group, Cause.ROSTER_CHANGED, excluded[0].id)
+        elif group.all_parked and (not group.rebalance_is_initial or not group.members):
+            complete_join(out, group, Cause.ROSTER_CHANGED)

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from coordinator.calls import JoinRequest
 from coordinator.classic.group import CONSUMER, Group
 from coordinator.classic.member import Member
 from coordinator.classic.subscription import topics_differ
+from coordinator.policies.declaration import Choice
+from coordinator.policies.hooks import PolicyRules
+
+SUBSCRIPTION_CHANGE: Final = Choice(
+    "subscription.change", "keep", "rebalance", "Whether a static member that returns with other topics causes a rebalance: keep or rebalance."
+)
 
 
-def wants_rebalance(group: Group, old: Member, request: JoinRequest) -> bool:
-    """Whether the returning member `old` subscribes to other topics and the group's policy is `rebalance`."""
-    policy = group.policy_state
-    if policy is None or not policy.policies.subscription_change or group.protocol_type != CONSUMER:
-        return False
-    name = group.protocol_name
-    new = next((metadata for offered, metadata in request.protocols if offered == name), None)
-    return new is not None and topics_differ(old.metadata(name), new)
+class SubscriptionChange(PolicyRules):
+    declares = (SUBSCRIPTION_CHANGE,)
+
+    def return_rebalances(self, group: Group, old: Member, request: JoinRequest) -> bool:
+        """Not for members without a seat: they have no partitions of the topics."""
+        if not SUBSCRIPTION_CHANGE.of(self.values) or group.protocol_type != CONSUMER:
+            return False
+        name = group.protocol_name
+        new = next((metadata for offered, metadata in request.protocols if offered == name), None)
+        if new is None or not topics_differ(old.metadata(name), new):
+            return False
+        return group.policies is None or old.id not in group.policies.without_seat()

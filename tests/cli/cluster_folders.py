@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coordinator.policies.records import policies_key, policies_value
+from coordinator.policies.door import policies_key, policies_value
 from protocol.batch import Fact, Record, build, build_facts, read_header, stamp
 from protocol.messages.topics_registry import ProducerIdsKey, ProducerIdsValue, TopicKey, TopicSetting, TopicValue
 from protocol.records import with_version

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from cli.groups.described import Group, GroupMember
-from cli.groups.policy_effects import effects
+from cli.groups.policy_effects import EFFECTS, effects
 from cli.groups.policy_status import readable_status, status_document
+from coordinator.policies.door import ORDER
 from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure
 from tests.cli.group_history import entries_of
@@ -165,6 +166,10 @@ def test_the_effects_of_a_change_on_the_present_members(
     assert expected in " / ".join(effects(group_of(*instances), before, after, status, False))
 
 
+def test_the_command_explains_the_policies_that_affect_present_members() -> None:
+    assert {*EFFECTS} == {rules for rules in ORDER if rules.explained}
+
+
 def test_the_status_of_policies_has_iso_times_in_json() -> None:
     cut_off = "c since 1795768161000, a-very-long-na..."
     assert status_document(
@@ -182,7 +187,7 @@ def test_the_status_of_policies_has_iso_times_in_json() -> None:
         "standby": [{"member": "c", "since": "2026-11-27T08:29:21Z"}, {"member": "a-very-long-na...", "since": None}],
         "takeover": [{"member": "b", "seat": "a", "since": "2026-11-27T08:29:21Z"}],
     }
-    assert readable_status(cut_off) == "c since 2026-11-27T08:29:21Z, a-very-long-na..."
+    assert readable_status("standby", cut_off) == "c since 2026-11-27T08:29:21Z, a-very-long-na..."
 
 
 def test_the_effect_of_a_shorter_strict_list_is_a_rebalance_only_without_enough_standbys(admin: Admin, bootstrap: str, client_command: Tenure) -> None:

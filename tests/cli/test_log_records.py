@@ -10,10 +10,13 @@ import pytest
 
 from coordinator.facts import deletions_fact
 from coordinator.notes import Cause, Removal, Replacement, RoundResult, ShardChange, StandbyStep
-from coordinator.policies.records import StoredSeats, away_key, away_value, policies_key, policies_value, seats_key, seats_value
+from coordinator.policies.door import policies_key, policies_value
+from coordinator.policies.registration import away_key, away_value
+from coordinator.policies.target_size import seats_key
 from coordinator.states import State
 from protocol.batch import Record, build
 from protocol.compression import Compression
+from protocol.messages.consumer_offsets import SeatsValue
 from protocol.messages.coordinator_notes import (
     CommitRefused,
     CoordinatorChange,
@@ -79,7 +82,7 @@ def test_every_enum_that_the_schema_names_exists() -> None:
 POLICY_RECORDS = [
     (policies_key("g1"), policies_value({"roster.strict": "true"}), "policies", {"policies": [{"name": "roster.strict", "text": "true"}]}),
     (away_key("g1", "i1"), away_value("i1-x", MOMENT), "away", {"member_id": "i1-x", "since_ms": MOMENT}),
-    (seats_key("g1"), seats_value(StoredSeats(3, [], [])), "seats", {"generation": 3, "standbys": [], "take_overs": []}),
+    (seats_key("g1"), with_version(SeatsValue(3, [], []), 0), "seats", {"generation": 3, "standbys": [], "take_overs": []}),
 ]
 
 

@@ -9,7 +9,8 @@ from coordinator import Fact, GroupConfig, JoinRequest, Note, Shard, SyncRequest
 from coordinator.calls import Closable
 from coordinator.classic.group import Group
 from coordinator.deadlines import NEVER
-from coordinator.policies.values import GroupPolicies
+from coordinator.policies.declaration import GroupPolicies
+from coordinator.policies.rebalance_request import REBALANCE_REQUEST
 from coordinator.repeats import RepeatedCommit, RepeatedHeartbeat
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode
@@ -124,22 +125,22 @@ class Stage:
 
     def set_policies(self, texts: dict[str, str] | None = None, request: str | None = None, group: str = "g") -> list[str]:
         """Replace the policies of a group; returns the reasons of a refusal, [] if accepted."""
-        wrong = self._serving.set_policies(group, texts or {}, self.now, self.wall, request)
+        wrong = self._serving.set_policies(group, texts or {}, {} if request is None else {REBALANCE_REQUEST.name: request}, self.now, self.wall)
         self._end_step("policy")
         return wrong
 
     def texts(self, group: str = "g") -> dict[str, str]:
         """The policies of a group as they were written."""
-        return dict(self._serving.policy_texts(group))
+        return dict(self._serving.policies.texts(group))
 
     def policies(self, group: str = "g") -> GroupPolicies:
-        return self._serving.policies_of(group)
+        return self._serving.policies.of(group)
 
     def newcomers(self, group: str = "g") -> list[str]:
         """The instance ids (of dynamic clients: member ids) of clients that wait to become members."""
         state = self._of(group)
         assert state is not None
-        return [name for _, name in state.policy_state.newcomers] if state.policy_state is not None else []
+        return [name for _, name in state.newcomers]
 
     # The log.
 

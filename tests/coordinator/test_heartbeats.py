@@ -157,7 +157,7 @@ def test_a_refused_heartbeat_does_not_renew_the_session(play: Play) -> None:
 def test_a_slow_log_gives_each_member_one_more_session(play: Play) -> None:
     play.two_static()
     assert play.shard is not None
-    play.shard.extends_deadlines = True
+    play.shard.deadlines.extends = True
     play.at(10_000).group_is(State.STABLE, members=["a", "b"])
     assert play.session_left("a") == play.session_left("b") == 10_000
     play.at(20_000).group_is(State.EMPTY)  # only once: the log may stay slow
@@ -166,7 +166,7 @@ def test_a_slow_log_gives_each_member_one_more_session(play: Play) -> None:
 def test_a_member_heard_during_a_log_stall_gets_another_session(play: Play) -> None:
     play.two_static()
     assert play.shard is not None
-    play.shard.extends_deadlines = True
+    play.shard.deadlines.extends = True
     play.at(19_000)
     play.heartbeat("a")
     play.at(29_000).group_is(State.PREPARING, members=["a"])
@@ -177,7 +177,7 @@ def test_a_member_heard_during_a_log_stall_gets_another_session(play: Play) -> N
 def test_a_slow_log_extends_the_sync_timeout(play: Play) -> None:
     play.two_awaiting_assignment(rebalance=5_000)
     assert play.shard is not None
-    play.shard.extends_deadlines = True
+    play.shard.deadlines.extends = True
     play.keep_alive("a", "b").at(5_000).group_is(State.COMPLETING, members=["a", "b"])
     assert play.phase_left() == 5_000
     play.at(10_000).group_is(State.EMPTY)
@@ -186,7 +186,7 @@ def test_a_slow_log_extends_the_sync_timeout(play: Play) -> None:
 def test_a_slow_log_extends_the_life_of_pending_ids(play: Play) -> None:
     play.join("p", session=6_000)
     assert play.shard is not None
-    play.shard.extends_deadlines = True
+    play.shard.deadlines.extends = True
     play.at(6_000).group_is(State.EMPTY, pending=["p"])
     play.at(11_999).group_is(State.EMPTY, pending=["p"])
     play.at(12_000).group_is(State.EMPTY, pending=[])

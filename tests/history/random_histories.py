@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from coordinator.notes import ShardChange
+from coordinator.policies.door import rules_of
+from coordinator.policies.target_size import TargetSize
 from coordinator.states import State
 from history import Entry, GroupRecord, NoteRecord, story_of
 from protocol.messages.coordinator_notes import CoordinatorChange
@@ -185,10 +187,11 @@ class PolicyHistory(RandomHistory):
         """Let the members that take over a seat join and sync in the present generation."""
         self.drop_removed()
         group = self.play._of("g")
-        if group is None or group.policy_state is None:
+        rules = rules_of(group, TargetSize) if group is not None else None
+        if group is None or rules is None:
             return
         for name in self.names:
-            if self.play.id_of(name) in group.policy_state.take_overs and self.chance.random() < 0.8:
+            if self.play.id_of(name) in rules.take_overs and self.chance.random() < 0.8:
                 self.play.join(name)
                 self.play.sync(name, generation=group.generation)
 

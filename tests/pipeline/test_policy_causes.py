@@ -83,8 +83,7 @@ def test_a_member_taken_off_the_list_was_removed_on_purpose(play: NotedPlay) -> 
 
 def test_a_requested_rebalance_quotes_the_operator(play: NotedPlay) -> None:
     play.one_static()
-    assert play.shard is not None
-    assert not play.shard.request_rebalance("g", "orders has grown", play.now, play.wall)
+    assert not play.set_policies({"rebalance.request": "orders has grown"}, "orders has grown")
     play.after(0)
     episode = rebalanced(play, "a")
     assert (episode.cause, episode.avoidable) == ("requested", NO)

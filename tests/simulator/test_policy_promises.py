@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.notes import Cause
-from coordinator.policies.values import GroupPolicies
+from coordinator.policies.declaration import GroupPolicies
 from coordinator.states import STABLE
 from simulator.policy_promises import Absences, Arrivals, RebalanceRequests, Roster, Seats, SubscriptionChanges, WithoutPolicy
 from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change, PolicySettings, policies_after
@@ -190,8 +190,8 @@ def other_topics_without_a_rebalance(policy_setup: PolicySetup) -> None:
 def a_policy_that_was_never_set(policy_setup: PolicySetup) -> None:
     without_policy = WithoutPolicy(policy_setup.settings)
     policy_setup.set(roster_timeout_ms="1000", instance_ids="a")
-    without_policy.shows("g", "EXPANSION", "expansion_timeout_ms", "roster_timeout_ms")
-    without_policy.shows("g", "an absence", "registration_timeout_ms")
+    without_policy.shows("g", "EXPANSION", "expansion.timeout.ms", "roster.timeout.ms")
+    without_policy.shows("g", "an absence", "registration.timeout.ms")
 
 
 def a_lost_policy(policy_setup: PolicySetup) -> None:

@@ -480,7 +480,7 @@ def test_a_session_is_compared_with_the_moment_of_its_end_and_not_with_that_of_a
     run.run()
     (audit,) = run.audits.values()
     in_memory = [(group.name, audit.memory.find(group.name)) for group in run.plan.groups]
-    name = next(name for name, found in in_memory if found is not None and found.policy_state is None)
+    name = next(name for name, found in in_memory if found is not None and found.policies is None)
     audit.check()
     first, second = list(audit.memory.find(name).members.values())[:2]
     journal = run.node.broker.shards.journal_of(name)

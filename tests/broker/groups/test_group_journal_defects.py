@@ -130,7 +130,7 @@ def test_a_defect_at_a_deadline_is_counted_once_and_later_deadlines_are_met(worl
         world.loop.pass_ms(0)
     assert DEFECTS.count == defects + 1
     assert ", a deadline failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
-    assert not world.journal.shard.extends_deadlines
+    assert not world.journal.shard.deadlines.extends
 
 
 def test_repeated_defects_reload_a_partition_after_growing_pauses(world: GroupWorld) -> None:

@@ -143,7 +143,7 @@ def test_an_append_above_a_limit_counts_as_slow_and_extends_a_session(world: Gro
         world.log().succeed()
     world.journal.advance(world.clock.tick())
     assert (member in group.members) == spared
-    assert ends or not world.journal.shard.extends_deadlines
+    assert ends or not world.journal.shard.deadlines.extends
 
 
 def test_an_append_that_ends_at_once_extends_no_session(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from broker.groups.shards import PROGRESS_SECONDS, SLICE_SECONDS, UNREADABLE_RET
 from broker.runtime.contain import DEFECTS
 from coordinator import Fact
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
-from coordinator.policies.values import GroupPolicies
+from coordinator.policies.door import resolve
 from coordinator.states import State
 from protocol.errors import ErrorCode, ProtocolError
 from simulator.loop import TimerHandle
@@ -116,7 +116,7 @@ def test_loaded_partitions_serve_while_others_load() -> None:
 
 @pytest.mark.parametrize("topic", ["t0", "other"])
 def test_a_topic_change_during_loading_causes_the_rebalance_after_loading(topic: str) -> None:
-    config = CONFIG._replace(default_policies=GroupPolicies(topics_watch=True))
+    config = CONFIG._replace(default_policies=resolve({"topics.watch": "true"}))
     world = GroupWorld(config=config)
     make_stable_group(world, metadata=T0)
     restarted = GroupWorld(load=False, config=config)

@@ -6,7 +6,9 @@ from random import Random
 
 import pytest
 
-from coordinator.policies.target_size import EMPTY_ASSIGNMENT
+from coordinator.policies.door import rules_of
+from coordinator.policies.roster import INSTANCE_IDS, ROSTER_STRICT
+from coordinator.policies.target_size import EMPTY_ASSIGNMENT, TargetSize
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0, T0_T1, Play
@@ -234,20 +236,21 @@ def settle(world: PolicyWorld) -> None:
     world.run(120)
     group = play.group()
     assert group.state is State.STABLE
-    assert group.policy_state is not None
-    assert (len(group.members), len(group.policy_state.standbys), len(group.policy_state.take_overs)) == (7, 4, 0)
+    rules = rules_of(group, TargetSize)
+    assert rules is not None
+    assert (len(group.members), len(rules.standbys), len(rules.take_overs)) == (7, 4, 0)
     generation = group.generation
     leader = group.leader
     # Two crash, one of them the leader: two standbys take their seats.
     crashed = [number for number, consumer in enumerate(world.running) if consumer is not None and consumer.id == leader]
-    spared = (*group.policy_state.standbys, leader)
+    spared = (*rules.standbys, leader)
     crashed += [number for number, consumer in enumerate(world.running) if consumer is not None and consumer.id not in spared][:1]
     for number in crashed:
         world.stop(number)
     world.run(60)
     assert group.state is State.STABLE
     assert group.generation == generation
-    assert (len(group.members), len(group.policy_state.standbys), len(group.policy_state.take_overs)) == (5, 2, 0)
+    assert (len(group.members), len(rules.standbys), len(rules.take_overs)) == (5, 2, 0)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -262,12 +265,12 @@ def test_a_group_with_any_policies_settles(seed: int) -> None:
     world.restart_all()
     world.run(600)
     policies = play.policies()
-    expected = {process.id for process in world.running if process is not None and (not policies.roster_strict or process.instance in (policies.instance_ids or ()))}
+    expected = {process.id for process in world.running if process is not None and (not ROSTER_STRICT.of(policies) or process.instance in (INSTANCE_IDS.of(policies) or ()))}
     if expected:
         group = play.group()
         assert group.state is State.STABLE
         assert set(group.members) == expected
-        assert not group.away_count
+        assert not group.away
         generation = group.generation
         world.run(120)
         assert group.generation == generation

@@ -6,7 +6,9 @@ import pytest
 
 from coordinator import GroupConfig, Shard
 from coordinator.notes import Cause
-from coordinator.policies.values import NO_POLICIES, GroupPolicies
+from coordinator.policies.declaration import NO_POLICIES
+from coordinator.policies.door import resolve
+from coordinator.policies.subscription_change import SUBSCRIPTION_CHANGE
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.kinds import NoteKind
@@ -27,9 +29,9 @@ def test_policies_are_replayed_with_and_without_their_group(play: Play) -> None:
     play.expect_records("policies", "policies")
     play.failover()
     for group in ("g", "later"):
-        assert shard_of(play).policy_texts(group) == CHANGE
-        assert shard_of(play).policies_of(group) == GroupPolicies(subscription_change=True)
-    assert play.group().policy_state is not None
+        assert shard_of(play).policies.texts(group) == CHANGE
+        assert shard_of(play).policies.of(group) == resolve(CHANGE)
+    assert play.group().policies is not None
     play.group_is_absent("later")
 
 
@@ -46,8 +48,8 @@ def test_the_last_policy_leaves_a_tombstone(play: Play) -> None:
     _, last = play.expect_records("policies", "policies")
     assert last.value is None
     play.failover()
-    assert shard_of(play).policies_of("g") == NO_POLICIES
-    assert not shard_of(play).groups_with_policies()
+    assert shard_of(play).policies.of("g") == NO_POLICIES
+    assert not shard_of(play).policies.groups()
 
 
 def test_a_refused_set_changes_nothing(play: Play) -> None:
@@ -55,7 +57,7 @@ def test_a_refused_set_changes_nothing(play: Play) -> None:
     play.expect_records("policies")
     assert len(play.set_policies({"subscription.change": "no", "nonsense": "1"})) == 2
     play.expect_records()
-    assert shard_of(play).policy_texts("g") == CHANGE
+    assert shard_of(play).policies.texts("g") == CHANGE
 
 
 def test_policies_survive_the_deletion_of_their_group(play: Play) -> None:
@@ -65,22 +67,22 @@ def test_policies_survive_the_deletion_of_their_group(play: Play) -> None:
     play.delete().expect()
     play.failover()
     play.group_is_absent()
-    assert shard_of(play).policies_of("g").subscription_change
+    assert SUBSCRIPTION_CHANGE.of(shard_of(play).policies.of("g"))
 
 
 def test_defaults_apply_to_groups_without_values_of_their_own(play: Play) -> None:
-    play.configure(default_policies=GroupPolicies(subscription_change=True))
+    play.configure(default_policies=resolve(CHANGE))
     play.one_static()
-    policy = play.group().policy_state
-    assert policy is not None
-    assert policy.policies.subscription_change
+    policies = play.group().policies
+    assert policies is not None
+    assert SUBSCRIPTION_CHANGE.of(policies.values)
     play.set_policies({"subscription.change": "none"})
-    assert not policy.policies.subscription_change
+    assert not SUBSCRIPTION_CHANGE.of(policies.values)
 
 
 def test_a_group_without_policies_has_no_state_of_policies() -> None:
     shard = Shard(GroupConfig(), lambda: "id")
-    assert shard.policies_of("g") == NO_POLICIES
+    assert shard.policies.of("g") == NO_POLICIES
 
 
 # subscription.change
@@ -154,6 +156,6 @@ def test_another_policy_that_is_set_does_not_repeat_the_request(play: Play) -> N
 
 
 def test_a_rebalance_request_for_a_group_without_members_is_only_stored(play: Play) -> None:
-    assert not shard_of(play).request_rebalance("g", "x", play.now, play.wall)
-    assert shard_of(play).policy_texts("g") == {"rebalance.request": "x"}
-    assert shard_of(play).request_rebalance("g", "", play.now, play.wall)
+    assert not play.set_policies({"rebalance.request": "x"}, "x")
+    assert shard_of(play).policies.texts("g") == {"rebalance.request": "x"}
+    assert play.set_policies({"rebalance.request": ""}, "")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator.notes import Cause, Removal, StandbyStep
-from coordinator.policies.values import GroupPolicies
+from coordinator.policies.door import resolve, rules_of
+from coordinator.policies.target_size import TargetSize
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from protocol.messages.kinds import NoteKind
@@ -26,13 +27,13 @@ def status(play: Play) -> dict[str, str]:
 
 
 def standbys(play: Play) -> list[str]:
-    policy = play.group().policy_state
-    return [] if policy is None else list(policy.standbys)
+    rules = rules_of(play.group(), TargetSize)
+    return [] if rules is None else list(rules.standbys)
 
 
 def taking(play: Play) -> list[str]:
-    policy = play.group().policy_state
-    return [] if policy is None else list(policy.take_overs)
+    rules = rules_of(play.group(), TargetSize)
+    return [] if rules is None else list(rules.take_overs)
 
 
 def add_standby(play: Play, name: str, **options: object) -> None:
@@ -607,7 +608,7 @@ def test_the_record_of_another_generation_is_ignored(play: Play) -> None:
 def test_a_slow_log_gives_the_standby_one_more_session(play: Play) -> None:
     play.leave("b").expect()
     assert play.shard is not None
-    play.shard.extends_deadlines = True
+    play.shard.deadlines.extends = True
     play.at(2 * SESSION_MS - 1)
     assert taking(play) == ["ix-x"]
     play.at(2 * SESSION_MS)
@@ -681,7 +682,7 @@ def test_without_the_policy_all_members_are_active_again(play: Play) -> None:
     play.expect_records("assignments", "no seats")
     play.failover()
     play.group_is(State.STABLE, generation=2)
-    assert play.group().policy_state is None
+    assert play.group().policies is None
 
 
 @scenario("PW-62")
@@ -702,7 +703,7 @@ def test_a_target_is_refused_for_groups_other_than_of_consumers(type: str, proto
 @pytest.mark.parametrize(("type", "protocol"), [("connect", "range"), ("consumer", "stream")])
 def test_a_default_does_not_concern_other_groups(type: str, protocol: str) -> None:
     play = Play()
-    play.configure(default_policies=GroupPolicies(target_group_size=1))
+    play.configure(default_policies=resolve({"target.group.size": "1"}))
     play.two_static(type=type, protocols=[protocol])
     assert not standbys(play)
 

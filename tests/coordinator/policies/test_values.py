@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.policies.values import (
-    NO_POLICIES,
-    GroupPolicies,
-    combination_problems,
-    expand_names,
-    parse,
-    resolve,
-    resolve_known,
-    transition_problems,
-)
+from coordinator.policies.declaration import NO_POLICIES
+from coordinator.policies.door import POLICIES, policy_named, problems, resolve, resolve_known
+from coordinator.policies.names import expand_names
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -57,7 +50,7 @@ def test_ten_thousand_names_are_allowed() -> None:
     ],
 )
 def test_values_are_parsed(name: str, text: str, value: object) -> None:
-    assert parse(name, text) == value
+    assert POLICIES[name].parse(text) == value
 
 
 @pytest.mark.parametrize(
@@ -77,45 +70,43 @@ def test_values_are_parsed(name: str, text: str, value: object) -> None:
 )
 def test_a_wrong_value_is_refused_with_the_name_of_its_policy(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=f"^{name}: "):
-        parse(name, text)
+        policy_named(name).parse(text)
 
 
 def test_values_of_a_group_replace_the_defaults_and_none_turns_one_off() -> None:
-    defaults = GroupPolicies(registration_timeout_ms=9_000, expansion_timeout_ms=8_000, pending_release=True)
-    configs = {"registration.timeout.ms": "none", "expansion.timeout.ms": "7000", "rebalance.request": "x"}
-    assert resolve(configs, defaults) == GroupPolicies(expansion_timeout_ms=7_000, pending_release=True)
-    assert resolve({}, defaults) is defaults or resolve({}, defaults) == defaults
+    defaults = resolve({"registration.timeout.ms": "9000", "expansion.timeout.ms": "8000", "pending.release": "true"})
+    texts = {"registration.timeout.ms": "none", "expansion.timeout.ms": "7000", "rebalance.request": "x"}
+    assert resolve(texts, defaults) == resolve({"expansion.timeout.ms": "7000", "pending.release": "true"})
+    assert resolve({}, defaults) == defaults
 
 
 def test_a_stored_value_that_cannot_be_read_has_no_effect() -> None:
-    assert resolve_known({"of.a.newer.version": "1", "roster.strict": "maybe", "pending.release": "true"}) == GroupPolicies(pending_release=True)
+    assert resolve_known({"of.a.newer.version": "1", "roster.strict": "maybe", "pending.release": "true"}) == resolve({"pending.release": "true"})
 
 
 @pytest.mark.parametrize(
     ("combination", "names"),
     [
-        (GroupPolicies(roster_strict=True), ["roster.strict"]),
-        (GroupPolicies(roster_timeout_ms=1_000), ["roster.timeout.ms"]),
-        (GroupPolicies(instance_ids=("a", "b"), roster_strict=True, target_group_size=3), ["target.group.size"]),
-        (GroupPolicies(instance_ids=("a", "b"), roster_strict=True, target_group_size=2, roster_timeout_ms=1_000), []),
-        (NO_POLICIES, []),
+        ({"roster.strict": "true"}, ["roster.strict"]),
+        ({"roster.timeout.ms": "1000"}, ["roster.timeout.ms"]),
+        ({"instance.ids": "a,b", "roster.strict": "true", "target.group.size": "3"}, ["target.group.size"]),
+        ({"instance.ids": "a,b", "roster.strict": "true", "target.group.size": "2", "roster.timeout.ms": "1000"}, []),
+        ({}, []),
     ],
 )
-def test_contradictions_are_found(combination: GroupPolicies, names: list[str]) -> None:
-    assert [sentence.split(":")[0] for sentence in combination_problems(combination)] == names
+def test_contradictions_are_found(combination: dict[str, str], names: list[str]) -> None:
+    assert [sentence.split(":")[0] for sentence in problems(NO_POLICIES, resolve(combination), None)] == names
 
 
 def test_names_are_removed_only_from_a_strict_list() -> None:
-    before = GroupPolicies(instance_ids=("a", "b"))
-    assert "roster.strict" in transition_problems(before, GroupPolicies(instance_ids=("a",)))[0]
-    assert not transition_problems(before, GroupPolicies(instance_ids=("a",), roster_strict=True))
-    assert not transition_problems(before, GroupPolicies(instance_ids=("b", "a", "c")))
-    assert not transition_problems(before, NO_POLICIES)
+    before = resolve({"instance.ids": "a,b"})
+    assert "roster.strict" in problems(before, resolve({"instance.ids": "a"}), None)[0]
+    for after in ({"instance.ids": "a", "roster.strict": "true"}, {"instance.ids": "b,a,c"}, {}):
+        assert not problems(before, resolve(after), None)
 
 
 def test_a_default_about_the_list_does_not_concern_a_group_without_one() -> None:
-    defaults = NO_POLICIES._replace(roster_strict=True, roster_timeout_ms=5_000)
+    defaults = resolve({"roster.strict": "true", "roster.timeout.ms": "5000"})
     assert resolve({}, defaults) == NO_POLICIES
-    listed = resolve({"instance.ids": "a"}, defaults)
-    assert (listed.roster_strict, listed.roster_timeout_ms) == (True, 5_000)
-    assert resolve({"roster.strict": "true"}, defaults).roster_strict  # a contradiction of the group's own
+    assert resolve({"instance.ids": "a"}, defaults) == resolve({"instance.ids": "a", "roster.strict": "true", "roster.timeout.ms": "5000"})
+    assert resolve({"roster.strict": "true"}, defaults) == resolve({"roster.strict": "true"})  # a contradiction of the group's own

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.policies.name_ranges import join_names
-from coordinator.policies.values import expand_names
+from coordinator.policies.names import expand_names, join_names
 
 
 @pytest.mark.parametrize(
