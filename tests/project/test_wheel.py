@@ -187,7 +187,7 @@ def test_the_version_names_the_build(tenure: Installed) -> None:
 
 def test_an_installed_broker_works_with_packages_of_the_same_names_and_survives_a_kill(tenure: Installed) -> None:
     with tenure.serving() as server:
-        assert f'"build": "{BUILD}, ' in tenure.errors()
+        wait_until(lambda: f'"build": "{BUILD}, ' in tenure.errors())  # the first lines come a moment after it listens
         compacted = ("cleanup.policy=compact", "segment.bytes=1048576", "min.cleanable.dirty.ratio=0.01")
         tenure("topic", "create", "words", *(word for setting in compacted for word in ("--set", setting)), *tenure.bootstrap)
         lines = "".join(f"key{number % 10}:{'x' * 10_000}\n" for number in range(500))
