@@ -12,14 +12,13 @@ from typing import Final
 from protocol.errors import ProtocolError
 
 frame_size: Final = Struct(">i").unpack_from
-frame_size_bytes: Final = Struct(">i").pack
 
 
 PART_BYTES_MIN: Final = 1_024  # smaller chunks are merged
 
 
 class Framer:
-    """Frames of one connection, without their lengths; a frame of more than `frame_bytes_max` raises ProtocolError."""
+    """Frames of one connection, with their lengths; a frame of more than `frame_bytes_max` raises ProtocolError."""
 
     __slots__ = ("_frame_bytes_max", "_need", "_parts", "pending")
 
@@ -64,13 +63,13 @@ class Framer:
             if next_at > end:
                 self._need = 4 + size
                 break
-            frames.append(data[at + 4 : next_at])
+            frames.append(data[at:next_at])
             at = next_at
         else:
             self._need = 4
         if at < end:
             self.pending = end - at
-            self._parts.append(data[at + 4 :] if self._need > 4 else data[at:])
+            self._parts.append(data[at:])
         return frames
 
     def _keep_chunk(self, data: bytes) -> None:

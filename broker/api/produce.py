@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.api.parts import BrokerParts
-from broker.fastpath.produce import ProduceTemplate
+from broker.fastpath.learning import learn, may_learn_repeated
+from broker.fastpath.produce import ProduceFastPath, produce_front
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, topic_allowed
@@ -160,20 +161,17 @@ class Produce:
         if pending.waiting:
             return None
         if len(answers) == 1 and not any(answer.error_code for answer in answers.values()):
-            self._learn_template(call, request)
+            self._learn_fast_path(call, request)
         return _reply(request, answers)
 
-    def _learn_template(self, call: Call, request: ProduceRequest) -> None:
-        """Learn a template from a request with one batch: the next request likely has the same form."""
-        connection = call.connection
-        if connection.context.trace is not None or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+    def _learn_fast_path(self, call: Call, request: ProduceRequest) -> None:
+        """Build a fast path from a request with one batch: the next request likely has the same form."""
+        now = self._clock.now
+        if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1 or not may_learn_repeated(call, now, any_size=True):
             return
-        key = (call.version, request.transactional_id, request.acks, request.timeout_ms, request.topic_data[0].name)
-        template = connection.produce_template
-        if not isinstance(template, ProduceTemplate) or template.key != key:
-            connection.produce_template = ProduceTemplate(key, self._partitions, self._clock, self._authorizer, self._check_budget)
-        elif not template.learned:
-            template.learn(call, request, call.version >= call.route.flexible_from)
+        front = produce_front(call, request, call.version >= call.route.flexible_from)
+        if front is not None:
+            learn(call, ProduceFastPath(call, request, front, self._partitions, self._clock, self._authorizer, self._check_budget), now)
 
 
 def name_leaders(reply: ProduceResponse, leaders: Leaders, listener: str) -> None:

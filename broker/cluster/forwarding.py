@@ -236,7 +236,7 @@ class Forwarding:
     def answer(self, call: Call, request: NodeRequest) -> None:
         """Answer a client's request that another node forwarded."""
         frame = request.body or b""
-        if len(frame) < HEAD_BYTES + 4 or frame_size(frame, 0)[0] != len(frame) - 4 or int.from_bytes(frame[4:6], "big") not in self._forwarded_apis:
+        if len(frame) < HEAD_BYTES or frame_size(frame, 0)[0] != len(frame) - 4 or int.from_bytes(frame[4:6], "big") not in self._forwarded_apis:
             call.answer(NodeResponse(ErrorCode.INVALID_REQUEST))
             return
         connection = Connection(self._context, self._listener(request.listener), request.client_host)

@@ -45,9 +45,9 @@ def encode(request: NodeRequest, correlation_id: int) -> bytes:
 
 
 def decode_reply(frame: bytes) -> tuple[int, NodeResponse]:
-    """The correlation id and the reply. Raises ProtocolError."""
+    """The correlation id and the reply, of a frame with its size. Raises ProtocolError."""
     try:
-        at = skip_tags(frame, 4)
+        at = skip_tags(frame, 8)
     except UNREADABLE:
         raise ProtocolError("a reply header is cut short") from None
-    return int.from_bytes(frame[:4], "big"), NodeResponse.decode(frame, at, VERSION)[0]
+    return int.from_bytes(frame[4:8], "big"), NodeResponse.decode(frame, at, VERSION)[0]

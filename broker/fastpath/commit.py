@@ -182,4 +182,4 @@ class CommitFastPath(LearnedFastPath):
         route = self._route
         request, _ = route.decode(data, self._body_at, self._version)
         (correlation_id,) = _READ_CORRELATION_ID(data, KIND_BYTES)
-        Call(self.connection, route, self._version, correlation_id, request, data, 4).fail(error)
+        Call(self.connection, route, self._version, correlation_id, request, data).fail(error)

@@ -19,8 +19,8 @@ class LearnedFastPath(FastPath):
 
     __slots__ = ("attempted_ms", "recent_attempts")
 
-    def __init__(self, cost: int) -> None:
-        super().__init__(cost)
+    def __init__(self, cost: int, any_size: bool = False) -> None:
+        super().__init__(cost, any_size)
         self.recent_attempts = 0
         self.attempted_ms = 0
 
@@ -30,8 +30,8 @@ class FirstRequest(LearnedFastPath):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(256)
+    def __init__(self, any_size: bool) -> None:
+        super().__init__(256, any_size)
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         return NOT_MINE
@@ -49,12 +49,12 @@ def may_learn(call: Call, now: int) -> bool:
     return call.connection.context.trace is None and _recent_attempts(call, now) < LEARN_ATTEMPTS_MAX
 
 
-def may_learn_repeated(call: Call, now: int) -> bool:
+def may_learn_repeated(call: Call, now: int, any_size: bool = False) -> bool:
     """Whether to build a fast path, if this is not the first request of its kind; the first is only marked."""
     if isinstance(call.fast_path(), LearnedFastPath):
         return may_learn(call, now)
     if call.connection.context.trace is None:
-        call.add_fast_path(FirstRequest())
+        call.add_fast_path(FirstRequest(any_size))
     return False
 
 

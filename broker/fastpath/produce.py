@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from broker.fastpath.learning import LearnedFastPath
+from broker.net.connection import KIND_BYTES, NO_REPLY, NOT_MINE, REST_AT, SIZE_BYTES, Connection
 from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer
@@ -20,6 +22,7 @@ from broker.topics.registry import Topic
 from protocol.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_FROM, MAGIC, TRANSACTIONAL
 from protocol.compression import Compression
 from protocol.errors import ProtocolError
+from protocol.framing import frame_size
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from protocol.wire import UNREADABLE, uvarint, uvarint_bytes
 from storage import AppendFailed
@@ -27,8 +30,7 @@ from storage import AppendFailed
 # Requests with a longer client id and topic get no fast path.
 FRONT_BYTES_MAX: Final = 1_024
 
-_KIND_BYTES: Final = 4  # API key and version; the correlation id follows
-_FRONT_AT: Final = 8
+_COST: Final = 1_000  # the approximate memory of the objects besides the front
 _FLEXIBLE_TAIL: Final = b"\0\0\0"  # no tagged fields, of the partition, the topic and the request
 _INT32: Final = Struct(">i")
 _LENGTHS: Final = Struct(">ii").unpack_from  # the partition and, in versions that are not flexible, the length of its records
@@ -54,84 +56,96 @@ class PartitionTable(Protocol):
     def find(self, name: str, index: int) -> AppendTarget | None: ...
 
 
-class ProduceTemplate:
-    """The constant parts of the requests and replies with one `key`: version, transactional id, acks, timeout and topic.
+class ProduceFront(NamedTuple):
+    """What precedes the partition and the batch in requests like this one, after the correlation id."""
 
-    Learned from the second consecutive request that has this key and one batch.
-    """
+    front: bytes
+    flexible: bool
 
-    __slots__ = ("_authorizer", "_check_budget", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
-                 "_topic", "_version", "_wants_reply", "key", "learned")  # fmt: skip
 
-    def __init__(self, key: tuple[object, ...], partitions: PartitionTable, clock: Clock, authorizer: Authorizer, budget: CheckTimeBudget) -> None:
-        self.key = key
-        self.learned = False
+def produce_front(call: Call, request: ProduceRequest, flexible: bool) -> ProduceFront | None:
+    """The front of a request with one batch; None if it is long, or if the client encodes the request differently from our encoder."""
+    (topic,) = request.topic_data
+    (partition,) = topic.partition_data
+    records = partition.records or b""
+    frame = call.request_frame
+    length = uvarint_bytes(len(records) + 1) if flexible else _INT32.pack(len(records))
+    end = len(frame) - len(_FLEXIBLE_TAIL) * flexible - len(records) - len(length) - _INT32.size
+    front = frame[REST_AT:end]
+    if len(front) > FRONT_BYTES_MAX or not frame.endswith(request.encode(call.version)):
+        return None
+    return ProduceFront(front, flexible)
+
+
+class ProduceFastPath(LearnedFastPath):
+    """Appends the batch of a request that has the same client id, version, transactional id, acks, timeout and topic as an earlier one."""
+
+    __slots__ = ("_authorizer", "_check_budget", "_clock", "_front", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
+                 "_topic", "_version", "_wants_reply")  # fmt: skip
+
+    def __init__(
+        self,
+        call: Call,
+        request: ProduceRequest,
+        front: ProduceFront,
+        partitions: PartitionTable,
+        clock: Clock,
+        authorizer: Authorizer,
+        budget: CheckTimeBudget,
+    ) -> None:
+        """`request`: its one batch was stored."""
+        super().__init__(_COST + len(front.front), any_size=True)
         self._partitions = partitions
         self._clock = clock
         self._authorizer = authorizer
         self._check_budget = budget
-
-    def learn(self, call: Call, request: ProduceRequest, flexible: bool) -> None:
-        """Learn the constant parts of a request with one batch that was stored."""
-        (topic,) = request.topic_data
-        (partition,) = topic.partition_data
-        records = partition.records or b""
-        framed = call.request_frame
-        body = request.encode(call.version)
-        self._tail = _FLEXIBLE_TAIL if flexible else b""
-        length = uvarint_bytes(len(records) + 1) if flexible else _INT32.pack(len(records))
-        end = len(framed) - len(self._tail) - len(records) - len(length) - _INT32.size
-        front = framed[_INT32.size + _FRONT_AT : end]
-        if not framed.endswith(body) or len(front) > FRONT_BYTES_MAX:  # the client encodes requests differently from our encoder
-            return
-        self._kind = framed[_INT32.size : _INT32.size + _KIND_BYTES]
-        self._front = front
-        self._topic = topic.name
+        self._front = front.front
+        self._tail = _FLEXIBLE_TAIL if front.flexible else b""
+        self._topic = request.topic_data[0].name
         self._version = call.version
         self._wants_reply = request.acks != 0
-        reply = ProduceResponse([TopicProduceResponse(topic.name, [PartitionProduceResponse(-2, 0, -2, -2, -2)])]).encode(call.version)
+        reply = ProduceResponse([TopicProduceResponse(self._topic, [PartitionProduceResponse(-2, 0, -2, -2, -2)])]).encode(call.version)
         placeholder = _PART(-2, 0, -2, -2, -2) if call.version >= 5 else _OLD_PART(-2, 0, -2, -2)
         reply_front, _, self._reply_tail = reply.partition(placeholder)
-        self._reply_front = b"\0" * flexible + reply_front
-        self._reply_size = _INT32.pack(4 + flexible + len(reply))
-        self.learned = True
+        self._reply_front = b"\0" * front.flexible + reply_front
+        self._reply_size = _INT32.pack(4 + front.flexible + len(reply))
 
-    def __call__(self, data: bytes, at: int) -> bytes | None:
-        """Return the reply to the request that begins at `at`, empty with acks=0; None: the request takes the usual path."""
-        if not self.learned or not data.startswith(self._kind, at):
-            return None
+    def answer(self, connection: Connection, data: bytes) -> bytes | None:
         front = self._front
-        records_at = at + _FRONT_AT + len(front)
-        if not data.startswith(front, at + _FRONT_AT) or len(data) < records_at + HEADER_BYTES:
-            return None
+        records_at = REST_AT + len(front)
+        end = len(data)
+        if not data.startswith(front, REST_AT) or end < records_at + HEADER_BYTES:
+            return NOT_MINE
+        if frame_size(data, 0)[0] != end - SIZE_BYTES or end - SIZE_BYTES > connection.context.frame_bytes_max:
+            return NOT_MINE
         index, size = _LENGTHS(data, records_at)
         tail = self._tail
         if tail:
             try:
                 size, records_at = uvarint(data, records_at + 4)
             except (*UNREADABLE, ProtocolError):  # the usual path reports the error
-                return None
+                return NOT_MINE
             size -= 1
         else:
             records_at += 8
-        if size < HEADER_BYTES or records_at + size + len(tail) != len(data) or not data.endswith(tail):
-            return None
+        if size < HEADER_BYTES or records_at + size + len(tail) != end or not data.endswith(tail):
+            return NOT_MINE
         length, magic, attributes = _BATCH(data, records_at)
         if length != size - LENGTH_FROM or magic != MAGIC or attributes & TRANSACTIONAL:
-            return None
+            return NOT_MINE
         if self._version < 7 and attributes & COMPRESSION_MASK >= Compression.ZSTD:
-            return None
+            return NOT_MINE
         partition = self._partitions.find(self._topic, index)
         if partition is None or partition.error or partition.batch_queue is not None or partition.topic.internal or not self._authorizer.allows_all:
-            return None
+            return NOT_MINE
         try:
             offset, time = append(partition, data, records_at, size, self._clock.wall, self._check_budget)
         except (BatchRefused, TooMuchWork, AppendFailed):
-            return None
+            return NOT_MINE
         if not self._wants_reply:
-            return b""
+            return NO_REPLY
         if self._version >= 5:
             part = _PART(index, 0, offset, time, partition.start_offset)
         else:
             part = _OLD_PART(index, 0, offset, time)
-        return self._reply_size + data[at + 4 : at + 8] + self._reply_front + part + self._reply_tail
+        return self._reply_size + data[KIND_BYTES:REST_AT] + self._reply_front + part + self._reply_tail

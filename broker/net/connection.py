@@ -17,7 +17,7 @@ from broker.runtime.clock import Clock
 from broker.runtime.contain import report_defect, run_contained
 from broker.runtime.turn import EndTurnScheduler
 from protocol.errors import ProtocolError
-from protocol.framing import Framer, frame_size, frame_size_bytes
+from protocol.framing import Framer, frame_size
 
 # One connection's share of a turn. Without it, a peer that sends thousands of requests in one chunk and reads every reply at once
 # would delay all other connections for seconds.
@@ -25,7 +25,7 @@ REQUESTS_PER_TURN = 32
 REPLY_BYTES_PER_TURN = 65_536
 WHOLE_REPLIES = "whole_replies"  # extra info of a transport that takes each reply in one write
 # Counted for each waiting frame besides its bytes, so that empty frames are bounded too.
-WAITING_FRAME_BYTES = 64
+WAITING_FRAME_BYTES = 60
 
 
 def foreign_protocol_hint(data: bytes) -> str:
@@ -41,7 +41,9 @@ def foreign_protocol_hint(data: bytes) -> str:
 FAST_PATH_BYTES_MAX = 64 << 20
 
 
+# Results of `FastPath.answer` besides a reply.
 ANSWERED_LATER: Final = b""
+NO_REPLY: Final = b""  # and the connection's next request may be answered
 NOT_MINE: Final = None  # the usual path must answer; nothing has changed
 
 
@@ -52,11 +54,12 @@ class FastPath:
     code calls methods of its subclasses without a lookup and `isinstance` is cheap.
     """
 
-    __slots__ = ("cost", "kind")
+    __slots__ = ("any_size", "cost", "kind")
 
-    def __init__(self, cost: int) -> None:
-        self.kind = b""  # the first KIND_BYTES of its requests: size, API key and version; set by the connection
+    def __init__(self, cost: int, any_size: bool = False) -> None:
+        self.kind = b""  # the first KIND_BYTES of its requests: size, API key and version (of any size: without the size); set by the connection
         self.cost = cost
+        self.any_size = any_size
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         """Return the reply to the request, or ANSWERED_LATER, or NOT_MINE. If it raises, the connection calls `failed`."""
@@ -73,6 +76,7 @@ class FastPath:
 # A request begins with its size, API key and version: these bytes are the key of its fast path. Next come the correlation id,
 # `data[KIND_BYTES:REST_AT]`, and the remaining bytes, `data[REST_AT:]`. These slices are repeated in the code because mypyc cannot
 # index `bytes` with a `slice` object.
+SIZE_BYTES: Final = 4
 KIND_BYTES: Final = 8
 REST_AT: Final = 12
 FAST_PATHS_MAX = 6  # of one connection; the oldest is dropped for a new one
@@ -162,7 +166,6 @@ class Connection:
         "listener",
         "on_lost",
         "peer",
-        "produce_template",
         "reason",
         "stopping",
     )
@@ -179,7 +182,6 @@ class Connection:
         self.busy = False  # the current request has no reply yet: it is parked or held
         self.context = context
         self.fast_paths = _NO_FAST_PATHS  # by the first KIND_BYTES of their requests
-        self.produce_template: Callable[[bytes, int], bytes | None] | None = None  # the fast path of Produce
         self.listener = listener
         self.peer = peer  # the client's address, without its port
         self.on_lost: Callable[[], None] | None = None  # called when the connection ends before the current request is answered
@@ -232,7 +234,7 @@ class Connection:
                 size = len(data) - 4
                 # Most chunks are one request, which is neither copied nor queued.
                 if 0 <= size <= self.context.frame_bytes_max and frame_size(data, 0)[0] == size:
-                    self._dispatch(data, 4)
+                    self._dispatch(data)
                     if self._out:
                         self._write()
                     return
@@ -428,6 +430,8 @@ class Connection:
         """Try `fast_path` first for requests that begin with `kind`; False: `FAST_PATH_BYTES_MAX` leaves no room for it."""
         if self.closed:
             return False
+        if fast_path.any_size:
+            kind = kind[SIZE_BYTES:]
         if self.fast_paths is _NO_FAST_PATHS:
             self.fast_paths = {}
         fast_paths = self.fast_paths
@@ -454,9 +458,13 @@ class Connection:
             return latest
         found = self._previous_fast_path
         if found.kind != kind:
+            if latest.any_size and kind.endswith(latest.kind):
+                return latest
             other = self.fast_paths.get(kind)
             if other is None:
-                return None
+                other = self.fast_paths.get(kind[SIZE_BYTES:])
+                if other is None:
+                    return None
             found = other
         self._latest_fast_path, self._previous_fast_path = found, latest
         return found
@@ -533,17 +541,10 @@ class Connection:
         if self._transport is not None:
             self._transport.abort()
 
-    def _dispatch(self, data: bytes, at: int) -> None:
-        """Dispatch the request from `at` to the end; its reply is in `_out`, or sent later by `send`."""
-        if self.produce_template is not None:
-            answered = self.produce_template(data, at)
-            if answered is not None:
-                if answered:
-                    self._out.append(answered)
-                    self._out_bytes += len(answered)
-                return
+    def _dispatch(self, frame: bytes) -> None:
+        """Dispatch the request; its reply is in `_out`, or sent later by `send`."""
         self.busy = self._dispatching = True
-        reply = self.context.dispatch(self, data, at)
+        reply = self.context.dispatch(self, frame)
         self._dispatching = False
         if reply is not None:
             self.busy = False
@@ -556,7 +557,7 @@ class Connection:
             return NOT_MINE  # not one request
         self.busy = fast_path.failed(self, data)
         self.drop_fast_paths()
-        reply = self.context.dispatch(self, data, 4, failure)
+        reply = self.context.dispatch(self, data, failure)
         if reply is None:
             return ANSWERED_LATER
         self.busy = False
@@ -566,14 +567,13 @@ class Connection:
         """Returns whether a fast path answers the request; its reply is in `_out`, or sent later by `send`."""
         if not self.fast_paths:
             return False
-        data = frame_size_bytes(len(frame)) + frame
-        fast_path = self.find_fast_path(data[:KIND_BYTES])
+        fast_path = self.find_fast_path(frame[:KIND_BYTES])
         if fast_path is None:
             return False
         try:
-            reply = fast_path.answer(self, data)
+            reply = fast_path.answer(self, frame)
         except Exception as failure:
-            reply = self._fast_path_failed(fast_path, data, failure)
+            reply = self._fast_path_failed(fast_path, frame, failure)
         if reply is None:
             return False
         if reply:
@@ -587,7 +587,7 @@ class Connection:
         for frame in frames:
             done += 1
             if not self._try_fast_path(frame):
-                self._dispatch(frame, 0)
+                self._dispatch(frame)
             if self.busy or self._stalled or self.closed or done == REQUESTS_PER_TURN or self._out_bytes >= REPLY_BYTES_PER_TURN:
                 break
         if done < len(frames) and not self.closed:

@@ -9,20 +9,19 @@ from struct import Struct
 from typing import Any, ClassVar, Final, Protocol
 
 from broker.logging.logs import log
-from broker.net.connection import KIND_BYTES, Connection, FastPath
+from broker.net.connection import KIND_BYTES, REST_AT, SIZE_BYTES, Connection, FastPath
 from broker.runtime.contain import report_defect
 from broker.runtime.workers import Workers
 from protocol.apis import API_VERSIONS, APIS, Api
 from protocol.errors import EncodeError, ErrorCode, ProtocolError, TooManyElements
 from protocol.wire import ELEMENTS, UNREADABLE, skip_tags
 
-HEAD_BYTES = 10
+HEAD_BYTES = 14  # with the size of the request
 # A request with more elements is decoded by another thread, so that other requests are not delayed. An element takes a byte or more, so a
 # request of no more bytes need not be counted.
 ELEMENTS_AT_ONCE_MAX: Final = 2_048
-_HEAD = Struct(">hhih").unpack_from  # api key, version, correlation id, length of the client id (-1: null)
+_HEAD = Struct(">4xhhih").unpack_from  # api key, version, correlation id, length of the client id (-1: null)
 
-_INT32 = Struct(">i").pack
 _REPLY = Struct(">ii").pack  # size, correlation id
 _FLEXIBLE_REPLY = Struct(">iiB").pack  # size, correlation id, number of tagged fields (0)
 
@@ -86,11 +85,9 @@ class Route:
 class Call:
     """A request and the connection that gets its reply. `coordinator.hold` keeps calls whose replies wait for the log."""
 
-    __slots__ = ("_data", "_start", "connection", "correlation_id", "reply", "request", "route", "send_long", "version")
+    __slots__ = ("connection", "correlation_id", "reply", "request", "request_frame", "route", "send_long", "version")
 
-    def __init__(
-        self, connection: Connection, route: Route, version: int, correlation_id: int, request: Any, data: bytes, start: int
-    ) -> None:
+    def __init__(self, connection: Connection, route: Route, version: int, correlation_id: int, request: Any, frame: bytes) -> None:
         self.connection = connection
         self.route = route
         self.version = version
@@ -98,35 +95,27 @@ class Call:
         self.request = request
         self.reply: Response | None = None
         self.send_long: Callable[[Call, Response], None] | None = None  # encodes and sends the reply to a long request, in steps
-        self._data = data
-        self._start = start
+        self.request_frame = frame  # the request with its size
 
     @property
     def client_id(self) -> str:
-        at = self._start + HEAD_BYTES
-        size = _HEAD(self._data, self._start)[3]
-        return self._data[at : at + size].decode("utf-8", "replace") if size > 0 else ""
+        size = _HEAD(self.request_frame)[3]
+        return self.request_frame[HEAD_BYTES : HEAD_BYTES + size].decode("utf-8", "replace") if size > 0 else ""
 
     @property
     def size(self) -> int:
         """The size of the request with its header."""
-        return len(self._data) - self._start
+        return len(self.request_frame) - SIZE_BYTES
 
     @property
     def after_correlation_id(self) -> bytes:
         """The bytes of the request after its correlation id."""
-        return self._data[self._start + 8 :]
-
-    @property
-    def request_frame(self) -> bytes:
-        """The request with its size, as a connection receives it."""
-        data, start = self._data, self._start
-        return data if start else _INT32(len(data)) + data
+        return self.request_frame[REST_AT:]
 
     def forget_request(self) -> None:
         """Drop the request's bytes, for a reply that may take long: the memory of what is kept of the request is bounded elsewhere."""
         self.request = None
-        self._data = b""
+        self.request_frame = b""
 
     def add_fast_path(self, fast_path: FastPath) -> bool:
         """Try `fast_path` first for later requests of this size, API and version; False: `FAST_PATH_BYTES_MAX` leaves no room for it."""
@@ -217,16 +206,16 @@ class Dispatch:
         for route in routes:
             self.routes[route.key] = route
 
-    def __call__(self, connection: Connection, data: bytes, start: int, failure: Exception | None = None) -> bytes | None:
-        """Return the reply to the request from `start` to the end of `data`; None: it is sent later.
+    def __call__(self, connection: Connection, frame: bytes, failure: Exception | None = None) -> bytes | None:
+        """Return the reply to the request, whose size comes first; None: it is sent later.
 
         `failure`: what a fast path has raised for this request. Raises ProtocolError if the connection must be closed.
         """
-        end = len(data)
-        at = start + HEAD_BYTES
+        end = len(frame)
+        at = HEAD_BYTES
         if end < at:
-            raise ProtocolError(f"a request of {end - start} bytes has no room for a header")
-        key, version, correlation_id, client_id_bytes = _HEAD(data, start)
+            raise ProtocolError(f"a request of {end - SIZE_BYTES} bytes has no room for a header")
+        key, version, correlation_id, client_id_bytes = _HEAD(frame)
         route = self.routes.get(key)
         if route is None:
             raise ProtocolError(f"API key {key} (version {version}) is not served")
@@ -237,20 +226,20 @@ class Dispatch:
         if client_id_bytes > 0:
             at += client_id_bytes
         if client_id_bytes < -1 or at > end:
-            raise ProtocolError(f"{route.api.name} request: a client id of {client_id_bytes} bytes in a request of {end - start}")
+            raise ProtocolError(f"{route.api.name} request: a client id of {client_id_bytes} bytes in a request of {end - SIZE_BYTES}")
         if version >= route.flexible_from:
-            if at < end and not data[at]:
+            if at < end and not frame[at]:
                 at += 1
             else:
-                at = _skip_header_tags(data, at)
-        call = Call(connection, route, version, correlation_id, None, data, start)
+                at = _skip_header_tags(frame, at)
+        call = Call(connection, route, version, correlation_id, None, frame)
         try:
-            if end - start > ELEMENTS_AT_ONCE_MAX:
-                request = self._decode_large(call, data, at)
+            if end - SIZE_BYTES > ELEMENTS_AT_ONCE_MAX:
+                request = self._decode_large(call, frame, at)
                 if request is None:
                     return None
             else:
-                request, _ = route.decode(data, at, version)
+                request, _ = route.decode(frame, at, version)
         except ProtocolError as error:
             raise _unreadable(call, error) from error
         return self._handle(call, request, failure)

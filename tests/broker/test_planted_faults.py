@@ -125,8 +125,6 @@ def planting_points() -> list[str]:
             methods = {node.name for node in kind.body if isinstance(node, ast.FunctionDef)}
             contained = {method_in(node) for node in ast.walk(kind) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Contained"}
             planted_methods = (methods & (CALLED | contained)) | ({*PROTOCOL_CALLBACKS} & methods if kind.name == "Connection" else set())
-            if kind.name == "ProduceTemplate":
-                planted_methods |= {"__call__"}
             points.update(dict.fromkeys(f"{module}:{kind.name}.{name}" for name in sorted(planted_methods)))
     return [point for point in points if point not in NOT_PLANTED]
 
@@ -147,7 +145,7 @@ ALWAYS_MET = {
     "broker.fastpath.heartbeat:HeartbeatFastPath.answer",
     "broker.fastpath.rejoin:JoinFastPath.release",
     "broker.fastpath.rejoin:SyncFastPath.answer",
-    "broker.fastpath.produce:ProduceTemplate.__call__",
+    "broker.fastpath.produce:ProduceFastPath.answer",
     "broker.topics.retention:PartitionJobLoop._begin_round",
     "broker.net.acceptor:Acceptor._readable",
     "broker.stores.local:LocalStore._flush_scheduled",

@@ -16,7 +16,11 @@ LIMIT = 100 * 1024 * 1024
 
 
 def stream(frames: list[bytes]) -> bytes:
-    return b"".join(LENGTH.pack(len(frame)) + frame for frame in frames)
+    return b"".join(framed(frames))
+
+
+def framed(frames: list[bytes]) -> list[bytes]:
+    return [LENGTH.pack(len(frame)) + frame for frame in frames]
 
 
 def fed(framer: Framer, *chunks: bytes) -> list[bytes]:
@@ -28,13 +32,13 @@ def test_a_stream_cut_at_any_two_places_gives_the_same_frames() -> None:
     data = stream(frames)
     for cut in range(len(data) + 1):
         for second_cut in range(cut, len(data) + 1):
-            assert fed(Framer(LIMIT), data[:cut], data[cut:second_cut], data[second_cut:]) == frames
+            assert fed(Framer(LIMIT), data[:cut], data[cut:second_cut], data[second_cut:]) == framed(frames)
 
 
 def test_a_stream_byte_by_byte_gives_each_frame_with_its_last_byte() -> None:
     framer = Framer(LIMIT)
     frames_of_bytes = [framer.feed(bytes([byte])) for byte in stream([b"ab", b"", b"c"])]
-    assert frames_of_bytes == [[]] * 5 + [[b"ab"]] + [[]] * 3 + [[b""]] + [[]] * 4 + [[b"c"]]
+    assert frames_of_bytes == [[]] * 5 + [framed([b"ab"])] + [[]] * 3 + [framed([b""])] + [[]] * 4 + [framed([b"c"])]
 
 
 @pytest.mark.parametrize("chunk_bytes", [7, PART_BYTES_MIN - 1, PART_BYTES_MIN, PART_BYTES_MIN + 1, 3 * PART_BYTES_MIN])
@@ -43,21 +47,21 @@ def test_frames_of_many_parts_are_joined_in_order(chunk_bytes: int) -> None:
     frames = [bytes(n % 251 for n in range(size)) for size in (20 * PART_BYTES_MIN, 1, 0, 5 * PART_BYTES_MIN + 7)]
     data = stream(frames)
     framer = Framer(LIMIT)
-    assert fed(framer, *[data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]) == frames
+    assert fed(framer, *[data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]) == framed(frames)
     assert framer.pending == 0
 
 
 def test_every_complete_frame_of_a_chunk_is_returned_at_once() -> None:
     framer = Framer(LIMIT)
     frames = [b"%d" % n for n in range(1_000)]
-    assert framer.feed(stream(frames) + b"\0\0\0\2z") == frames
+    assert framer.feed(stream(frames) + b"\0\0\0\2z") == framed(frames)
     assert framer.feed(b"") == []
-    assert framer.feed(b"y\0") == [b"zy"]
-    assert framer.feed(b"\0\0\1!") == [b"!"]
+    assert framer.feed(b"y\0") == framed([b"zy"])
+    assert framer.feed(b"\0\0\1!") == framed([b"!"])
 
 
 def test_a_frame_of_the_largest_size_is_read_and_one_byte_more_refused() -> None:
-    assert fed(Framer(7), b"\0\0\0\7", b"seven!!") == [b"seven!!"]
+    assert fed(Framer(7), b"\0\0\0\7", b"seven!!") == framed([b"seven!!"])
     with pytest.raises(ProtocolError, match=r"8 bytes, allowed are 0 to 7 \(socket.request.max.bytes\)"):
         Framer(7).feed(b"\0\0\0\x08")
 
@@ -96,7 +100,7 @@ def test_a_large_frame_in_small_chunks_is_not_copied_with_every_chunk() -> None:
     join_s = time.process_time() - begun
     framer.feed(LENGTH.pack(len(joined)))
     begun = time.process_time()
-    assert fed(framer, *chunks) == [joined]
+    assert fed(framer, *chunks) == framed([joined])
     assert time.process_time() - begun < 20 * max(join_s, 0.005)
 
 

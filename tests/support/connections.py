@@ -89,8 +89,8 @@ class ConnectionHarness:
         self.wire.connection = self.connection
         self.connection.connection_made(self.wire)
 
-    def dispatch(self, connection: Connection, data: bytes, at: int) -> bytes | None:
-        frame = data[at:]
+    def dispatch(self, connection: Connection, framed: bytes) -> bytes | None:
+        frame = framed[4:]
         self.seen.append(frame)
         if frame == b"nonsense":
             raise ProtocolError("nonsense")

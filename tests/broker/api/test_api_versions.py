@@ -13,5 +13,5 @@ from tests.support.group_harness import GroupClient, GroupHarness
 def test_every_valid_request_gets_the_same_reply(version: int, request_: ApiVersionsRequest) -> None:
     harness = GroupHarness()
     route = harness.dispatch.routes[ApiVersionsRequest.API_KEY]
-    call = Call(GroupClient(harness).connection, route, version, 7, request_, b"", 0)
+    call = Call(GroupClient(harness).connection, route, version, 7, request_, b"")
     assert route.handle(call, request_) is route.handle(call, request_)

@@ -1,4 +1,4 @@
-"""Produce over a connection: acks 0, templates (repeated layouts, not decoded), failing partitions, authorization."""
+"""Produce over a connection: acks 0, the fast path (repeated layouts, not decoded), failing partitions, authorization."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.fastpath.produce import ProduceFastPath
 from broker.security.authorizer import Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -40,13 +41,16 @@ def partition_reply(reply: Any) -> tuple[int, int, int, int, int]:
     return part.index, part.error_code, part.base_offset, part.log_append_time_ms, part.log_start_offset
 
 
-def templated(caller: ProduceClient, version: int = 9, **more: Any) -> ProduceClient:
-    """A caller whose connection has learned a template from two requests: the next request is answered without being decoded."""
+def fast(caller: ProduceClient, version: int = 9, **more: Any) -> ProduceClient:
+    """A caller whose connection has built a fast path from two requests: the next request is answered without being decoded."""
     for _ in range(2):
         assert partition_reply(caller.ask(request(**more), version))[1] == 0
-    template: Any = caller.connection.produce_template
-    assert template.learned
+    assert fast_path_of(caller)
     return caller
+
+
+def fast_path_of(caller: ProduceClient) -> ProduceFastPath | None:
+    return next((fast_path for fast_path in caller.connection.fast_paths.values() if isinstance(fast_path, ProduceFastPath)), None)
 
 
 def refuse_decoding(harness: ProduceHarness) -> None:
@@ -83,18 +87,18 @@ def test_a_failing_produce_with_acks_0_closes_the_connection(harness: ProduceHar
     assert partition(harness).high_watermark == 3 * learned
 
 
-# Templates
+# The fast path
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(harness: ProduceHarness, version: int, acks: int) -> None:
-    decoding, caller = harness.caller(), templated(harness.caller(), version, acks=acks)
+def test_a_repeated_produce_is_stored_undecoded_with_the_same_reply(harness: ProduceHarness, version: int, acks: int) -> None:
+    decoding, caller = harness.caller(), fast(harness.caller(), version, acks=acks)
     batches = [plain_batch(), batch_of_three(), batch(*[record(number, value=bytes(number)) for number in range(200)])]
     requests = [request(data, partition=index, acks=acks) for data in batches for index in range(3)]
     usual = []
     for sent in requests:
-        decoding.connection.produce_template = None
+        decoding.connection.drop_fast_paths()
         decoding.send(decoding.frame(sent, version))
         usual += decoding.replies()
     contents = [partition(harness, index=index).batches for index in range(3)]
@@ -111,12 +115,12 @@ def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(h
 
 def test_with_append_time_a_repeated_produce_gets_the_time() -> None:
     harness = ProduceHarness(TOPICS, ms=THEN)
-    caller = templated(harness.caller(), topic="timed")
+    caller = fast(harness.caller(), topic="timed")
     refuse_decoding(harness)
     assert partition_reply(caller.ask(request(topic="timed"), 9)) == (0, 0, 2, THEN, 0)
 
 
-def test_a_duplicate_batch_matching_a_template_gets_its_first_offset(harness: ProduceHarness) -> None:
+def test_a_duplicate_batch_on_the_fast_path_gets_its_first_offset(harness: ProduceHarness) -> None:
     caller = harness.caller()
     assert partition_reply(caller.ask(request(producer_batch(0)), 9)) == (0, 0, 0, -1, 0)
     assert partition_reply(caller.ask(request(producer_batch(1)), 9)) == (0, 0, 1, -1, 0)
@@ -126,8 +130,8 @@ def test_a_duplicate_batch_matching_a_template_gets_its_first_offset(harness: Pr
     assert partition(harness).high_watermark == 3
 
 
-def test_a_produce_without_a_template_takes_the_usual_path(harness: ProduceHarness) -> None:
-    caller = templated(harness.caller())
+def test_a_produce_that_differs_takes_the_usual_path(harness: ProduceHarness) -> None:
+    caller = fast(harness.caller())
     assert partition_reply(caller.ask(request(topic="u"), 9)) == (0, 0, 0, -1, 0)
     assert partition_reply(caller.ask(request(acks=1), 9)) == (0, 0, 2, -1, 0)
     assert partition_reply(caller.ask(request(), 8)) == (0, 0, 3, -1, 0)
@@ -138,22 +142,31 @@ def test_a_produce_without_a_template_takes_the_usual_path(harness: ProduceHarne
 
 
 def test_bytes_after_the_batch_are_checked(harness: ProduceHarness) -> None:
-    caller = templated(harness.caller())
+    caller = fast(harness.caller())
     caller.send(caller.frame(request(), 9)[:-1] + b"\1")  # an unknown tagged field
     assert caller.closed
     assert partition(harness).high_watermark == 2
 
 
-def test_produce_templates_are_bounded_in_memory(harness: ProduceHarness) -> None:
+def test_a_produce_larger_than_requests_may_be_closes_the_connection(harness: ProduceHarness) -> None:
+    caller = fast(harness.caller())
+    frame = caller.frame(request(batch(record(0, value=bytes(1_000)))), 9)
+    for allowed in (len(frame), len(frame) - 1):
+        harness.context.frame_bytes_max = caller.connection._framer._frame_bytes_max = allowed
+        caller.send(frame)
+        assert caller.closed is (allowed < len(frame))
+    assert partition(harness).high_watermark == 3
+
+
+def test_a_produce_with_a_long_front_gets_no_fast_path(harness: ProduceHarness) -> None:
     caller = harness.caller()
     for number in range(4):
         assert partition_reply(caller.ask(request(), 9, "c" * 1100))[2] == number
-    template: Any = caller.connection.produce_template
-    assert not template.learned
+    assert fast_path_of(caller) is None
 
 
-def test_a_deleted_or_recreated_topic_is_not_written_by_a_template(harness: ProduceHarness) -> None:
-    caller = templated(harness.caller())
+def test_a_deleted_or_recreated_topic_is_not_written_by_the_fast_path(harness: ProduceHarness) -> None:
+    caller = fast(harness.caller())
     harness.topics.delete("t", 0)
     assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)
     harness.topics.create("t", 1, {}, 0)
@@ -166,7 +179,7 @@ def test_a_deleted_or_recreated_topic_is_not_written_by_a_template(harness: Prod
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
 def test_produce_reports_why_a_partition_is_unusable(harness: ProduceHarness, error: ErrorCode, learned: bool) -> None:
-    caller = templated(harness.caller()) if learned else harness.caller()
+    caller = fast(harness.caller()) if learned else harness.caller()
     before = partition(harness).high_watermark
     partition(harness).error = error
     assert partition_reply(caller.ask(request(), 9)) == (0, error, -1, -1, -1)
@@ -176,7 +189,7 @@ def test_produce_reports_why_a_partition_is_unusable(harness: ProduceHarness, er
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_failing_append_gets_a_retriable_error(harness: ProduceHarness, learned: bool) -> None:
-    caller = templated(harness.caller()) if learned else harness.caller()
+    caller = fast(harness.caller()) if learned else harness.caller()
     before = partition(harness).high_watermark
     partition(harness).appends_fail = True
     for _ in range(2):
@@ -207,10 +220,10 @@ def test_without_the_right_to_write_a_topic_its_existence_stays_hidden() -> None
     assert partition(harness).batches == []
 
 
-def test_a_produce_template_checks_rights_again_after_a_change(harness: ProduceHarness) -> None:
-    caller = templated(harness.caller())
-    template: Any = caller.connection.produce_template
-    template._authorizer = harness.produce.args[0].__self__._authorizer = refusing((Operation.WRITE, ResourceType.TOPIC, "t"))
+def test_the_fast_path_of_produce_checks_rights_again_after_a_change(harness: ProduceHarness) -> None:
+    caller = fast(harness.caller())
+    fast_path: Any = fast_path_of(caller)
+    fast_path._authorizer = harness.produce.args[0].__self__._authorizer = refusing((Operation.WRITE, ResourceType.TOPIC, "t"))
     assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
 
 
@@ -221,7 +234,7 @@ def test_each_transactional_id_is_refused_with_one_log_line(harness: ProduceHarn
     lines: list[str] = []
     monkeypatch.setattr("broker.topics.transactions.log.warning", lambda event, transactional_id: lines.append(transactional_id))
     monkeypatch.setattr("broker.topics.transactions.IDS_LOGGED_MAX", 2)
-    caller = templated(harness.caller())
+    caller = fast(harness.caller())
     for id in ("one", "two", "one", "three"):
         produce = ProduceRequest(id, -1, 1000, [TopicProduceData("t", [PartitionProduceData(0, producer_batch(0, attributes=16))])])
         assert partition_reply(caller.ask(produce, 9)) == (0, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1, -1)

@@ -57,8 +57,8 @@ class NodeLink:
 
     async def reply(self) -> NodeResponse:
         async with asyncio.timeout(20):
-            size = int.from_bytes(await self.reader.readexactly(4), "big")
-            number, reply = decode_reply(await self.reader.readexactly(size))
+            size = await self.reader.readexactly(4)
+            number, reply = decode_reply(size + await self.reader.readexactly(int.from_bytes(size, "big")))
         assert number == 7
         return reply
 

@@ -21,7 +21,7 @@ def harness() -> GroupHarness:
 def call_of(harness: GroupHarness, peer: GroupClient) -> Call:
     """A call as a handler receives it."""
     route = harness.dispatch.routes[HeartbeatRequest.API_KEY]
-    return Call(peer.connection, route, 4, 7, HeartbeatRequest("g", 1, "member"), bytes(16), 4)
+    return Call(peer.connection, route, 4, 7, HeartbeatRequest("g", 1, "member"), bytes(16))
 
 
 def test_a_reply_is_held_only_while_an_append_is_in_flight(harness: GroupHarness) -> None:

@@ -48,7 +48,7 @@ def test_frames_wait_in_a_queue_of_their_connection(harness: ConnectionHarness) 
     assert other.connection._waiting is harness.connection._waiting
     harness.receive(b"park", b"echo 1")
     other.receive(b"park", b"echo 2", b"echo 3")
-    assert (list(harness.connection._waiting), list(other.connection._waiting)) == ([b"echo 1"], [b"echo 2", b"echo 3"])
+    assert (list(harness.connection._waiting), list(other.connection._waiting)) == ([b"\0\0\0\6echo 1"], [b"\0\0\0\6echo 2", b"\0\0\0\6echo 3"])
     assert not ConnectionHarness().connection._waiting
 
 

