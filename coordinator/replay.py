@@ -14,8 +14,6 @@ from coordinator.classic.kept import KeptBytes
 from coordinator.classic.member import Member
 from coordinator.facts import offset_key_prefix, read_deletions, read_group, read_offset
 from coordinator.hold import Fact
-from coordinator.policies.declaration import NO_POLICIES
-from coordinator.policies.door import ShardPolicies
 from coordinator.states import State
 from protocol.errors import ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, TopicDeletionsKey
@@ -29,7 +27,7 @@ VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
 
 
 class Replay:
-    """Folds facts into `groups` and `policies`.
+    """Folds facts into `groups`; `fold_own` gets our own records of groups: group id, key and value.
 
     Offsets that outlive their group's tombstone are moved to `orphaned_offsets`, and back if the group is created again.
     """
@@ -38,8 +36,8 @@ class Replay:
         self,
         groups: dict[str, Group],
         orphaned_offsets: dict[str, dict[str, TopicOffsets]],
-        policies: ShardPolicies | None = None,
         kept: KeptBytes | None = None,
+        fold_own: Callable[[str, bytes, bytes | None], None] | None = None,
     ) -> None:
         self.facts = 0
         self.deletions_applied = 0  # the number of the last deletion of a topic whose offsets are removed
@@ -47,7 +45,7 @@ class Replay:
         self._groups = groups
         self._kept = kept
         self._orphaned_offsets = orphaned_offsets
-        self._policies = ShardPolicies(NO_POLICIES) if policies is None else policies
+        self._fold_own_record = fold_own
         self._topics: dict[bytes, TopicOffsets] = {}  # by key prefix, the key without the partition
         self._splits: dict[int, Callable[[bytes], tuple[bytes, int]]] = {}
 
@@ -115,7 +113,8 @@ class Replay:
         if value is not None:
             read_record(kind.value, value)  # a record that cannot be read ends the replay
         group_id: str = getattr(key, "group")  # noqa: B009 - every other kind of ours belongs to a group
-        self._policies.fold(group_id, data, value)
+        if self._fold_own_record is not None:
+            self._fold_own_record(group_id, data, value)
 
     def _fold_group(self, id: str, value: bytes | None) -> None:
         if value is not None:

@@ -6,7 +6,7 @@ memory at once, and at its end the facts, replies and notes go to the hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from coordinator import admin, expiry, offsets
@@ -36,7 +36,7 @@ from coordinator.classic.join import (
 from coordinator.classic.kept import KeptBytes
 from coordinator.classic.leave import remove_leavers
 from coordinator.classic.member import Member
-from coordinator.classic.rebalance import begin_rebalance, drop_pending
+from coordinator.classic.rebalance import begin_rebalance, drop_pending, heard_from, settle
 from coordinator.classic.rules import ROWS
 from coordinator.classic.sync import names_other_protocol
 from coordinator.classic.waiting import is_waiting
@@ -239,8 +239,7 @@ class Shard:
         return self._rejoin(group, member, request, waiter)
 
     def _rejoin(self, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-        if group.policies is not None:
-            group.policies.heard_from(self._out, group, member, False)
+        heard_from(self._out, group, member, False)
         rule = ROWS[group.state].rejoin
         if not callable(rule):
             return self._out.refuse_join(waiter, member.id, rule)
@@ -285,8 +284,7 @@ class Shard:
         differs = request.protocol_name != group.protocol_name or request.protocol_type != group.protocol_type
         if differs and names_other_protocol(group, request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if group.policies is not None:
-            group.policies.heard_from(out, group, member, True)
+        heard_from(out, group, member, True)
         rule = ROWS[group.state].sync
         if not callable(rule):
             return rule
@@ -312,14 +310,12 @@ class Shard:
         """Restart the member's session, count a gap in its heartbeats, and end its absence."""
         if member.renew_session(now):
             return
-        group = self.groups[member.group_id]
-        if group.policies is not None:
-            out = self._out
-            out.wall += now - out.now  # the caller of a heartbeat passes no wall time
-            out.now = now
-            if group.policies.heard_from(out, group, member, False):
-                self._end_step()
-                return
+        out = self._out
+        out.wall += now - out.now  # the caller of a heartbeat passes no wall time
+        out.now = now
+        if heard_from(out, self.groups[member.group_id], member, False):
+            self._end_step()
+            return
         gap = now - member.seen_ms
         member.seen_ms = now
         if gap * 3 > member.session_timeout_ms:
@@ -337,15 +333,14 @@ class Shard:
         codes, cause, member, text = remove_leavers(out, group, leavers)
         if cause is not None:
             ROWS[group.state].after_leave(out, group, cause, member, text)
-        if group.policies is not None:
-            group.policies.settled(out, group)
+        settle(out, group)
         self._end_step()
         return codes
 
     def _create(self, group_id: str) -> Group:
         group = self.groups[group_id] = Group(group_id, self._out.now, self._out.wall, self.kept)
         group.offsets = self._orphaned_offsets.pop(group_id, {})
-        self.policies.open_group(self._out, group)
+        self.policies.open_group(group)
         return group
 
     # Offsets.
@@ -445,40 +440,6 @@ class Shard:
         self._end_step()
         return error
 
-    # Policies.
-
-    def policy_refusals(self, group_id: str, texts: Mapping[str, str]) -> list[str]:
-        """Why these values may not replace the group's, one sentence for each problem; empty if they may."""
-        return self.policies.refusals(self._out, group_id, self.groups.get(group_id), texts)
-
-    def set_policies(self, group_id: str, texts: Mapping[str, str], named: Mapping[str, str], now: int, wall: int) -> list[str]:
-        """Replace all values of a group, which need not exist; return `policy_refusals`, and change nothing if there are any.
-
-        `named`: the values that the operator has just set, also to what they were.
-        """
-        wrong = self.policy_refusals(group_id, texts)
-        if wrong:
-            return wrong
-        out = self._out
-        out.now = now
-        out.wall = wall
-        self.policies.set(out, group_id, self.groups.get(group_id), texts, named)
-        self._end_step()
-        return []
-
-    def topics_changed(self, topics: Collection[str], now: int, wall: int) -> None:
-        """Called when these topics were created or deleted, or have another number of partitions."""
-        out = self._out
-        out.now = now
-        out.wall = wall
-        for group in list(self.groups.values()):
-            if group.policies is not None:
-                group.policies.topics_changed(out, group, topics)
-                self._end_step()
-
-    def policy_status(self, group_id: str) -> dict[str, str]:
-        return self.policies.status(self._out, self.groups.get(group_id))
-
     # Life cycle: replayed from its log, serving, abandoned; then it may be replayed again.
 
     def clear(self) -> None:
@@ -492,11 +453,8 @@ class Shard:
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
         self.deletions_applied = 0  # `note_deletions`
-        self.policies = ShardPolicies(self._config.default_policies)
-        self._new_replay()
-
-    def _new_replay(self) -> None:
-        self._replay = Replay(self.groups, self._orphaned_offsets, self.policies, self.kept)
+        self.policies = ShardPolicies(self._out, self.groups, self._end_step)
+        self._replay = Replay(self.groups, self._orphaned_offsets, self.kept, self.policies.fold)
 
     def _drop_all_groups(self) -> None:
         for group in self.groups.values():
@@ -526,7 +484,7 @@ class Shard:
             for member in group.members.values():
                 member.seen_ms = out.now
                 out.restart_session(member)
-            self.policies.open_group(out, group)
+            self.policies.open_group(group)
             self._end_step()
             if len(group.members) > out.config.group_max_size and group.state is STABLE:
                 begin_rebalance(out, group, Cause.OVER_MAX_SIZE)
@@ -535,7 +493,7 @@ class Shard:
             out.facts += tombstones
             self._end_step()
         self.deletions_applied = self._replay.deletions_applied
-        self._new_replay()
+        self._replay = Replay(self.groups, self._orphaned_offsets, self.kept, self.policies.fold)
         expiry.schedule_sweep(out, self._sweep)
         self._end_step()
 

@@ -64,7 +64,7 @@ class GroupSettings:
                 policy = POLICIES.get(name)
                 kind, text = (policy.type, policy.sentence) if policy else ("string", "A policy that this version does not know; it has no effect.")
                 yield GroupSetting(name, tuple(sources), kind, text)
-        for name, value in journal.shard.policy_status(group_id).items():
+        for name, value in journal.shard.policies.status(group_id).items():
             if not names or name in names:
                 yield GroupSetting(name, (Synonym(name, truncated(value), DEFAULT),), "string", "The present state of the group's policies.", True)
 
@@ -76,9 +76,9 @@ class GroupSettings:
         journal = self.journal_of(group_id)
         settings = {name: without_repeated_names(text) if name == INSTANCE_IDS.name else text for name, text in settings.items()}
         if validate_only:
-            problems = journal.shard.policy_refusals(group_id, settings)
+            problems = journal.shard.policies.refusals(group_id, settings)
         else:
-            problems = journal.call(journal.shard.set_policies, group_id, settings, named, self._clock.now, self._clock.wall)
+            problems = journal.call(journal.shard.policies.replace, group_id, settings, named, self._clock.now, self._clock.wall)
         if problems:
             raise Refused(ErrorCode.INVALID_CONFIG, ". ".join(problems) + ".")
         return None if validate_only else journal

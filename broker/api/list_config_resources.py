@@ -69,7 +69,7 @@ class ListConfigResources:
             case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
                 return (str(self._node.id),)
             case ConfigResourceType.GROUP:
-                return (name for journal in serving for name in journal.shard.policies.groups())
+                return (name for journal in serving for name in journal.shard.policies.group_ids())
         return ()
 
 

@@ -320,7 +320,7 @@ class GroupJournal(Journal):
     def topics_changed(self, names: set[str]) -> None:
         """Notify the groups that these topics changed. A partition that is loading or suspended does so when it serves."""
         if not self.refusal:
-            self.call(self.shard.topics_changed, names, self.now, self.wall)
+            self.call(self.shard.policies.topics_changed, names, self.now, self.wall)
         elif self.refusal != NOT_OURS:
             self._changed_topics |= names
 

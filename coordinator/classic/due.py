@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.classic.group import Group
 from coordinator.classic.member import CHECK_MS, Member, PendingMember
-from coordinator.classic.rebalance import begin_rebalance, end_join_phase, end_sync_phase, expire_pending, expire_session
+from coordinator.classic.rebalance import begin_rebalance, end_join_phase, end_sync_phase, expire_pending, expire_session, settle
 from coordinator.classic.waiting import drop_closed_newcomers, is_due
 from coordinator.notes import Cause
 from coordinator.states import PREPARING
@@ -45,5 +45,5 @@ def newcomers_due(out: StepOutput, group: Group) -> None:
         begin_rebalance(out, group, Cause.EXPANSION)
         return
     drop_closed_newcomers(out, group)
-    if not group.newcomers and group.policies is not None:
-        group.policies.settled(out, group)  # the seat that a newcomer waited for goes to a standby
+    if not group.newcomers:
+        settle(out, group)  # the seat that a newcomer waited for goes to a standby

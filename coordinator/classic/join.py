@@ -6,15 +6,15 @@ from coordinator.calls import JoinReply, JoinRequest, JoinWaiter
 from coordinator.classic.group import Group
 from coordinator.classic.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX, member_bytes, protocols_bytes, request_bytes
 from coordinator.classic.member import Member, PendingMember
-from coordinator.classic.newcomer import admit_member, note_join
+from coordinator.classic.newcomer import admit_member, note_join, wait_of
 from coordinator.classic.rebalance import (
     begin_or_complete_rebalance,
-    begin_rebalance,
     drop_pending,
     join_reply,
     joined_members,
-    nobody_is_missing,
+    member_goes,
     remove_member,
+    settle,
 )
 from coordinator.classic.waiting import count_other_newcomers, drop_newcomer, park_newcomer
 from coordinator.facts import group_key, group_value
@@ -90,22 +90,24 @@ def require_member_id(out: StepOutput, group: Group, request: JoinRequest, waite
 
 def admit_newcomer(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     drop_pending(out, group, id)
-    policies = group.policies
-    if policies is not None:
-        if policies.answers_join(out, group, None, request, waiter, id):
-            return
-        if (group.state is STABLE or group.state is COMPLETING) and policies.wait(group, request) is not None:
-            park_newcomer(out, group, request, waiter, id)
-            if nobody_is_missing(group):
-                begin_rebalance(out, group, Cause.ROSTER_COMPLETE)
-            return
+    if answers_join(out, group, None, request, waiter, id):
+        return
+    if (group.state is STABLE or group.state is COMPLETING) and wait_of(group, request) is not None:
+        park_newcomer(out, group, request, waiter, id)
+        settle(out, group)
+        return
     drop_waiting_request(out, group, request, id)
     admit_member(out, group, request, waiter, id)
     begin_or_complete_rebalance(out, group, Cause.NEW_MEMBER, id, request.reason)
 
 
+def answers_join(out: StepOutput, group: Group, member: Member | None, request: JoinRequest, waiter: JoinWaiter, id: str) -> bool:
+    """Whether a policy has answered the JoinGroup of a newcomer, or of a member in STABLE, without a rebalance."""
+    return group.policies is not None and group.policies.answers_join(out, group, member, request, waiter, id)
+
+
 def drop_waiting_request(out: StepOutput, group: Group, request: JoinRequest, id: str) -> None:
-    """After a change of policies a newcomer may still have a parked JoinGroup: refuse that request, so that the newcomer joins only once."""
+    """After a change a newcomer may still have a parked JoinGroup: refuse that request, so that the newcomer joins only once."""
     if group.newcomers:
         drop_newcomer(out, group, id if request.instance_id is None else "", request.instance_id)
 
@@ -124,7 +126,7 @@ def rejoin_if_changed(out: StepOutput, group: Group, member: Member, request: Jo
 
 def rejoin_if_leader_or_changed(out: StepOutput, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """STABLE: a leader rejoins to request a rebalance, for example because the topics' partitions changed."""
-    if group.policies is not None and group.policies.answers_join(out, group, member, request, waiter, member.id):
+    if answers_join(out, group, member, request, waiter, member.id):
         return
     if group.leader == member.id or member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
@@ -242,8 +244,7 @@ def _swap_member(out: StepOutput, group: Group, old: Member, new: Member) -> Non
         group.pending_sync = {new.id if id == old.id else id: None for id in group.pending_sync}
     if group.leader == old.id:
         group.leader = new.id
-    if group.policies is not None:
-        group.policies.member_goes(out, group, old, new)
+    member_goes(out, group, old, new)
     group.invalidate_members()
     # As in Kafka, the first session has the old member's timeout.
     out.deadlines.set(new, out.now + old.session_timeout_ms)

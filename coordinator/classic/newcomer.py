@@ -9,6 +9,7 @@ from coordinator.classic.group import Group
 from coordinator.classic.member import Member
 from coordinator.config import NEW_MEMBER_TIMEOUT_MS
 from coordinator.notes import grant_note_budget, spend_note_budget
+from coordinator.policies.hooks import Wait
 from coordinator.states import EMPTY, PREPARING
 from coordinator.step_output import StepOutput
 from protocol.messages.coordinator_notes import MemberJoin
@@ -29,6 +30,11 @@ def new_member(out: StepOutput, group: Group, request: JoinRequest, id: str) -> 
     )
 
 
+def wait_of(group: Group, request: JoinRequest | None) -> Wait | None:
+    """How long this newcomer, or without a request the forming group, waits for others by its policies; None: not at all."""
+    return group.policies.wait(group, request) if group.policies is not None else None
+
+
 def admit_member(out: StepOutput, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """Add the sender of this JoinGroup to the group; its request stays parked."""
     member = new_member(out, group, request, id)
@@ -42,8 +48,8 @@ def admit_member(out: StepOutput, group: Group, request: JoinRequest, waiter: Jo
     if member.instance_id is not None and group.last_record is not None:
         group.static_ids_changed = True
     timeout_ms = NEW_MEMBER_TIMEOUT_MS
-    if group.policies is not None and (group.state is EMPTY or group.rebalance_is_initial):
-        wait = group.policies.wait(group, None)
+    if group.state is EMPTY or group.rebalance_is_initial:
+        wait = wait_of(group, None)
         timeout_ms = max(timeout_ms, wait.ms if wait is not None else 0)
     out.deadlines.set(member, out.now + timeout_ms)
     if spend_note_budget(group, out.now):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from coordinator.calls import JoinedMember, JoinReply
 from coordinator.classic.group import Group
 from coordinator.classic.member import Member
+from coordinator.classic.newcomer import wait_of
 from coordinator.classic.waiting import admit_newcomers
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, group_value, update_static_ids
@@ -53,7 +54,7 @@ def begin_rebalance(out: StepOutput, group: Group, cause: Cause, member: str | N
         group.delay_ms = out.config.group_initial_rebalance_delay_ms
         group.delay_remaining_ms = max(group.rebalance_timeout_ms - group.delay_ms, 0)
         out.deadlines.set(group, out.now + group.delay_ms)
-        wait = group.policies.wait(group, None) if group.policies is not None else None
+        wait = wait_of(group, None)
         if wait is not None:
             group.delay_remaining_ms = 0
             out.deadlines.set(group, out.now + wait.ms)
@@ -85,7 +86,7 @@ def try_complete_join(out: StepOutput, group: Group) -> None:
 
 def nobody_is_missing(group: Group) -> bool:
     """Whether a forming group, or the newcomers to a formed one, need not wait for others any more."""
-    wait = group.policies.wait(group, None) if group.policies is not None else None
+    wait = wait_of(group, None)
     return wait is not None and wait.complete
 
 
@@ -210,9 +211,9 @@ def joined_members(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember
     roundrobin need that order to assign to all.
     """
     members = [(member.id, member.instance_id, data) for member, data in zip(group.members.values(), metadata, strict=True)]
-    without_seat = group.policies.without_seat() if group.policies is not None else None
-    if without_seat:
-        members = [member for member in members if member[0] not in without_seat]
+    left_out = without_seat(group)
+    if left_out:
+        members = [member for member in members if member[0] not in left_out]
     if 0 < len(group.static_members) < len(group.members):
         members = [member for member in members if member[1] is not None] + [member for member in members if member[1] is None]
     return members
@@ -240,8 +241,37 @@ def become_empty(out: StepOutput, group: Group) -> None:
     group.static_ids_changed = False
     group.last_record = group_value(group, (), None, None)
     out.facts.append((group_key(group.id), group.last_record))
+    stored_with_group(out, group)
+
+
+# What the group's policies do, if it has any (`policies/hooks.py`).
+
+
+def heard_from(out: StepOutput, group: Group, member: Member, synced: bool) -> bool:
+    """A request of the member has arrived, a SyncGroup if `synced`. True: its session was restarted."""
+    return group.policies is not None and group.policies.heard_from(out, group, member, synced)
+
+
+def member_goes(out: StepOutput, group: Group, member: Member, successor: Member | None) -> None:
+    """Called before a member is removed, or after it was replaced by its successor."""
     if group.policies is not None:
-        group.policies.stored(out, group)
+        group.policies.member_goes(out, group, member, successor)
+
+
+def without_seat(group: Group) -> Mapping[str, bytes]:
+    """The members that the leader assigns nothing to, with the assignment that they get instead."""
+    return group.policies.without_seat() if group.policies is not None else {}
+
+
+def stored_with_group(out: StepOutput, group: Group) -> bool:
+    """The group's record is the last fact of the step: add what belongs beside it. False: they do not fit into a batch."""
+    return out.fits([out.facts[-1]]) if group.policies is None else group.policies.stored(out, group)
+
+
+def settle(out: StepOutput, group: Group) -> None:
+    """Bring the members in line with the policies."""
+    if group.policies is not None:
+        group.policies.settled(out, group)
 
 
 def remove_member(out: StepOutput, group: Group, member: Member, removal: Removal, reason: str | None = None) -> None:
@@ -252,8 +282,7 @@ def remove_member(out: StepOutput, group: Group, member: Member, removal: Remova
     if member.sync_waiter is not None:
         out.refuse_sync(member.sync_waiter, ErrorCode.UNKNOWN_MEMBER_ID)
         member.sync_waiter = None
-    if group.policies is not None:
-        group.policies.member_goes(out, group, member, None)
+    member_goes(out, group, member, None)
     group.remove(member)
     member.join_waiter = None
     if spend_note_budget(group, out.now):

@@ -6,7 +6,15 @@ from coordinator.calls import SyncReply, SyncRequest, SyncWaiter
 from coordinator.classic.group import Group
 from coordinator.classic.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX
 from coordinator.classic.member import Member
-from coordinator.classic.rebalance import begin_rebalance, change_state, forget_assignments, note_round_end
+from coordinator.classic.rebalance import (
+    begin_rebalance,
+    change_state,
+    forget_assignments,
+    note_round_end,
+    settle,
+    stored_with_group,
+    without_seat,
+)
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, group_value, replace_generation
 from coordinator.notes import Cause, RoundResult
@@ -51,9 +59,7 @@ def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) 
     """
     members = group.members
     assignments = {id: leader_assignments.get(id, b"") for id in members}
-    policies = group.policies
-    if policies is not None:
-        assignments.update(policies.without_seat())
+    assignments.update(without_seat(group))
     growth = 0
     last = group.last_record
     if last is not None and not group.record_changed and list(assignments.values()) == [member.assignment for member in members.values()]:
@@ -67,7 +73,7 @@ def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) 
             return
     fact = (group_key(group.id), value)
     out.facts.append(fact)
-    if not (out.fits([fact]) if policies is None else policies.stored(out, group)):
+    if not stored_with_group(out, group):
         out.facts.pop()
         forget_assignments(out, group, ErrorCode.UNKNOWN_SERVER_ERROR)
         begin_rebalance(out, group, Cause.SYNC_FAILED)
@@ -84,8 +90,7 @@ def assign(out: StepOutput, group: Group, leader_assignments: dict[str, bytes]) 
             member.sync_waiter = None
             member.seen_ms = out.now
             out.restart_session(member)
-    if policies is not None:
-        policies.settled(out, group)
+    settle(out, group)
 
 
 def _leave_no_memory(out: StepOutput, group: Group, assignments: dict[str, bytes], growth: int) -> bool:

@@ -12,7 +12,7 @@ from coordinator.calls import JoinRequest, JoinWaiter
 from coordinator.classic.group import Group
 from coordinator.classic.kept import request_bytes
 from coordinator.classic.member import CHECK_MS, Newcomer, NewcomerKey, NewcomerTimer
-from coordinator.classic.newcomer import admit_member
+from coordinator.classic.newcomer import admit_member, wait_of
 from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 
@@ -99,7 +99,7 @@ def set_waits(out: StepOutput, group: Group) -> None:
 
 def _due_ms(group: Group, request: JoinRequest, arrived_ms: int) -> int:
     """When the rebalance that admits the newcomer is due: at once if no policy makes it wait any more."""
-    wait = group.policies.wait(group, request) if group.policies is not None else None
+    wait = wait_of(group, request)
     return 0 if wait is None else arrived_ms + min(wait.ms, request.rebalance_timeout_ms)
 
 

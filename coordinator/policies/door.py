@@ -5,7 +5,7 @@ A policy is added here and nowhere else in the coordinator: to `ORDER`, the one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 from coordinator.calls import JoinRequest, JoinWaiter
@@ -201,8 +201,12 @@ def rules_of(group: Group, kind: type[Rules]) -> Rules | None:
 class ShardPolicies:
     """The policies of all groups of a shard, as the operator wrote them. A group need not exist to have policies."""
 
-    def __init__(self, defaults: GroupPolicies) -> None:
-        self._defaults = defaults
+    def __init__(self, out: StepOutput, groups: Mapping[str, Group], end_step: Callable[[], None]) -> None:
+        """`end_step` hands the output of the step to the hold."""
+        self._out = out
+        self._groups = groups
+        self._end_step = end_step
+        self._defaults = out.config.default_policies
         self._texts: dict[str, dict[str, str]] = {}  # group id -> values by name
         self._stored: dict[str, dict[bytes, bytes]] = {}  # group id -> its other records of policies; filled by replay, emptied by `open_group`
 
@@ -210,7 +214,7 @@ class ShardPolicies:
         """The values set for this group, as the operator wrote them."""
         return self._texts.get(group_id, {})
 
-    def groups(self) -> list[str]:
+    def group_ids(self) -> list[str]:
         """The groups that have policies of their own."""
         return list(self._texts)
 
@@ -230,7 +234,7 @@ class ShardPolicies:
             rules.values = policies
         return door
 
-    def refusals(self, out: StepOutput, group_id: str, group: Group | None, texts: Mapping[str, str]) -> list[str]:
+    def refusals(self, group_id: str, texts: Mapping[str, str]) -> list[str]:
         """Why these values may not replace the group's, one sentence for each problem; empty if they may."""
         wrong: list[str] = []
         for name, text in texts.items():
@@ -240,23 +244,45 @@ class ShardPolicies:
                 wrong.append(str(error))
         if wrong:
             return wrong
-        wrong = problems(self.of(group_id), resolve(texts, self._defaults), group)
-        if not storable(group_id, *texts.values()) or not out.fits([_fact(group_id, texts)]):
+        wrong = problems(self.of(group_id), resolve(texts, self._defaults), self._groups.get(group_id))
+        if not storable(group_id, *texts.values()) or not self._out.fits([_fact(group_id, texts)]):
             wrong.append("the policies do not fit into one record; shorten their texts")
         return wrong
 
-    def set(self, out: StepOutput, group_id: str, group: Group | None, texts: Mapping[str, str], named: Mapping[str, str]) -> None:
-        """Replace all values of a group; the operator has just set those of `named`."""
+    def replace(self, group_id: str, texts: Mapping[str, str], named: Mapping[str, str], now: int, wall: int) -> list[str]:
+        """Replace all values of a group, which need not exist; return `refusals`, and change nothing if there are any. One step of the shard.
+
+        `named`: the values that the operator has just set, also to what they were.
+        """
+        wrong = self.refusals(group_id, texts)
+        if wrong:
+            return wrong
+        out = self._out
+        out.now = now
+        out.wall = wall
         if texts != self.texts(group_id):
             out.facts.append(_fact(group_id, texts))
             if texts:
                 self._texts[group_id] = dict(texts)
             else:
                 self._texts.pop(group_id, None)
+        group = self._groups.get(group_id)
         if group is not None:
-            self.open_group(out, group, named)
+            self.open_group(group, named)
+        self._end_step()
+        return []
 
-    def open_group(self, out: StepOutput, group: Group, named: Mapping[str, str] | None = None) -> None:
+    def topics_changed(self, topics: Collection[str], now: int, wall: int) -> None:
+        """These topics were created or deleted, or have another number of partitions. A step for each group."""
+        out = self._out
+        out.now = now
+        out.wall = wall
+        for group in list(self._groups.values()):
+            if group.policies is not None:
+                group.policies.topics_changed(out, group, topics)
+                self._end_step()
+
+    def open_group(self, group: Group, named: Mapping[str, str] | None = None) -> None:
         """Apply the group's policies: to a new or loaded group, or after they have changed."""
         door = group.policies
         if door is None:
@@ -269,6 +295,7 @@ class ShardPolicies:
                 return
         door.values = self.of(group.id)
         stored = self._stored.pop(group.id, {})
+        out = self._out
         door.changed(out, group, named or {}, stored)
         out.facts += [(key, None) for key in stored]
         door.settled(out, group)
@@ -278,12 +305,13 @@ class ShardPolicies:
         records, self._stored = self._stored, {}
         return [[(key, None) for key in keys] for keys in records.values()]
 
-    def status(self, out: StepOutput, group: Group | None) -> dict[str, str]:
+    def status(self, group_id: str) -> dict[str, str]:
         """The entries `status.*` of a group: members and instances that its policies affect at this moment."""
+        group = self._groups.get(group_id)
         if group is None or group.policies is None:
             return {}
         waiting = [
-            StatusEntry(newcomer.request.instance_id or newcomer.id, out.wall - (out.now - newcomer.arrived_ms))
+            StatusEntry(newcomer.request.instance_id or newcomer.id, self._out.wall - (self._out.now - newcomer.arrived_ms))
             for newcomer in group.newcomers.values()
         ]
         entries = {**group.policies.status(group), WAITING: waiting}

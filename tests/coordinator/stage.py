@@ -125,7 +125,7 @@ class Stage:
 
     def set_policies(self, texts: dict[str, str] | None = None, request: str | None = None, group: str = "g") -> list[str]:
         """Replace the policies of a group; returns the reasons of a refusal, [] if accepted."""
-        wrong = self._serving.set_policies(group, texts or {}, {} if request is None else {REBALANCE_REQUEST.name: request}, self.now, self.wall)
+        wrong = self._serving.policies.replace(group, texts or {}, {} if request is None else {REBALANCE_REQUEST.name: request}, self.now, self.wall)
         self._end_step("policy")
         return wrong
 

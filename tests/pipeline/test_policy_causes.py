@@ -94,7 +94,7 @@ def test_changed_topics_are_named(play: NotedPlay) -> None:
     play.one_static()
     play.set_policies({"topics.watch": "true"})
     assert play.shard is not None
-    play.shard.topics_changed(["t0"], play.now, play.wall)
+    play.shard.policies.topics_changed(["t0"], play.now, play.wall)
     play.after(0)
     episode = rebalanced(play, "a")
     assert (episode.cause, episode.avoidable) == ("topics_changed", NO)

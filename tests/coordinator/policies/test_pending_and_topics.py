@@ -86,7 +86,7 @@ def test_without_the_policy_an_unused_id_outlives_its_connection(play: Play, con
 
 def changed(play: Play, *topics: str) -> None:
     assert play.shard is not None
-    play.shard.topics_changed(topics, play.now, play.wall)
+    play.shard.policies.topics_changed(topics, play.now, play.wall)
     play.after(0)
 
 

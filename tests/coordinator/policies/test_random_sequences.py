@@ -158,7 +158,7 @@ class PolicyWorld:
                 random.choice(self.all).step(random)
             case 16:
                 assert play.shard is not None
-                play.shard.topics_changed(["t0"], play.now, play.wall)
+                play.shard.policies.topics_changed(["t0"], play.now, play.wall)
                 play.after(0)
             case _:
                 if not self.appends_held:

@@ -39,7 +39,7 @@ def test_a_member_whose_session_ends_is_away_without_a_rebalance(play: Play) -> 
     play.expect_records("away")
     play.expect_note(NoteKind.MEMBER_AWAY, instance_id="ib", back=False)
     assert play.shard is not None
-    assert play.shard.policy_status("g") == {"status.away": f"ib since {play.wall}"}
+    assert play.shard.policies.status("g") == {"status.away": f"ib since {play.wall}"}
 
 
 @scenario("PA-02")

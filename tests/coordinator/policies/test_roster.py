@@ -22,7 +22,7 @@ def roster(names: str, *, strict: bool = False, timeout_ms: int | None = 60_000)
 
 def status(play: Play, name: str) -> str:
     assert play.shard is not None
-    return play.shard.policy_status("g").get(name, "")
+    return play.shard.policies.status("g").get(name, "")
 
 
 # Forming.

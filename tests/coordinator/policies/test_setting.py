@@ -49,7 +49,7 @@ def test_the_last_policy_leaves_a_tombstone(play: Play) -> None:
     assert last.value is None
     play.failover()
     assert shard_of(play).policies.of("g") == NO_POLICIES
-    assert not shard_of(play).policies.groups()
+    assert not shard_of(play).policies.group_ids()
 
 
 def test_a_refused_set_changes_nothing(play: Play) -> None:

@@ -23,7 +23,7 @@ TWO = {"target.group.size": "2"}
 
 def status(play: Play) -> dict[str, str]:
     assert play.shard is not None
-    return play.shard.policy_status("g")
+    return play.shard.policies.status("g")
 
 
 def standbys(play: Play) -> list[str]:
