@@ -222,15 +222,18 @@ def test_the_counted_size_of_a_learned_commit_is_its_memory(harness: GroupHarnes
         second_peer = GroupClient(harness)
         for _ in range(3):
             second_peer.ask(commit(id, 1, indexes, "", "v"), 9)
-    peer.ask(commit(id, 1, indexes, "", "v"), 9)
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    peer.ask(commit(id, 1, indexes, "", "v"), 9)
-    gc.collect()
-    allocated = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
+    allocated = []
+    for _ in range(3):  # other memory of the process may grow at the same moment, but hardly each time
+        peer = GroupClient(harness)
+        peer.ask(commit(id, 1, indexes, "", "v"), 9)
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        peer.ask(commit(id, 1, indexes, "", "v"), 9)
+        gc.collect()
+        allocated.append(tracemalloc.get_traced_memory()[0] - before)
+        tracemalloc.stop()
     (fast_path,) = learned_commits(peer)
-    assert fast_path.cost / 2 < allocated < 1.5 * fast_path.cost  # not exactly: other memory of the broker may grow too
+    assert fast_path.cost / 2 < sorted(allocated)[1] < 1.5 * fast_path.cost
 
 
 def test_fast_commits_write_the_same_records(harness: GroupHarness, peer: GroupClient) -> None:
