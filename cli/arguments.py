@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 BOOTSTRAP = "TENURE_BOOTSTRAP"
@@ -62,15 +63,18 @@ def add_command(
     help: str,
     description: str | None = None,
     examples: Sequence[str] = (),
-    notes: str = "",
+    notes: str | Callable[[], str] = "",
     for_output: bool = True,
 ) -> argparse.ArgumentParser:
-    """Add one command. `run`: the module whose `run(options)` is called; `for_output`: the command fails if standard output is closed."""
+    """Add one command. `run`: the module whose `run(options)` is called; `for_output`: the command fails if standard output is closed.
+
+    `notes`: remarks at the end of its help, or what makes them when the help is shown.
+    """
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=help,
         description=description or f"{help[:1].upper()}{help[1:]}.",
-        epilog=example_epilog(*examples, notes=notes),
+        epilog=partial(example_epilog, *examples, notes=notes),
         formatter_class=Help,
         allow_abbrev=False,
     )
@@ -78,13 +82,14 @@ def add_command(
     return parser
 
 
-def example_epilog(*examples: str, notes: str = "") -> str | None:
+def example_epilog(*examples: str, notes: str | Callable[[], str] = "") -> str | None:
     """The text below the options: example command lines as typed, then other remarks."""
+    remarks = notes() if callable(notes) else notes
     parts = []
     if examples:
         parts.append("examples:\n" + "\n".join(f"  {example}" for example in examples))
-    if notes:
-        parts.append(notes.strip())
+    if remarks:
+        parts.append(remarks.strip())
     return "\n\n".join(parts) or None
 
 

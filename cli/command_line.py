@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -72,6 +72,14 @@ class Parser(argparse.ArgumentParser):
         self.color = False  # Python 3.14 and later colour help by default
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # -1h is a value too, not an option: no option begins with a digit
         self._words: list[str] = []  # the arguments being parsed
+
+    @property
+    def epilog(self) -> str | None:
+        return self._epilog() if callable(self._epilog) else self._epilog
+
+    @epilog.setter
+    def epilog(self, text: str | Callable[[], str | None] | None) -> None:
+        self._epilog = text
 
     def error(self, message: str) -> NoReturn:
         from cli.failure import Failure

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 from typing import Any
 
 from cli.arguments import add_change_options, add_cluster_options, add_command, add_family
 
-NAMES = (
-    "registration.timeout.ms, expansion.timeout.ms, instance.ids, roster.timeout.ms, roster.strict, target.group.size, "
-    "subscription.change, pending.release, topics.watch"
-)
+
+def notes() -> str:
+    return str(import_module("cli.groups.policy_help").notes())  # when help is shown: it imports the coordinator
 
 
 def add(actions: Any) -> None:
@@ -40,7 +40,7 @@ def add_set(commands: Any) -> None:
             "tenure group policy set orders instance.ids=worker-[01-12] roster.timeout.ms=60000",
             "tenure group policy set orders --add-instances worker-[13-15]",
         ),
-        notes=f"Policies: {NAMES}.\n`none` as a value: the broker's default (group.policy.*) does not apply to this group.",
+        notes=notes,
     )
     parser.add_argument("group", metavar="GROUP", help="which group")
     parser.add_argument("settings", metavar="NAME=VALUE", type=setting, nargs="*", help="a policy and its value")
