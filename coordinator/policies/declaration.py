@@ -74,7 +74,7 @@ class Policy:
 class Timeout(Policy):
     type: ClassVar[str] = "long"
     limits = f"{TIMEOUT_MS_MIN} to {TIMEOUT_MS_MAX}"
-    samples = ("2000", "5000", "10000", "20000")
+    samples: tuple[str, ...] = ("2000", "5000", "10000", "20000")
 
     def parse(self, text: str) -> PolicyValue:
         value = _number(text)
@@ -93,7 +93,7 @@ class Timeout(Policy):
 class Size(Policy):
     type: ClassVar[str] = "int"
     limits = f"1 to {TARGET_SIZE_MAX}"
-    samples = ("1", "2", "3")
+    samples: tuple[str, ...] = ("1", "2", "3")
 
     def parse(self, text: str) -> PolicyValue:
         value = _number(text)
@@ -110,7 +110,7 @@ class Size(Policy):
 class Switch(Policy):
     type: ClassVar[str] = "boolean"
     limits = "true, false"
-    samples = ("true", "false")
+    samples: tuple[str, ...] = ("true", "false")
 
     def parse(self, text: str) -> PolicyValue:
         if text not in ("true", "false"):
