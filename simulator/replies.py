@@ -58,7 +58,9 @@ class Replies:
                 audit.rebalances.listed(found, reply)
 
     def leave(self, wire: ClientConnection, group: str, members: list[MemberIdentity]) -> Generator[Any, Any, None]:
-        """Remove members with LeaveGroup: raise Broken if a member id that was answered without an error is still in the group."""
+        """Remove members with LeaveGroup: raise Broken if one that was answered without an error is still in the group."""
+        before = self._coordinators.find(group)
+        owners = dict(before.static_members) if before is not None else {}
         request = wire.send(LeaveGroupRequest(group, members), LEAVE_VERSION, REQUEST_NS)
         yield request
         if request.lost:
@@ -70,8 +72,9 @@ class Replies:
         if found is None or self._course.is_void(request) or not self._coordinators.served_since(group, request.sent):
             return
         for member in answers:
-            if member.error_code == ErrorCode.NONE and (member.member_id in found.members or member.member_id in found.pending_members):
-                raise Broken(MEMBERS_LEAVE, f"{member.member_id} left and is still in {group}", group)
+            id = member.member_id or owners.get(member.group_instance_id or "", "")
+            if member.error_code == ErrorCode.NONE and (id in found.members or id in found.pending_members):
+                raise Broken(MEMBERS_LEAVE, f"{id} left and is still in {group}", group)
 
     def commit_refused(self, group: str, request: Request) -> None:
         """A commit got REBALANCE_IN_PROGRESS: raise Broken in a join phase, since members of the old generation may then still commit."""
