@@ -6,10 +6,11 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
+from broker.settings.config import POLICY_PREFIX
 from simulator.expiry import Expiry
 from simulator.faults import DELETE_TOPIC, FAULTS
 from simulator.plan import GroupPlan, Plan
-from simulator.policy_plan import draw_policies
+from simulator.policy_plan import draw_defaults, draw_policies
 from simulator.records import Records
 from simulator.styles import STYLES, Settings
 from simulator.world import MS, SECOND
@@ -141,16 +142,9 @@ def _about_retention(plan: Plan) -> Plan:
 
 def _with_policies(plan: Plan, random: Random) -> Plan:
     """Add policies of every kind: of single groups, and as defaults of all groups."""
-    drawn = {
-        "registration.timeout.ms": random.choice((5_000, 20_000)),
-        "expansion.timeout.ms": random.choice((1_000, 4_000)),
-        "subscription.change": "rebalance",
-        "pending.release": "true",
-        "topics.watch": "true",
-    }
     return replace(
         plan,
-        broker={**plan.broker, **{f"group.policy.{name}": value for name, value in drawn.items() if random.random() < 0.3}},
+        broker={**plan.broker, **{POLICY_PREFIX + name: value for name, value in draw_defaults(random).items()}},
         policies=draw_policies(random, [(group.name, group.static) for group in plan.groups]),
     )
 

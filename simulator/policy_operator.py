@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, Final
 
+from coordinator.policies.declaration import NONE_TEXT, Names
+from coordinator.policies.door import POLICIES
 from coordinator.policies.rebalance_request import REBALANCE_REQUEST
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -13,7 +15,7 @@ from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from simulator.client import Client, ClientConnection, Process
 from simulator.consumer import Consumer
 from simulator.plan import GroupPlan
-from simulator.policy_plan import INSTANCE_IDS, GroupPolicyPlan, PolicyPlan, value_of
+from simulator.policy_plan import GroupPolicyPlan, PolicyPlan, value_of
 from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change
 from simulator.scene import Scene
 from simulator.world import MS, SECOND
@@ -95,12 +97,13 @@ class PolicyOperator(Client):
 
     def _change_of(self, name: str, static: int) -> Change:
         random = self.world.random
-        if name == INSTANCE_IDS and random.random() < 0.5:
+        policy = POLICIES[name]
+        if isinstance(policy, Names) and random.random() < 0.5:
             return Change(name, random.choice((APPEND, SUBTRACT)), f"i{random.randrange(static + 1)}")
         if random.random() < 0.2:
             return Change(name, DELETE, None)
-        if random.random() < 0.1 and name != INSTANCE_IDS:
-            return Change(name, SET, "none")
+        if random.random() < 0.1 and policy.has_default:
+            return Change(name, SET, NONE_TEXT)
         return Change(name, SET, value_of(random, name, static))
 
     def _change(self, group: str, changes: list[Change]) -> Generator[Any, Any, bool]:

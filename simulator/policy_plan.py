@@ -6,29 +6,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-VALUES: Final[dict[str, tuple[str, ...]]] = {
-    "registration.timeout.ms": ("5000", "10000", "20000"),
-    "expansion.timeout.ms": ("1000", "3000", "5000"),
-    "target.group.size": ("1", "2", "3"),
-    "roster.timeout.ms": ("2000", "5000"),
-    "roster.strict": ("true", "false"),
-    "subscription.change": ("rebalance", "keep"),
-    "pending.release": ("true", "false"),
-    "topics.watch": ("true", "false"),
-}
-INSTANCE_IDS: Final = "instance.ids"
-ROSTER: Final = (INSTANCE_IDS, "roster.timeout.ms", "roster.strict")
-# Each entry is a set of policies that a group may have. The operator changes only these.
-PURPOSES: Final[tuple[tuple[str, ...], ...]] = (
-    ("registration.timeout.ms",),
-    ("registration.timeout.ms", "subscription.change", "expansion.timeout.ms"),
-    ("expansion.timeout.ms", "pending.release", "topics.watch"),
-    ("target.group.size",),
-    ("target.group.size", "registration.timeout.ms"),
-    ROSTER,
-    (*ROSTER, "expansion.timeout.ms"),
-    (*VALUES, INSTANCE_IDS),
-)
+from coordinator.policies.declaration import Names
+from coordinator.policies.door import ORDER, POLICIES
+
+# The policies that are in force until they are unset, by the rules that declare them.
+BY_RULES: Final = tuple(names for rules in ORDER if (names := tuple(policy.name for policy in rules.declares if not policy.once)))
 
 
 @dataclass(frozen=True)
@@ -68,23 +50,34 @@ def draw_policies(random: Random, groups: list[tuple[str, int]]) -> PolicyPlan:
     """Draw the policies of the groups; some groups get none. `groups`: for each group, its name and its number of static members."""
     plans = []
     for name, static in groups:
-        purpose = random.choice(PURPOSES) if random.random() < 0.85 else ()
+        purpose = _draw_purpose(random) if random.random() < 0.85 else ()
         first = [(policy, value_of(random, policy, static)) for policy in purpose if len(purpose) < 4 or random.random() < 0.6]
         plans.append((name, GroupPolicyPlan(tuple(fitting(first)), purpose)))
     return PolicyPlan(tuple(plans), random.choice((5.0, 15.0, 60.0)), random.choice((0.0, 0.2, 0.3)), random.random() < 0.7, *_draw_crashes(random))
+
+
+def draw_defaults(random: Random) -> dict[str, str]:
+    """Policies of all groups, which the broker's configuration sets."""
+    return {name: random.choice(policy.samples) for name, policy in POLICIES.items() if policy.has_default and not policy.needs and random.random() < 0.4}
+
+
+def _draw_purpose(random: Random) -> tuple[str, ...]:
+    """The policies that a group may have: those of some rules, or all. The operator changes only these."""
+    return tuple(name for names in random.sample(BY_RULES, random.choice((1, 2, 3, len(BY_RULES)))) for name in names)
 
 
 def _draw_crashes(random: Random) -> tuple[float, int]:
     return random.choice(((0.0, 0), (0.05, 0), (0.5, 700)))
 
 
-def value_of(random: Random, policy: str, static: int) -> str:
-    if policy == INSTANCE_IDS:  # the list sometimes lacks an instance, or has one too many
+def value_of(random: Random, name: str, static: int) -> str:
+    policy = POLICIES[name]
+    if isinstance(policy, Names):  # the list sometimes lacks an instance, or has one too many
         return f"i[0-{max(0, static - 1 + random.choice((-1, 0, 0, 0, 1)))}]"
-    return random.choice(VALUES[policy])
+    return random.choice(policy.samples)
 
 
 def fitting(values: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Leave out the policies that need a list of instance ids, if `values` has no such list."""
-    listed = any(name == INSTANCE_IDS for name, _ in values)
-    return [(name, value) for name, value in values if listed or name not in ROSTER]
+    """Leave out the policies that need another one that `values` does not have."""
+    present = {"", *(name for name, _ in values)}
+    return [(name, value) for name, value in values if POLICIES[name].needs in present]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
+from broker.settings.config import POLICY_PREFIX
 from coordinator import Note
 from coordinator.notes import Cause, Removal, Replacement, ShardChange, StandbyStep
 from coordinator.policies.door import resolve, rules_of
@@ -24,8 +25,6 @@ from simulator.policy_settings import Change, PolicySettings
 from simulator.promises import Sessions
 from simulator.world import MS, SECOND, World
 
-DEFAULT_PREFIX: Final = "group.policy."
-
 
 class PolicyWatch:
     def __init__(self, world: World, plan: Plan, course: Course, coordinators: Coordinators, members: Sequence[Member], sessions: Sessions) -> None:
@@ -36,7 +35,7 @@ class PolicyWatch:
         self._coordinators = coordinators
         self._members = members
         self._sessions = sessions
-        defaults = {name.removeprefix(DEFAULT_PREFIX): str(value) for name, value in plan.broker.items() if name.startswith(DEFAULT_PREFIX)}
+        defaults = {name.removeprefix(POLICY_PREFIX): str(value) for name, value in plan.broker.items() if name.startswith(POLICY_PREFIX)}
         self.settings = PolicySettings(world, resolve(defaults))
         self.absences = Absences(world, self.settings)
         self.arrivals = Arrivals(world, self.settings)

@@ -74,7 +74,7 @@ class Policy:
 class Timeout(Policy):
     type: ClassVar[str] = "long"
     limits = f"{TIMEOUT_MS_MIN} to {TIMEOUT_MS_MAX}"
-    samples: tuple[str, ...] = ("2000", "5000", "10000", "20000")
+    samples: tuple[str, ...] = ("2000", "5000", "10000")
 
     def parse(self, text: str) -> PolicyValue:
         value = _number(text)
