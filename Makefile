@@ -85,6 +85,7 @@ check: setup ## ruff, mypy, import contracts, generated code, licences
 	$(BIN)/python -m docs.configuration --check
 	$(BIN)/python -m docs.groups --check
 	$(BIN)/python -m docs.rebalances --check
+	$(BIN)/python -m docs.policies --check
 	$(BIN)/python -m docs.commands --check
 	$(BIN)/python -m project.licences
 
@@ -98,6 +99,7 @@ generate: setup ## write what is generated: protocol/messages, and pages and par
 	$(BIN)/python -m docs.configuration
 	$(BIN)/python -m docs.groups
 	$(BIN)/python -m docs.rebalances
+	$(BIN)/python -m docs.policies
 	$(BIN)/python -m docs.commands
 
 bench: setup ## floor and broker in turn, as a table and as JSON (needs a C compiler)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
 from coordinator.classic.rules import RULES
 from coordinator.states import EMPTY, TRANSITIONS
-from docs.page import write_or_check
+from docs.page import with_parts, write_or_check
 from history.causes import CAUSES, name_of
 from protocol.errors import ErrorCode
 
 PAGE = Path(__file__).with_suffix(".md")
-GENERATED = re.compile(r"(<!-- GENERATED (\w+) [^>]*-->\n).*?(<!-- END \2 -->)", re.DOTALL)
-
 
 HEARTBEAT = {
     ErrorCode.NONE: "heartbeats are answered 0: go on",
@@ -46,8 +43,7 @@ PARTS = {"diagram": diagram, "causes": causes}
 
 def render(page: str) -> str:
     assert {move for row in CAUSES.values() for move in row.moves} == {(state, to) for state, ends in TRANSITIONS.items() for to in ends}
-    assert [part for _, part, _ in GENERATED.findall(page)] == [*PARTS], "the page lost one of its generated parts"
-    return GENERATED.sub(lambda match: match[1] + PARTS[match[2]]() + match[3], page)
+    return with_parts(page, PARTS)
 
 
 if __name__ == "__main__":

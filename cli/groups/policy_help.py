@@ -18,4 +18,4 @@ def notes() -> str:
 
 def _entry(policy: Policy) -> str:
     sentence = textwrap.fill(policy.sentence, WIDTH, initial_indent="    ", subsequent_indent="    ")
-    return f"  {policy.name}: {policy.limits}{f', {NONE_TEXT}' if policy.has_default else ''}\n{sentence}"
+    return f"  {policy.name}: {policy.accepted}\n{sentence}"

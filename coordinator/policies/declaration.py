@@ -62,9 +62,14 @@ class Policy:
         self.needs = needs
 
     @property
+    def accepted(self) -> str:
+        """The accepted values of a group, in words."""
+        return f"{self.limits}, {NONE_TEXT}" if self.has_default else self.limits
+
+    @property
     def text(self) -> str:
         """The policy in words, with its accepted values."""
-        return f"{self.sentence} Values: {self.limits}{', none' if self.has_default else ''}."
+        return f"{self.sentence} Values: {self.accepted}."
 
     def parse(self, text: str) -> PolicyValue:
         """The value. Raises ValueError with a sentence that names the accepted values."""
