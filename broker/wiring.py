@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from broker.api.node_drain import NodeDrain
 from broker.api.parts import BrokerParts
@@ -304,19 +305,13 @@ class Broker:
 
 
 def group_config(config: Config) -> GroupConfig:
-    return GroupConfig(
-        config.group_min_session_timeout_ms,
-        config.group_max_session_timeout_ms,
-        config.group_initial_rebalance_delay_ms,
-        config.group_max_size,
-        config.offset_metadata_max_bytes,
-        config.offsets_retention_minutes * 60_000,
-        config.offsets_retention_check_interval_ms,
-        config.message_max_bytes,
-        resolve(config.group_policies),
-        config.group_member_metadata_max_bytes,
-        config.groups_metadata_max_bytes,
-    )
+    """Each field is the setting of its name, but for these."""
+    others: dict[str, Any] = {
+        "offsets_retention_ms": config.offsets_retention_minutes * 60_000,
+        "batch_bytes_max": config.message_max_bytes,
+        "default_policies": resolve(config.group_policies),
+    }
+    return GroupConfig(*[others[name] if name in others else getattr(config, name) for name in GroupConfig._fields])
 
 
 def log_frame(direction: str, call: Call, message: object) -> None:
