@@ -11,7 +11,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 AGAIN := -p project.again  # the few tests that fail beside others, once more by themselves
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long compiled-sim compiled-sim-long bugs oracle mutants check quick generate bench compile uncompile compiled-test dist dist-compiled lock clean
+.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long compiled-sim compiled-sim-long bugs drills oracle mutants check quick generate bench compile uncompile compiled-test dist dist-compiled lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -133,6 +133,10 @@ SIM_SEED = $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || ec
 
 bugs: setup ## plant each bug of tests/simulator/bugs in a copy of the code, and see the simulator find it within 30 s
 	@$(BIN)/python -m tests.simulator.planted $(ARGS)
+
+drills: setup ## put invented additions (a policy, a cause, a setting ...) into copies of the code: few files, and everything names them (two minutes; ARGS="-k topic")
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m pytest $(AGAIN) -n 2 --dist worksteal -m drills tests/project/test_drills.py $(ARGS)
 
 oracle: setup ## random group requests to this broker and to Apache Kafka, until they differ (needs Java; ARGS="--seed 7 --minutes 10")
 	@$(BIN)/python project/compiled.py --fresh
