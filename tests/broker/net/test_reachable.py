@@ -66,7 +66,7 @@ def test_a_wildcard_listener_advertises_only_its_advertised_address() -> None:
         assert started.listeners["PLAINTEXT"][0] == "0.0.0.0"
         started.listeners["PLAINTEXT"] = ("127.0.0.1", started.port)
         assert advertised(started, "PLAINTEXT") == {("kafka.example.invalid", 19092)}
-        assert "every client that reaches the port may do everything" in started.await_line("0.0.0.0:0\"")
+        assert "every client that reaches the port may do everything" in started.await_line("can be reached")
 
 
 @pytest.mark.once  # no dependence on the Python version
