@@ -59,7 +59,7 @@ class CommitsRefused(NamedTuple):
 
 
 class AbsenceChanged(NamedTuple):
-    """A static member's session ended, and the member stays in the group until registration.timeout.ms; or, with `back`, it returned in time."""
+    """A static member's session ended, and the member stays in the group for a time; or, with `back`, it returned in time."""
 
     at_ms: int
     member_id: str

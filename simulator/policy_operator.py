@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from coordinator.policies.declaration import NONE_TEXT, Names
 from coordinator.policies.door import POLICIES
-from coordinator.policies.rebalance_request import REBALANCE_REQUEST
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
@@ -63,7 +62,7 @@ class PolicyOperator(Client):
             yield from self._read(group.name)
         elif random.random() < 0.25:
             self._requests += 1
-            yield from self._change(group.name, [Change(REBALANCE_REQUEST.name, SET, f"request {self._requests}")])
+            yield from self._change(group.name, [Change(name, SET, f"request {self._requests}") for name, policy in POLICIES.items() if policy.once])
         else:
             names = random.sample(plan.names, min(len(plan.names), random.choice((1, 1, 1, 2))))
             yield from self._change(group.name, [self._change_of(name, group.static) for name in names])

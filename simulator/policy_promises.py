@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from coordinator.notes import Cause
+from coordinator.classic.group import Group
+from coordinator.classic.subscription import EMPTY_ASSIGNMENT
+from coordinator.deadlines import NEVER
+from coordinator.notes import Cause, Removal
 from coordinator.policies.declaration import GroupPolicies
+from coordinator.policies.door import rules_of
 from coordinator.policies.expansion import EXPANSION_TIMEOUT
-from coordinator.policies.registration import REGISTRATION_TIMEOUT
+from coordinator.policies.registration import REGISTRATION_TIMEOUT, Registration
 from coordinator.policies.roster import INSTANCE_IDS, ROSTER_STRICT, ROSTER_TIMEOUT
 from coordinator.policies.subscription_change import SUBSCRIPTION_CHANGE
-from coordinator.policies.target_size import TARGET_GROUP_SIZE
-from history.causes import CAUSES
+from coordinator.policies.target_size import TARGET_GROUP_SIZE, TargetSize
+from coordinator.states import State
+from history.causes import CAUSES, REMOVALS
 from simulator.policy_settings import Change, PolicySettings, requests_in
 from simulator.world import MS, SECOND, Broken, Promise, World, format_time
 
@@ -280,8 +285,17 @@ class Seats:
         if cause == Cause.TARGET_CHANGED:
             changed = self._settings.changed_at(group, "target.group.size")
             # A seat may be kept for a newcomer that waits. If the newcomer goes, or a failover forgets it, a standby gets the seat.
-            if changed < self._assigned.get(group, -1) and not self._settings.newcomers_may_wait(group):
+            if changed < self._assigned.get(group, -1) and not self._newcomers_may_wait(group):
                 raise Broken(self.promise, "all members rejoin for a target that has not changed since the last rebalance", group)
+
+    def _newcomers_may_wait(self, group: str) -> bool:
+        """Whether the group ever had a policy by which newcomers wait."""
+        ever = self._settings.ever(group)
+        return any(EXPANSION_TIMEOUT.of(policies) is not None or ROSTER_TIMEOUT.of(policies) is not None for policies in ever)
+
+    def may_move(self, group: str) -> bool:
+        """Whether the group may ever have had standbys."""
+        return any(TARGET_GROUP_SIZE.of(policies) is not None for policies in self._settings.ever(group))
 
     def assigned(self, group: str) -> None:
         self._assigned[group] = self._world.now
@@ -373,6 +387,18 @@ class WithoutPolicy:
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings
 
+    def absence(self, group: str) -> None:
+        self.shows(group, "an absence", REGISTRATION_TIMEOUT.name)
+
+    def standbys(self, group: str, what: str = "standbys") -> None:
+        self.shows(group, what, TARGET_GROUP_SIZE.name)
+
+    def refusal(self, group: str) -> None:
+        self.shows(group, "a refusal by its list", ROSTER_STRICT.name)
+
+    def return_with_other_topics(self, group: str, instance: str) -> None:
+        self.shows(group, f"a rebalance for the topics of {instance}", SUBSCRIPTION_CHANGE.name)
+
     def shows(self, group: str, what: str, *names: str) -> None:
         """The group shows the effect `what`. `names`: policies, one of which must have been set at some time."""
         for policies in self._settings.ever(group):
@@ -383,6 +409,46 @@ class WithoutPolicy:
     def state_seen(self, group: str) -> None:
         if all(not policies for policies in self._settings.ever(group)):
             raise Broken(self.promise, f"{group} keeps the state of policies, and never had any", group)
+
+
+# The coordinator's memory.
+
+
+def ends_an_absence(removal: Removal) -> bool:
+    return REGISTRATION_TIMEOUT.name in REMOVALS[removal].policies
+
+
+def seats_of(group: Group) -> TargetSize | None:
+    """Its standbys and take-overs; None: the group has no policies."""
+    return rules_of(group, TargetSize)
+
+
+def is_strict(group: Group) -> bool:
+    return group.policies is not None and ROSTER_STRICT.of(group.policies.values)
+
+
+def check_seats(group: Group, policy: TargetSize) -> None:
+    """Check that standbys have no seat and never lead. A member in a take-over counts as the holder of its seat, not as a standby."""
+    standbys = set(policy.standbys)
+    assert standbys <= set(group.members), "a standby is no member"
+    assert not policy.vacated_seats, "departed members are left after the step"
+    assert not policy.departed_while_assigning, "members that departed while assigning are left after the step"
+    assert not standbys & set(policy.take_overs), "a standby also takes a seat over"
+    assert not policy.take_overs or group.state == State.STABLE, f"a seat is taken over in {group.state.name}"
+    assert set(policy.take_overs) <= set(group.members), "a removed member takes a seat over"
+    assert all(take_over.deadline != NEVER and take_over.member_id == id for id, take_over in policy.take_overs.items()), "a take-over has no deadline, or another member"
+    if group.state in (State.COMPLETING, State.STABLE):
+        assert group.leader not in standbys, "a standby leads"
+        assert len(group.members) - len(standbys) <= policy.target(group), "more members have seats than the target"
+    if group.state == State.STABLE:
+        assert all(group.members[id].assignment == EMPTY_ASSIGNMENT for id in standbys), "a standby has partitions"
+
+
+def check_absences(group: Group) -> None:
+    rules = rules_of(group, Registration)
+    assert rules is not None
+    assert rules.timer is not None
+    assert rules.timer.deadline != NEVER, "the absences have no deadline"
 
 
 def least(values: Iterable[int | None]) -> int | None:

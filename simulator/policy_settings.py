@@ -7,11 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from coordinator.policies.declaration import GroupPolicies
-from coordinator.policies.door import resolve_known
-from coordinator.policies.expansion import EXPANSION_TIMEOUT
+from coordinator.policies.door import POLICIES, resolve_known
 from coordinator.policies.names import expand_names, join_names
-from coordinator.policies.rebalance_request import REBALANCE_REQUEST
-from coordinator.policies.roster import ROSTER_TIMEOUT
 from simulator.world import Broken, Promise, World
 
 SET: Final = 0
@@ -120,11 +117,6 @@ class PolicySettings:
         self._history.setdefault(group, [self._unset]).append(Period(self._world.now, tuple(distinct), tuple(resolved)))
         self._ever.setdefault(group, dict.fromkeys(self._unset.policies)).update(resolved)
 
-    def newcomers_may_wait(self, group: str) -> bool:
-        """Whether the group ever had a policy by which newcomers wait."""
-        ever = self._ever.get(group) or dict.fromkeys(self._unset.policies)
-        return any(EXPANSION_TIMEOUT.of(policies) is not None or ROSTER_TIMEOUT.of(policies) is not None for policies in ever)
-
     # Possible policies.
 
     def texts(self, group: str) -> list[Texts]:
@@ -180,8 +172,8 @@ def policies_after(texts: Texts, changes: Sequence[Change]) -> Texts:
         assert change.value is not None
         value = change.value
         if change.operation in (APPEND, SUBTRACT):
-            present = expand_names(values.get(change.name, ""))
-            changed_names = expand_names(value)
+            present = expand_names(values.get(change.name, ""), change.name)
+            changed_names = expand_names(value, change.name)
             names = [name for name in present if name not in changed_names] if change.operation == SUBTRACT else list(dict.fromkeys((*present, *changed_names)))
             value = join_names(names)
         if value:
@@ -192,4 +184,4 @@ def policies_after(texts: Texts, changes: Sequence[Change]) -> Texts:
 
 
 def requests_in(changes: Sequence[Change]) -> list[str]:
-    return [str(change.value) for change in changes if change.name == REBALANCE_REQUEST.name and change.operation == SET]
+    return [str(change.value) for change in changes if POLICIES[change.name].once and change.operation == SET]

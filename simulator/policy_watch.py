@@ -8,8 +8,7 @@ from typing import Any
 from broker.settings.config import POLICY_PREFIX
 from coordinator import Note
 from coordinator.notes import Cause, Removal, Replacement, ShardChange, StandbyStep
-from coordinator.policies.door import resolve, rules_of
-from coordinator.policies.target_size import TARGET_GROUP_SIZE, TargetSize
+from coordinator.policies.door import resolve
 from coordinator.states import COMPLETING, STABLE, State
 from history.causes import CAUSES, REMOVALS
 from protocol.messages.join_group import JoinGroupRequest
@@ -20,7 +19,17 @@ from simulator.member import Member
 from simulator.memory import Coordinators
 from simulator.node import Node
 from simulator.plan import GroupPlan, Plan
-from simulator.policy_promises import Absences, Arrivals, RebalanceRequests, Roster, Seats, SubscriptionChanges, WithoutPolicy
+from simulator.policy_promises import (
+    Absences,
+    Arrivals,
+    RebalanceRequests,
+    Roster,
+    Seats,
+    SubscriptionChanges,
+    WithoutPolicy,
+    ends_an_absence,
+    seats_of,
+)
 from simulator.policy_settings import Change, PolicySettings
 from simulator.promises import Sessions
 from simulator.world import MS, SECOND, World
@@ -63,7 +72,7 @@ class PolicyWatch:
         """Whether the instance may return with other topics, and so cause a rebalance."""
         if len(self._topics_of_instance.get((group, instance), ())) < 2:
             return False
-        self.without_policy.shows(group, f"a rebalance for the topics of {instance}", "subscription.change")
+        self.without_policy.return_with_other_topics(group, instance)
         return True
 
     def joined(self, consumer: Member, request: Request, reply: Any) -> None:
@@ -92,14 +101,14 @@ class PolicyWatch:
 
     def seats_move(self, group: str) -> bool:
         """Whether the group may ever have had standbys."""
-        return any(TARGET_GROUP_SIZE.of(policies) is not None for policies in self.settings.ever(group))
+        return self.seats.may_move(group)
 
     def rejoin_announced(self, consumer: Member, request: Request) -> None:
         """An error makes a member rejoin. If it takes a seat over, the former holder is fenced from now on, also after a failover."""
         group = self._in_memory(consumer.group)
         if group is None or group.state is not STABLE or group.generation != consumer.generation:
             return
-        seats = rules_of(group, TargetSize)
+        seats = seats_of(group)
         take_over = seats.take_overs.get(consumer.member_id) if seats is not None else None
         if take_over is not None and self._coordinators.served_since(consumer.group, request.sent) and not self._course.is_void(request):
             self._world.count("standby announced")
@@ -112,7 +121,7 @@ class PolicyWatch:
         return node.broker.shards.journal_of(group).shard.groups.get(group) if node.serving and self._single_node else None
 
     def standby_seen(self, consumer: Member) -> None:
-        self.without_policy.shows(consumer.group, f"{consumer.name} as a standby", "target.group.size")
+        self.without_policy.standbys(consumer.group, f"{consumer.name} as a standby")
         self._world.count("standby")
 
     def succeeded(self, consumer: Member, member_id: str, request: Request, what: str) -> None:
@@ -154,7 +163,7 @@ class PolicyWatch:
         elif note.kind == NoteKind.STANDBY:
             self._standby(group, body)
         elif note.kind == NoteKind.JOIN_REFUSED:
-            self.without_policy.shows(group, "a refusal by its list", "roster.strict")
+            self.without_policy.refusal(group)
 
     def _crash(self, weight: float = 1.0) -> None:
         """A policy has caused a step: sometimes the broker dies now."""
@@ -197,8 +206,7 @@ class PolicyWatch:
             self.without_policy.shows(group, f"the removal {removal.name}", *needs)
         if steady:
             loaded, session_ns = self._loaded.get(partition, -1), body.session_ms * MS
-            ended = "registration.timeout.ms" in needs
-            self.absences.removed(group, body.member_id, moment, ended, loaded, session_ns)
+            self.absences.removed(group, body.member_id, moment, ends_an_absence(removal), loaded, session_ns)
         moment_is_exact = steady or not self._single_node  # no clock is set where there are several nodes
         if removal == Removal.EXPIRED and moment_is_exact and body.instance_id is not None and (group, body.member_id) in self._topics:
             self.absences.expired(group, body.member_id, moment)
@@ -209,7 +217,7 @@ class PolicyWatch:
             self._seats_removed[group] = moment, removed + 1 if at == moment else 1
 
     def _away(self, group: str, body: Any, moment: int, steady: bool) -> None:
-        self.without_policy.shows(group, "an absence", "registration.timeout.ms")
+        self.without_policy.absence(group)
         self._world.count("back" if body.back else "away")
         self._crash()
         if body.back:
@@ -225,7 +233,7 @@ class PolicyWatch:
             self._returned[body.new_id] = body.old_id
 
     def _standby(self, group: str, body: Any) -> None:
-        self.without_policy.shows(group, "standbys", "target.group.size")
+        self.without_policy.standbys(group)
         step = StandbyStep(body.step)
         self._world.count(f"standby {step.name}")
         self._crash()
@@ -254,7 +262,7 @@ class PolicyWatch:
                 self._check_newcomers(group, undisturbed_since)
 
     def _check_standbys(self, group: Any) -> None:
-        seats = rules_of(group, TargetSize)
+        seats = seats_of(group)
         if seats is not None and group.state is STABLE and not self._topics_vary:
             self.seats.set_free_standbys(group.id, seats.standbys)
 

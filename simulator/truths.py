@@ -11,16 +11,13 @@ from coordinator.classic.kept import member_bytes, pending_bytes, protocols_byte
 from coordinator.deadlines import NEVER
 from coordinator.facts import group_key, group_value, read_group, read_offset, replace_generation
 from coordinator.notes import Cause
-from coordinator.policies.door import rules_of
-from coordinator.policies.registration import Registration
-from coordinator.policies.roster import ROSTER_STRICT
-from coordinator.policies.target_size import EMPTY_ASSIGNMENT, TargetSize
 from coordinator.states import State
 from history.causes import CAUSES, Detail, name_of
 from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from protocol.messages.coordinator_notes import StateChange
 from protocol.messages.kinds import CONSUMER_OFFSETS
 from protocol.records import kind_of, read_record
+from simulator.policy_promises import check_absences, check_seats, is_strict, seats_of
 
 
 def check_documented(change: StateChange) -> None:
@@ -63,10 +60,9 @@ def check_group(group: Group) -> None:
         assert not instances & set(group.static_members), "a newcomer has the instance id of a member"
     assert group.kept_bytes == kept_bytes(group), f"{group.kept_bytes} bytes are counted, the group keeps {kept_bytes(group)}"
     assert not set(group.away) - set(members), "an away member was removed"
-    seats = rules_of(group, TargetSize)
+    seats = seats_of(group)
     if seats is not None:
         check_seats(group, seats)
-    registration = rules_of(group, Registration)
     taking = set(seats.take_overs) if seats is not None else set()
     assert {id for id, member in members.items() if member.must_rejoin} == taking, "members are told to rejoin, and others take seats over"
     parked_joins = [member for member in members.values() if member.join_waiter is not None]
@@ -81,9 +77,7 @@ def check_group(group: Group) -> None:
         if member.id in group.away:
             assert member.deadline == NEVER
             assert not waits, f"{member.id} is away and waits"
-            assert registration is not None
-            assert registration.timer is not None
-            assert registration.timer.deadline != NEVER, "the absences have no deadline"
+            check_absences(group)
             continue
         assert waits or member.deadline != NEVER, f"the session of {member.id} has no deadline"
         assert member.scheduled_at <= member.deadline, f"the session of {member.id} is checked after its deadline"
@@ -111,26 +105,9 @@ def kept_bytes(group: Group) -> int:
     )
 
 
-def check_seats(group: Group, policy: TargetSize) -> None:
-    """Check that standbys have no seat and never lead. A member in a take-over counts as the holder of its seat, not as a standby."""
-    standbys = set(policy.standbys)
-    assert standbys <= set(group.members), "a standby is no member"
-    assert not policy.vacated_seats, "departed members are left after the step"
-    assert not policy.departed_while_assigning, "members that departed while assigning are left after the step"
-    assert not standbys & set(policy.take_overs), "a standby also takes a seat over"
-    assert not policy.take_overs or group.state == State.STABLE, f"a seat is taken over in {group.state.name}"
-    assert set(policy.take_overs) <= set(group.members), "a removed member takes a seat over"
-    assert all(take_over.deadline != NEVER and take_over.member_id == id for id, take_over in policy.take_overs.items()), "a take-over has no deadline, or another member"
-    if group.state in (State.COMPLETING, State.STABLE):
-        assert group.leader not in standbys, "a standby leads"
-        assert len(group.members) - len(standbys) <= policy.target(group), "more members have seats than the target"
-    if group.state == State.STABLE:
-        assert all(group.members[id].assignment == EMPTY_ASSIGNMENT for id in standbys), "a standby has partitions"
-
-
 def reply_state(group: Group) -> Hashable:
     """The state on which replies to heartbeats and commits depend. It changes only with `Group.version`."""
-    seats = rules_of(group, TargetSize)
+    seats = seats_of(group)
     taking = tuple(seats.take_overs) if seats is not None else ()
     return group.state, group.generation, taking, tuple((id, member.instance_id) for id, member in group.members.items())
 
@@ -195,10 +172,10 @@ def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
         if other.last_record != group.last_record:
             # Only a strict list of instance ids explains another record: the load removes unlisted members, and stores the result.
             assert dict(log).get(group_key(id)) == group.last_record, f"{id}: the log has another group record"
-            strict = other.policies is not None and ROSTER_STRICT.of(other.policies.values)
+            strict = is_strict(other)
             assert strict, f"{id}: a load changes the group record"
             continue
-        seats = rules_of(group, TargetSize)
+        seats = seats_of(group)
         if group.state == State.STABLE and group.newcomers and seats is not None and seats.misses_target(group):
             # A seat is kept for a newcomer, which the log does not have: after a load a standby gets the seat.
             assert other.state == State.PREPARING, f"{id}: a load gives no standby the free seat"

@@ -12,10 +12,9 @@ from broker.groups.shards import Shards
 from broker.runtime.clock import Clock
 from broker.settings.config import POLICY_PREFIX
 from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, Synonym
-from coordinator.policies.declaration import NONE_TEXT
+from coordinator.policies.declaration import NONE_TEXT, Names
 from coordinator.policies.door import POLICIES, STATUS_PREFIX
 from coordinator.policies.names import expand_names, join_names, without_repeats
-from coordinator.policies.roster import INSTANCE_IDS
 from protocol.errors import ErrorCode
 from protocol.wire import TEXT_BYTES_MAX
 
@@ -74,7 +73,7 @@ class GroupSettings:
         If `validate_only`, only check them, and return None. Raises Refused with all problems.
         """
         journal = self.journal_of(group_id)
-        settings = {name: without_repeated_names(text) if name == INSTANCE_IDS.name else text for name, text in settings.items()}
+        settings = {name: without_repeated_names(text, name) for name, text in settings.items()}
         if validate_only:
             problems = journal.shard.policies.refusals(group_id, settings)
         else:
@@ -97,21 +96,25 @@ def check_names(names: Sequence[str]) -> None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is read-only: it shows the present state of the group's policies.")
 
 
-def without_repeated_names(text: str) -> str:
-    """Remove repeated names, as Kafka does in values of type list; a list without repeated names, or with a syntax error, is returned as written."""
+def without_repeated_names(text: str, policy: str) -> str:
+    """In a policy of type list: remove repeated names, as Kafka does in values of type list; a list without repeated names, or with a syntax error, is returned as written."""
     try:
-        return without_repeats(text)
+        return without_repeats(text, policy) if is_list(policy) else text
     except ValueError:
         return text
 
 
-def changed_names(text: str | None, change: str, subtract: bool) -> str:
-    """The value of instance.ids after names, perhaps written as ranges, are added or removed; "" if no name remains.
+def is_list(policy: str) -> bool:
+    return isinstance(POLICIES.get(policy), Names)
+
+
+def changed_names(policy: str, text: str | None, change: str, subtract: bool) -> str:
+    """The value of a policy of type list after names, perhaps written as ranges, are added or removed; "" if no name remains.
 
     Raises ValueError for names or ranges that cannot be read.
     """
-    present = expand_names(text) if text else ()
-    changed = expand_names(change)
+    present = expand_names(text, policy) if text else ()
+    changed = expand_names(change, policy)
     if subtract:
         removed = frozenset(changed)
         return join_names([name for name in present if name not in removed])

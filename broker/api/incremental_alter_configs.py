@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 from broker.api.config_changes import AlterOperation, ConfigChanges, ConfigResource, Edit, Result
 from broker.api.config_resources import ConfigResourceType
-from broker.api.group_policies import changed_names
+from broker.api.group_policies import changed_names, is_list
 from broker.api.node_drain import drained_value
 from broker.api.parts import BrokerParts
 from broker.api.refused import Refused
 from broker.net.dispatch import Call, Response, Route
 from broker.topics.setting import items_of
 from broker.topics.settings import TOPIC_SETTINGS
-from coordinator.policies.roster import INSTANCE_IDS
 from protocol.errors import ErrorCode
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -81,10 +80,10 @@ def _edit_group(present: Mapping[str, str], resource: ConfigResource) -> dict[st
             case AlterOperation.DELETE:
                 settings.pop(name, None)
             case AlterOperation.APPEND | AlterOperation.SUBTRACT as change:
-                if name != INSTANCE_IDS.name:
+                if not is_list(name):
                     raise Refused(ErrorCode.INVALID_CONFIG, not_a_list(change, name))
                 try:
-                    names = changed_names(settings.pop(name, None), value, change == AlterOperation.SUBTRACT)
+                    names = changed_names(name, settings.pop(name, None), value, change == AlterOperation.SUBTRACT)
                 except ValueError as error:
                     raise Refused(ErrorCode.INVALID_CONFIG, f"{error}.") from None
                 if names:

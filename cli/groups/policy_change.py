@@ -74,11 +74,11 @@ def with_names_once(settings: list[tuple[str, str]], before: GroupPolicies) -> t
     remarks: list[str] = []
     for name, value in settings:
         try:
-            repeated = repeated_names(value) if name == INSTANCE_IDS.name else []
+            repeated = repeated_names(value, INSTANCE_IDS.name) if name == INSTANCE_IDS.name else []
         except ValueError:  # send invalid names: the broker refuses them with a message
             repeated = []
         if repeated:
-            value = without_repeats(value)
+            value = without_repeats(value, INSTANCE_IDS.name)
             remarks.append(plain(f"group {before.group}: more than once in {INSTANCE_IDS.name}, and stored once: {join_names(repeated)}"))
         changed.append((name, value))
     return changed, remarks
@@ -96,11 +96,11 @@ def unset(names: list[str], before: GroupPolicies) -> tuple[list[AlterableConfig
 
 def changed_instances(text: str, operation: int, before: GroupPolicies) -> tuple[list[AlterableConfig], list[str]]:
     try:
-        names = expand_names(text)
+        names = expand_names(text, INSTANCE_IDS.name)
     except ValueError:  # send invalid names: the broker refuses them with a message
         return [AlterableConfig(INSTANCE_IDS.name, operation, text)], []
-    present = frozenset(expand_names(before.own.get(INSTANCE_IDS.name, "")))
-    text = without_repeats(text)
+    present = frozenset(expand_names(before.own.get(INSTANCE_IDS.name, ""), INSTANCE_IDS.name))
+    text = without_repeats(text, INSTANCE_IDS.name)
     useless = [name for name in names if (name in present) == (operation == APPEND)]
     if not useless:
         return [AlterableConfig(INSTANCE_IDS.name, operation, text)], []
@@ -134,8 +134,8 @@ def policies_after(before: GroupPolicies, changes: list[AlterableConfig]) -> dic
             case 1:
                 after.pop(change.name, None)
             case operation:
-                present = expand_names(after.get(INSTANCE_IDS.name, ""))
-                changed = expand_names(value)
+                present = expand_names(after.get(INSTANCE_IDS.name, ""), INSTANCE_IDS.name)
+                changed = expand_names(value, INSTANCE_IDS.name)
                 names = [*present, *changed] if operation == APPEND else [name for name in present if name not in frozenset(changed)]
                 after[INSTANCE_IDS.name] = join_names(list(dict.fromkeys(names)))
     return after

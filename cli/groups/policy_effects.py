@@ -89,7 +89,7 @@ def _roster(change: Change) -> Iterator[str]:
     text = after.get(INSTANCE_IDS.name)
     if text is None:
         return
-    names = expand_names(text)
+    names = expand_names(text, INSTANCE_IDS.name)
     present = {member.instance_id for member in group.members}
     missing = [name for name in names if name not in present]
     if missing:

@@ -19,7 +19,7 @@ def readable_status(name: str, value: str) -> str:
 
 
 def standbys_of(group: Group, status: Mapping[str, str]) -> list[GroupMember]:
-    """The group's standbys (policy target.group.size), the longest-waiting first."""
+    """The group's standbys, the longest-waiting first."""
     members = {member.member_key: member for member in group.members}
     return [members[entry.name] for entry in read_status(STANDBY, status.get(STANDBY, "")) if entry.name in members]
 

@@ -3,7 +3,7 @@
 The assignor runs in the group's leader, so the command computes the assignment by the assignor's known rule. If this gives the current
 assignment, it also predicts the next one; otherwise the new owners are unknown.
 
-With target.group.size, standbys take the seats of the removed members without a rebalance, if there are enough with the same topics
+With standbys, these take the seats of the removed members without a rebalance, if there are enough with the same topics
 (`coordinator/policies/target_size.py`).
 """
 
@@ -45,7 +45,7 @@ class RemovalPrediction(NamedTuple):
     stops_staying_members: bool  # whether the staying members also give up their partitions during the rebalance (eager assignors)
     standbys: list[GroupMember]  # those of the staying members that are standbys now
     take_overs: list[TakeOver]  # without a rebalance
-    full: bool  # whether all seats under target.group.size are taken afterwards, so that a member that joins is a standby
+    full: bool  # whether all seats are taken afterwards, so that a member that joins is a standby
 
     @property
     def active(self) -> int:

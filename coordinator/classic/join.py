@@ -184,7 +184,7 @@ def replace(out: StepOutput, group: Group, old: Member, request: JoinRequest, wa
 
 
 def replace_in_stable(out: StepOutput, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    """STABLE: a restarted static member takes its seat without a rebalance, unless its protocols or the policy subscription.change require one."""
+    """STABLE: a restarted static member takes its seat without a rebalance, unless its protocols or a policy require one."""
     if group.select_protocol(old, request.protocols) != group.protocol_name or (
         group.policies is not None and group.policies.return_rebalances(group, old, request)
     ):

@@ -9,6 +9,9 @@ from typing import Final
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 
+# An encoded assignment without partitions. kafka-python, aiokafka and Java fail on empty bytes.
+EMPTY_ASSIGNMENT: Final = bytes.fromhex("0000 00000000 ffffffff")
+
 
 def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """The topics of all members; None if any metadata cannot be read."""

@@ -150,7 +150,7 @@ class Names(Policy):
     has_default: ClassVar[bool] = False
 
     def parse(self, text: str) -> PolicyValue:
-        names = expand_names(text)
+        names = expand_names(text, self.name)
         if not names:
             raise ValueError(f"{self.name}: the list is empty; name at least one instance, or delete the policy")
         return names

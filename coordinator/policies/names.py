@@ -51,56 +51,59 @@ def _run_length(names: Sequence[str], at: int) -> int:
     return end - at
 
 
-def expand_names(text: str) -> tuple[str, ...]:
-    """The distinct names in a list like "billing-[01-32], audit-1", in order. A range keeps its leading zeros."""
+def expand_names(text: str, policy: str) -> tuple[str, ...]:
+    """The distinct names in a list like "billing-[01-32], audit-1", in order. A range keeps its leading zeros.
+
+    Raises ValueError with a sentence that begins with the name of the policy.
+    """
     names: dict[str, None] = {}
     for item in text.split(","):
         item = item.strip()
         if not item:
             continue
-        for name in _expand(item):
+        for name in _expand(item, policy):
             if not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
                 raise ValueError(
-                    f"instance.ids: {item!r} is not a name or range; write names without spaces, at most {NAME_CHARS_MAX} "
+                    f"{policy}: {item!r} is not a name or range; write names without spaces, at most {NAME_CHARS_MAX} "
                     "characters each, and ranges as in billing-[01-32]"
                 )
             names[name] = None
             if len(names) > NAMES_MAX:
-                raise ValueError(f"instance.ids: more than {NAMES_MAX:,} names; shorten the list")
+                raise ValueError(f"{policy}: more than {NAMES_MAX:,} names; shorten the list")
     return tuple(names)
 
 
-def repeated_names(text: str) -> list[str]:
+def repeated_names(text: str, policy: str) -> list[str]:
     """The names that the list has more than once. Raises ValueError as `expand_names` does."""
-    left = dict.fromkeys(expand_names(text), 1)
+    left = dict.fromkeys(expand_names(text, policy), 1)
     repeated: dict[str, None] = {}
     for item in filter(None, map(str.strip, text.split(","))):
-        for name in _expand(item):
+        for name in _expand(item, policy):
             left[name] -= 1
             if left[name] < 0:
                 repeated[name] = None
     return list(repeated)
 
 
-def without_repeats(text: str) -> str:
+def without_repeats(text: str, policy: str) -> str:
     """The list with each name once; as written if no name is repeated. Raises ValueError as `expand_names` does."""
-    return join_names(expand_names(text)) if repeated_names(text) else text
+    return join_names(expand_names(text, policy)) if repeated_names(text, policy) else text
 
 
-def _expand(item: str) -> list[str]:
+def _expand(item: str, policy: str) -> list[str]:
     match = _RANGE.search(item)
     if match is None:
         return [item]
     first, last = match.groups()
     low, high = int(first), int(last)
     if low > high:
-        raise ValueError(f"instance.ids: the range [{first}-{last}] runs backwards; write the smaller number first")
+        raise ValueError(f"{policy}: the range [{first}-{last}] runs backwards; write the smaller number first")
     if high - low >= NAMES_MAX:
-        raise ValueError(f"instance.ids: more than {NAMES_MAX:,} names in {item!r}; shorten the range")
+        raise ValueError(f"{policy}: more than {NAMES_MAX:,} names in {item!r}; shorten the range")
     if first[0] == "0" and len(first) > 1 and len(first) != len(last):
-        raise ValueError(f"instance.ids: the ends of [{first}-{last}] have different widths; write as many digits in both")
+        raise ValueError(f"{policy}: the ends of [{first}-{last}] have different widths; write as many digits in both")
     width = len(first) if first[0] == "0" else 0
     before, after = item[: match.start()], item[match.end() :]
     if _RANGE.search(after):
-        raise ValueError(f"instance.ids: {item!r} has two ranges; write one range in each name")
+        raise ValueError(f"{policy}: {item!r} has two ranges; write one range in each name")
     return [f"{before}{number:0{width}d}{after}" for number in range(low, high + 1)]

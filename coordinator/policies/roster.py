@@ -26,6 +26,7 @@ from coordinator.notes import TEXT_CHARS_MAX, Cause, Removal, spend_note_budget
 from coordinator.policies.declaration import GroupPolicies, Names, Switch, Timeout
 from coordinator.policies.hooks import PolicyRules, Wait
 from coordinator.policies.status import MISSING, StatusEntry
+from coordinator.policies.target_size import TARGET_GROUP_SIZE
 from coordinator.states import PREPARING
 from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
@@ -59,6 +60,9 @@ class Roster(PolicyRules):
             problems.append("roster.strict: there is no list to be strict about; set instance.ids too")
         if ROSTER_TIMEOUT.of(after) is not None and listed is None:
             problems.append("roster.timeout.ms: there is no list to wait for; set instance.ids too")
+        size = TARGET_GROUP_SIZE.of(after)
+        if size is not None and listed is not None and size > len(listed) and ROSTER_STRICT.of(after):
+            problems.append(f"{TARGET_GROUP_SIZE.name}: {size} is more than the {len(listed)} names of a strict instance.ids; lower it or add names")
         if names is None or listed is None or ROSTER_STRICT.of(after):
             return problems
         remaining = frozenset(listed)

@@ -29,14 +29,13 @@ from coordinator.classic.rebalance import (
     remove_member,
     store_static_ids,
 )
-from coordinator.classic.subscription import topics_differ, topics_match
+from coordinator.classic.subscription import EMPTY_ASSIGNMENT, topics_differ, topics_match
 from coordinator.classic.waiting import count_other_newcomers
 from coordinator.facts import group_key, group_value
 from coordinator.hold import Fact
 from coordinator.notes import Cause, Removal, StandbyStep, grant_note_budget, spend_note_budget
 from coordinator.policies.declaration import GroupPolicies, Size
 from coordinator.policies.hooks import PolicyRules
-from coordinator.policies.roster import INSTANCE_IDS, ROSTER_STRICT
 from coordinator.policies.status import STANDBY, TAKE_OVER, StatusEntry
 from coordinator.states import COMPLETING, STABLE
 from coordinator.step_output import StepOutput
@@ -47,8 +46,6 @@ from protocol.records import in_newest_version, read_record
 
 TARGET_GROUP_SIZE: Final = Size("target.group.size", "How many members get partitions; further members are standbys.")
 
-# An encoded assignment without partitions. kafka-python, aiokafka and Java fail on empty bytes.
-EMPTY_ASSIGNMENT: Final = bytes.fromhex("0000 00000000 ffffffff")
 STREAM: Final = "stream"  # the protocol of Kafka Streams, which has standbys of its own
 NO_TARGET: Final = 1 << 31  # more members than any group has
 
@@ -100,11 +97,7 @@ class TargetSize(PolicyRules):
 
     @staticmethod
     def problems(before: GroupPolicies, after: GroupPolicies, group: Group | None) -> list[str]:
-        size = TARGET_GROUP_SIZE.of(after)
         problems: list[str] = []
-        listed = INSTANCE_IDS.of(after)
-        if size is not None and listed is not None and size > len(listed) and ROSTER_STRICT.of(after):
-            problems.append(f"target.group.size: {size} is more than the {len(listed)} names of a strict instance.ids; lower it or add names")
         if TARGET_GROUP_SIZE.name not in after.own or group is None or not group.members:
             return problems
         if group.protocol_type != CONSUMER:

@@ -19,7 +19,7 @@ SHOWN_MAX: Final = 12
 # Urgency: data loss, stalled partitions, lost time, cleanup.
 LOSS, STALLED, COST, CLEANUP = 3, 2, 1, 0
 
-SUCCESSION_MIN: Final = 2  # rebalances that `expansion.timeout.ms` saves; for fewer it is not worth a setting
+SUCCESSION_MIN: Final = 2  # rebalances that the policy saves; for fewer it is not worth a setting
 REASONS: Final = {"offsets_about_to_expire": "They expire {}; then the group starts according to auto.offset.reset, and rereads or skips records."}
 SHELL_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 POLLED_LATE: Final = "poll timeout"  # in the LeaveGroup reason of a client that exceeded its poll interval
 SCALING_MIN: Final = 4  # rebalances; fewer are no habit of scaling
-SUCCESSION_MS_MAX: Final = 60_000  # between arrivals that `expansion.timeout.ms` can join: for so long a new member may wait
+SUCCESSION_MS_MAX: Final = 60_000  # between arrivals that the policy can join: for so long a new member may wait
 
 
 class Saving(NamedTuple):

@@ -29,9 +29,9 @@ from coordinator.policies.names import expand_names, join_names
 )
 def test_runs_of_numbers_are_ranges(names: list[str], text: str) -> None:
     assert join_names(names) == text
-    assert list(expand_names(text)) == names
+    assert list(expand_names(text, "instance.ids")) == names
 
 
 @given(st.lists(st.from_regex(r"[ab]-?[0-9]{0,10}[xy]?", fullmatch=True), unique=True))
 def test_joined_names_expand_to_the_same_names(names: list[str]) -> None:
-    assert list(expand_names(join_names(names))) == names
+    assert list(expand_names(join_names(names), "instance.ids")) == names

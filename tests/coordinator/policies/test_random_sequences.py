@@ -6,9 +6,10 @@ from random import Random
 
 import pytest
 
+from coordinator.classic.subscription import EMPTY_ASSIGNMENT
 from coordinator.policies.door import rules_of
 from coordinator.policies.roster import INSTANCE_IDS, ROSTER_STRICT
-from coordinator.policies.target_size import EMPTY_ASSIGNMENT, TargetSize
+from coordinator.policies.target_size import TargetSize
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0, T0_T1, Play

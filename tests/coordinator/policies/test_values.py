@@ -23,17 +23,17 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
     ],
 )
 def test_ranges_of_names_are_expanded(text: str, names: tuple[str, ...]) -> None:
-    assert expand_names(text) == names
+    assert expand_names(text, "instance.ids") == names
 
 
 @pytest.mark.parametrize("text", ["a b", "[2-1]", "[01-100]", "a[1-2][3-4]", "a[1-", "a]", "[1-10001]", "[1-9999],[10000-10001]", "x" * 250])
 def test_a_list_that_cannot_be_expanded_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^instance\.ids: "):
-        expand_names(text)
+        expand_names(text, "instance.ids")
 
 
 def test_ten_thousand_names_are_allowed() -> None:
-    assert len(expand_names("[1-10000]")) == 10_000
+    assert len(expand_names("[1-10000]", "instance.ids")) == 10_000
 
 
 @pytest.mark.parametrize(
