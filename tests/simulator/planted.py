@@ -22,6 +22,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 BUGS: Final = Path(__file__).parent / "bugs"
 PACKAGES: Final = ("broker", "coordinator", "history", "protocol", "simulator", "storage")
 SEEDS: Final = 100_000
+PATCH: Final = ("patch", "-p0", "--fuzz=0")  # with fuzz it would plant a bug in another function that looks alike
 
 
 class Verdict(NamedTuple):
@@ -53,7 +54,7 @@ def planted(patch: Path, packages: Sequence[str]) -> Iterator[Path]:
         copy = Path(folder)
         for package in packages:
             shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-        subprocess.run(["patch", "--quiet", "-p0", "-i", str(patch)], cwd=copy, check=True)
+        subprocess.run([*PATCH, "--quiet", "-i", str(patch)], cwd=copy, check=True)
         yield copy
 
 

@@ -38,7 +38,7 @@ from simulator.story import print_story
 from simulator.world import MS, SECOND, Broken, Promise, World
 from storage import LogId
 from storage.owners import FREE, GONE, NO_WRITER, lock_byte_of
-from tests.simulator.planted import BUGS, ROOT
+from tests.simulator.planted import PATCH, ROOT
 
 pytestmark = pytest.mark.once
 PARTITION = ("g", "t", 0)
@@ -54,8 +54,8 @@ def world() -> World:
 
 
 def test_every_planted_bug_can_still_be_planted() -> None:
-    for bug in BUGS.rglob("*.patch"):
-        tried = subprocess.run(["patch", "--dry-run", "-p0", "-i", bug], cwd=ROOT, capture_output=True, text=True, check=False)
+    for bug in ROOT.glob("tests/*/bugs/**/*.patch"):
+        tried = subprocess.run([*PATCH, "--dry-run", "-i", bug], cwd=ROOT, capture_output=True, text=True, check=False)
         assert tried.returncode == 0, (bug.name, tried.stdout)
 
 
