@@ -108,6 +108,8 @@ def test_health_imports_no_more_than_it_needs() -> None:
     imported = set(printed.stdout.splitlines()[-1].split())
     ours = {name for name in imported if name.partition(".")[0] in ("cli", "protocol", "broker", "coordinator", "storage", "history")}
     assert ours == {
+        "broker.backends",
+        "broker.backends.table",
         "broker.logging",
         "broker.logging.secrets",
         "cli",
