@@ -9,8 +9,9 @@ from typing import Final
 from coordinator.policies.declaration import Names
 from coordinator.policies.door import ORDER, POLICIES
 
-# The policies that are in force until they are unset, by the rules that declare them.
-BY_RULES: Final = tuple(names for rules in ORDER if (names := tuple(policy.name for policy in rules.declares if not policy.once)))
+# The rules whose policies are in force until they are unset. Those that affect the present members are drawn twice as often.
+RULES: Final = tuple(rules for rules in ORDER if not all(policy.once for policy in rules.declares))
+WEIGHTS: Final = tuple(1 + rules.explained for rules in RULES)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def draw_policies(random: Random, groups: list[tuple[str, int]]) -> PolicyPlan:
     plans = []
     for name, static in groups:
         purpose = _draw_purpose(random) if random.random() < 0.85 else ()
-        first = [(policy, value_of(random, policy, static)) for policy in purpose if len(purpose) < 4 or random.random() < 0.6]
+        first = [(policy, value_of(random, policy, static)) for policy in purpose if len(purpose) < 6 or random.random() < 0.6]
         plans.append((name, GroupPolicyPlan(tuple(fitting(first)), purpose)))
     return PolicyPlan(tuple(plans), random.choice((5.0, 15.0, 60.0)), random.choice((0.0, 0.2, 0.3)), random.random() < 0.7, *_draw_crashes(random))
 
@@ -63,11 +64,12 @@ def draw_defaults(random: Random) -> dict[str, str]:
 
 def _draw_purpose(random: Random) -> tuple[str, ...]:
     """The policies that a group may have: those of some rules, or all. The operator changes only these."""
-    return tuple(name for names in random.sample(BY_RULES, random.choice((1, 2, 3, len(BY_RULES)))) for name in names)
+    drawn = random.choices(RULES, WEIGHTS, k=random.choice((1, 2, 3))) if random.random() < 0.85 else RULES
+    return tuple(policy.name for rules in dict.fromkeys(drawn) for policy in rules.declares if not policy.once)
 
 
 def _draw_crashes(random: Random) -> tuple[float, int]:
-    return random.choice(((0.0, 0), (0.05, 0), (0.5, 700)))
+    return random.choice(((0.0, 0), (0.05, 0), (0.5, 700), (0.5, 700)))
 
 
 def value_of(random: Random, name: str, static: int) -> str:
