@@ -38,7 +38,7 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 SUSPENDED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 NOT_OURS = ErrorCode.NOT_COORDINATOR
 
-# While an append is older than this, sessions that end are extended once (`Shard.extends_deadlines`): replies to members wait for the append.
+# While an append is older than this, sessions that end are extended once (`Deadlines.extends`): replies to members wait for the append.
 STALLED_MS = 100
 # A deadline noticed this late was missed because the process was stopped (SIGSTOP, a sleeping machine). Clients may have closed their
 # connections meanwhile, so their heartbeats are not in the input that is read before deadlines: their sessions are extended too.

@@ -17,7 +17,7 @@ from broker.settings.endpoints import normal_address
 from broker.settings.listeners import Listener
 from broker.settings.setting import Setting, Value, format_setting
 from broker.settings.sources import CollectedSettings, as_text, collect
-from coordinator.policies.door import resolve
+from coordinator.policies.door import value_problem
 
 MS_PER_UNIT = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
@@ -254,10 +254,9 @@ def cross_check(collected: CollectedSettings, values: Mapping[str, Any], backend
         reason = "0 closes every connection: it needs max.connections.per.ip.overrides for the addresses that may connect"
         collected.add_problem(collected.given_or_default("max.connections.per.ip"), reason)
     for name in POLICY_DEFAULTS:
-        try:
-            resolve({name: values[POLICY_PREFIX + name]})
-        except ValueError as error:
-            collected.add_problem(collected.given_or_default(POLICY_PREFIX + name), str(error).partition(": ")[2])
+        problem = value_problem(name, values[POLICY_PREFIX + name])
+        if problem is not None:
+            collected.add_problem(collected.given_or_default(POLICY_PREFIX + name), problem.partition(": ")[2])
     if backend.check_settings:
         load(backend.check_settings)(collected, values)
     elif "cluster.name" in collected.given and "store" not in collected.faulty:

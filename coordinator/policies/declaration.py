@@ -76,7 +76,14 @@ class Policy:
         raise NotImplementedError
 
 
-class Timeout(Policy):
+class Number(Policy):
+    def of(self, policies: GroupPolicies) -> int | None:
+        value = policies.values.get(self.name)
+        assert value is None or isinstance(value, int)
+        return value
+
+
+class Timeout(Number):
     type: ClassVar[str] = "long"
     limits = f"{TIMEOUT_MS_MIN} to {TIMEOUT_MS_MAX}"
     samples: tuple[str, ...] = ("2000", "5000", "10000")
@@ -89,13 +96,8 @@ class Timeout(Policy):
             )
         return value
 
-    def of(self, policies: GroupPolicies) -> int | None:
-        value = policies.values.get(self.name)
-        assert value is None or isinstance(value, int)
-        return value
 
-
-class Size(Policy):
+class Size(Number):
     type: ClassVar[str] = "int"
     limits = f"1 to {TARGET_SIZE_MAX}"
     samples: tuple[str, ...] = ("1", "2", "3")
@@ -104,11 +106,6 @@ class Size(Policy):
         value = _number(text)
         if value is None or not 1 <= value <= TARGET_SIZE_MAX:
             raise ValueError(f"{self.name}: {text!r} is not a number of members; write a number from 1 to {TARGET_SIZE_MAX}")
-        return value
-
-    def of(self, policies: GroupPolicies) -> int | None:
-        value = policies.values.get(self.name)
-        assert value is None or isinstance(value, int)
         return value
 
 
@@ -126,8 +123,10 @@ class Switch(Policy):
         return policies.values.get(self.name) is True
 
 
-class Choice(Policy):
+class Choice(Switch):
     """A switch whose values have words: the first stands for off."""
+
+    type: ClassVar[str] = "string"
 
     def __init__(self, name: str, off: str, on: str, sentence: str) -> None:
         super().__init__(name, sentence)
@@ -139,9 +138,6 @@ class Choice(Policy):
         if text not in self.samples:
             raise ValueError(f"{self.name}: {text!r} is unknown; write {self.samples[1]} or {self.on}")
         return text == self.on
-
-    def of(self, policies: GroupPolicies) -> bool:
-        return policies.values.get(self.name) is True
 
 
 class Names(Policy):

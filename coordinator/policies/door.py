@@ -82,16 +82,18 @@ def resolve(texts: Mapping[str, str], defaults: GroupPolicies = NO_POLICIES) -> 
     return GroupPolicies(values, frozenset(own))
 
 
+def value_problem(name: str, text: str) -> str | None:
+    """Why a policy cannot have this value, in a sentence that begins with its name."""
+    try:
+        resolve({name: text})
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def resolve_known(texts: Mapping[str, str], defaults: GroupPolicies = NO_POLICIES) -> GroupPolicies:
     """`resolve` for stored values: values that this version cannot parse, perhaps written by a newer one, have no effect."""
-    known: dict[str, str] = {}
-    for name, text in texts.items():
-        try:
-            resolve({name: text})
-        except ValueError:
-            continue
-        known[name] = text
-    return resolve(known, defaults)
+    return resolve({name: text for name, text in texts.items() if value_problem(name, text) is None}, defaults)
 
 
 def problems(before: GroupPolicies, after: GroupPolicies, group: Group | None) -> list[str]:
@@ -102,12 +104,16 @@ def problems(before: GroupPolicies, after: GroupPolicies, group: Group | None) -
 class GroupDoor(PolicyRules):
     """The policies of one group. Each hook calls that of every policy, in order; the first that handles a request ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: GroupPolicies) -> None:
         self.rules: tuple[PolicyRules, ...] = tuple([rules() for rules in ORDER])
+        self.use(values)
+
+    def use(self, values: GroupPolicies) -> None:
+        self.values = values
+        for rules in self.rules:
+            rules.values = values
 
     def changed(self, out: StepOutput, group: Group, named: Mapping[str, str], stored: dict[bytes, bytes]) -> None:
-        for rules in self.rules:
-            rules.values = self.values
         for rules in self.rules:
             rules.changed(out, group, named, stored)
         if group.newcomers:
@@ -226,22 +232,11 @@ class ShardPolicies:
     def door_of(self, group_id: str) -> GroupDoor | None:
         """The door of a group that does not exist yet."""
         policies = self.of(group_id)
-        if not policies and group_id not in self._stored:
-            return None
-        door = GroupDoor()
-        door.values = policies
-        for rules in door.rules:
-            rules.values = policies
-        return door
+        return GroupDoor(policies) if policies or group_id in self._stored else None
 
     def refusals(self, group_id: str, texts: Mapping[str, str]) -> list[str]:
         """Why these values may not replace the group's, one sentence for each problem; empty if they may."""
-        wrong: list[str] = []
-        for name, text in texts.items():
-            try:
-                resolve({name: text})
-            except ValueError as error:
-                wrong.append(str(error))
+        wrong = [problem for name, text in texts.items() if (problem := value_problem(name, text)) is not None]
         if wrong:
             return wrong
         wrong = problems(self.of(group_id), resolve(texts, self._defaults), self._groups.get(group_id))
@@ -285,15 +280,14 @@ class ShardPolicies:
     def open_group(self, group: Group, named: Mapping[str, str] | None = None) -> None:
         """Apply the group's policies: to a new or loaded group, or after they have changed."""
         door = group.policies
-        if door is None:
-            door = self.door_of(group.id)
-            if door is not None:
-                group.policies = door
-            elif named:  # something that is done once leaves no state
-                door = GroupDoor()
-            else:
-                return
-        door.values = self.of(group.id)
+        if isinstance(door, GroupDoor):
+            door.use(self.of(group.id))
+        else:
+            door = group.policies = self.door_of(group.id)
+            if door is None:
+                if not named:
+                    return
+                door = GroupDoor(NO_POLICIES)  # something that is done once leaves no state
         stored = self._stored.pop(group.id, {})
         out = self._out
         door.changed(out, group, named or {}, stored)

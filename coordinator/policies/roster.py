@@ -46,11 +46,8 @@ class Roster(PolicyRules):
     explained = True
 
     def __init__(self) -> None:
-        self._parsed: GroupPolicies | None = None  # those that `_listed` and the two below are of
-        self._names: tuple[str, ...] = ()
         self._listed: frozenset[str] = frozenset()
-        self._strict = False
-        self._timeout_ms: int | None = None
+        self._listed_by: GroupPolicies | None = None  # the values that `_listed` was made of
 
     @staticmethod
     def problems(before: GroupPolicies, after: GroupPolicies, group: Group | None) -> list[str]:
@@ -74,20 +71,21 @@ class Roster(PolicyRules):
             )
         return problems
 
-    def _read(self) -> None:
-        """Read `values` once after each change: `wait` and `refusal` are asked often."""
-        values = self.values
-        if self._parsed is not values:
-            self._parsed = values
-            self._names = INSTANCE_IDS.of(values) or ()
-            self._listed = frozenset(self._names)
-            self._strict = ROSTER_STRICT.of(values)
-            self._timeout_ms = ROSTER_TIMEOUT.of(values)
+    @property
+    def names(self) -> tuple[str, ...]:
+        return INSTANCE_IDS.of(self.values) or ()
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """The names as a set, made once after each change: `wait` and `refusal` are asked often."""
+        if self._listed_by is not self.values:
+            self._listed_by = self.values
+            self._listed = frozenset(self.names)
+        return self._listed
 
     def settled(self, out: StepOutput, group: Group) -> None:
         """Remove unlisted members, and end the wait of a forming group or of newcomers if it is over."""
-        self._read()
-        if self._strict:
+        if ROSTER_STRICT.of(self.values):
             self._remove_unlisted(out, group)
         if group.state is PREPARING and group.rebalance_is_initial:
             wait = self.wait(group, None)
@@ -103,37 +101,35 @@ class Roster(PolicyRules):
 
     def refusal(self, out: StepOutput, group: Group | None, member: Member | None, request: JoinRequest) -> int:
         """With roster.strict: whether the sender's instance is not listed, or it has none. A request of a known member may lack the id."""
-        self._read()
-        if not self._strict:
+        if not ROSTER_STRICT.of(self.values):
             return ErrorCode.NONE
         instance = request.instance_id if member is None else member.instance_id
-        if instance is not None and instance in self._listed:
+        if instance is not None and instance in self.listed:
             return ErrorCode.NONE
         if group is not None and spend_note_budget(group, out.now):
-            names = ", ".join(self._names)[:TEXT_CHARS_MAX]
+            names = ", ".join(self.names)[:TEXT_CHARS_MAX]
             out.add_note(group, JoinRefused(request.instance_id, request.client_id, request.client_host, names))
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
 
     def wait(self, group: Group, request: JoinRequest | None) -> Wait | None:
         """A forming group waits for all listed instances, and listed newcomers wait for each other."""
-        self._read()
-        timeout_ms = self._timeout_ms
-        if timeout_ms is None or not self._listed or (request is not None and request.instance_id not in self._listed):
+        timeout_ms, listed = ROSTER_TIMEOUT.of(self.values), self.listed
+        if timeout_ms is None or not listed or (request is not None and request.instance_id not in listed):
             return None
-        complete = request is None and len(group.static_members) + len(group.newcomers) >= len(self._listed) and not self._missing(group)
+        complete = request is None and len(group.static_members) + len(group.newcomers) >= len(listed) and not self._missing(group)
         return Wait(timeout_ms, complete)
 
     def _missing(self, group: Group) -> list[str]:
         """The listed instances that are neither members nor waiting newcomers, in the order of the list."""
-        self._read()
         present = group.static_members.keys() | {name for is_instance, name in group.newcomers if is_instance}
-        return [name for name in self._names if name not in present]
+        return [name for name in self.names if name not in present]
 
     def _remove_unlisted(self, out: StepOutput, group: Group) -> None:
         """Remove the members that instance.ids does not list, in one rebalance."""
-        unlisted = [key for key, newcomer in group.newcomers.items() if newcomer.request.instance_id not in self._listed]
+        listed = self.listed
+        unlisted = [key for key, newcomer in group.newcomers.items() if newcomer.request.instance_id not in listed]
         refuse_newcomers(out, group, unlisted, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        excluded = [member for member in group.members.values() if member.instance_id not in self._listed]
+        excluded = [member for member in group.members.values() if member.instance_id not in listed]
         if not excluded:
             return
         for member in excluded:
