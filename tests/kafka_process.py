@@ -96,70 +96,13 @@ def running_kafka(folder: Path, port: int, classes: Path | None = None) -> Itera
             process.wait(STOP_SECONDS)
 
 
-def await_listening(process: subprocess.Popen[bytes], port: int, output: Path) -> None:
-    until = time.monotonic() + START_SECONDS
+def await_listening(process: subprocess.Popen[bytes], port: int, output: Path, seconds: float = START_SECONDS) -> None:
+    until = time.monotonic() + seconds
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
             return
         except OSError:
             assert process.poll() is None, f"Kafka ended with {process.returncode}: {output.read_text()}"
-            assert time.monotonic() < until, f"Kafka does not listen after {START_SECONDS} s: {output.read_text()}"
+            assert time.monotonic() < until, f"Kafka does not listen after {seconds} s: {output.read_text()}"
             time.sleep(0.05)
-
-
-class KafkaCluster:
-    """Several brokers, the first of which is the controller too; `ports` are those of brokers 1, 2 and so on."""
-
-    def __init__(self, folder: Path, count: int) -> None:
-        self.ports = free_ports(count)
-        self._folder = folder
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        (folder / "log4j2.properties").write_text(LOGGING)
-        (controller,) = free_ports(1)
-        for number, port in enumerate(self.ports, 1):
-            home = folder / str(number)
-            home.mkdir()
-            listeners = f"PLAINTEXT://127.0.0.1:{port}"
-            more = {
-                "node.id": number,
-                "broker.rack": f"rack-{number}",
-                "process.roles": "broker,controller" if number == 1 else "broker",
-                "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}" if number == 1 else listeners,
-                "offsets.topic.replication.factor": count,
-                "offsets.topic.num.partitions": 6,
-            }
-            written = PROPERTIES.format(node=1, port=port, controller=controller, folder=home)
-            (home / "server.properties").write_text(written + "".join(f"{name}={value}\n" for name, value in more.items()))
-            run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", home / "server.properties", cwd=home)
-
-    def start(self) -> None:
-        options = ["-XX:+UseSerialGC", "-Xmx256m", f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}", "-cp", f"{kafka_jars()}/*"]
-        for number in range(1, len(self.ports) + 1):
-            with (self._folder / f"output{number}").open("wb") as output:
-                command = [*JAVA, *options, "kafka.Kafka", str(self._folder / str(number) / "server.properties")]
-                self._processes[number] = subprocess.Popen(command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-        for number, port in enumerate(self.ports, 1):
-            await_listening(self._processes[number], port, self._folder / f"output{number}")
-
-    def kill(self, number: int) -> None:
-        process = self._processes.pop(number)
-        process.send_signal(signal.SIGKILL)
-        process.wait(STOP_SECONDS)
-
-    def stop(self) -> None:
-        for number in list(self._processes):
-            self.kill(number)
-
-
-@contextmanager
-def kafka_cluster(count: int) -> Iterator[KafkaCluster]:
-    """Start a Kafka cluster of `count` brokers."""
-    kafka_jars()
-    with tempfile.TemporaryDirectory(prefix="tenure-kafka-", ignore_cleanup_errors=True) as name:
-        cluster = KafkaCluster(Path(name), count)
-        try:
-            cluster.start()
-            yield cluster
-        finally:
-            cluster.stop()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Tenure, with_bootstrap
-from tests.kafka_process import free_ports, kafka_cluster, kafka_folder, running_kafka
+from tests.kafka_cluster import kafka_cluster
+from tests.kafka_process import free_ports, kafka_folder, running_kafka
 from tests.oracle import JAVA
 from tests.running import wait_until
 
