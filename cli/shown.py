@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 GAP = "  "
 SIGNALLED = 128  # the lowest exit code of a command that a signal ended
 INDENT = "    "  # before columns that do not fit and follow in a line below
+SHORTENED_MIN = 24  # cells of a shortened column: enough to tell names apart by their ends
+HANGUL_PARTS = range(0x1160, 0x1200)  # vowels and finals, drawn within the cell of the consonant before
 
 
 class Role(Enum):
@@ -88,6 +90,7 @@ class Screen:
         self.json = json
         self.colour = colour
         self.columns = columns  # of the terminal; None: no limit
+        self.ellipsis = ellipsis_of(out or sys.stdout)
         self.pending_document: dict[str, Any] | None = None  # printed when the command ends
         self.problems: list[Failure] = []
         self._out = out
@@ -135,17 +138,27 @@ class Screen:
         self.line(json_plain(json.dumps(value, ensure_ascii=False)))
         self.out.flush()
 
+    def name(self, text: str) -> str:
+        """A name from the cluster in a line of text: escaped, and on a terminal not longer than a line."""
+        return self._shortened(plain(text), self.columns)
+
+    def _shortened(self, text: str, cells: int | None) -> str:
+        return text if cells is None else shortened(text, cells, self.ellipsis)
+
     def paint(self, text: str, role: Role | None) -> str:
         return f"\x1b[{role.value}m{text}\x1b[0m" if self.colour and role is not None and text else text
 
     def table(self, columns: Sequence[Column | str], rows: Iterable[Sequence[object]]) -> None:
-        """Print aligned columns under their titles, None as "-". Columns that do not fit the terminal go to lines below."""
+        """Print aligned columns under their titles, None as "-". On a terminal, cells that are longer than a line are shortened in the middle,
+        and columns that do not fit go to lines below.
+        """
         heads = [Column(column) if isinstance(column, str) else column for column in columns]
         cells = [[cell if isinstance(cell, Painted) else Painted(cell, head.role) for head, cell in zip(heads, row, strict=True)] for row in rows]
         right_aligned = [all_numbers([row[at].text for row in cells]) if head.right is None else head.right for at, head in enumerate(heads)]
         titles = [Painted(head.title, Role.DIM) for head in heads]
         shown = [[(cell_text(cell.text), cell.role) for cell in row] for row in [titles, *cells]]
-        widths = [max(width(row[at][0]) for row in shown) for at in range(len(heads))]
+        widths = fitting_widths([max(width(row[at][0]) for row in shown) for at in range(len(heads))], self.columns)
+        shown = [[(self._shortened(text, widths[at]), role) for at, (text, role) in enumerate(row)] for row in shown]
         for row in shown:
             for number, line in enumerate(column_lines(widths, self.columns)):
                 self.line(INDENT * (number > 0) + self._table_line(line, row, widths, right_aligned))
@@ -159,9 +172,25 @@ class Screen:
             parts.append(padding + painted if right_aligned[at] else painted if at == line[-1] else painted + padding)
         return GAP.join(parts).rstrip(" ")
 
+    @property
+    def is_terminal(self) -> bool:
+        return self.out.isatty()
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody at a terminal can answer."""
+        return bool(sys.stdin and sys.stdin.isatty() and self.is_terminal)
+
+    def captured(self) -> Screen:
+        """A screen of the same kind whose output is kept in its stream `out`; that of a terminal with the errors."""
+        stream = io.StringIO()
+        screen = Screen(json=self.json, colour=self.colour, columns=self.columns, out=stream, err=stream if self.is_terminal else self._err)
+        screen.ellipsis = self.ellipsis
+        return screen
+
     def confirm(self, question: str, options: argparse.Namespace) -> bool:
         """Ask on a terminal whether to proceed; with --yes, or without a terminal, the answer is yes."""
-        if getattr(options, "yes", False) or not (sys.stdin and sys.stdin.isatty() and self.out.isatty()):
+        if getattr(options, "yes", False) or not self.can_ask:
             return True
         self.out.write(f"{question} [y/N] ")
         self.out.flush()
@@ -190,6 +219,15 @@ def end_json(screen: Screen | None, code: int, error: Failure | None) -> None:
         screen.json_line(error_document)
 
 
+def ellipsis_of(stream: TextIO | None) -> str:
+    """What stands for a cut-out middle, in characters that the stream can show."""
+    try:
+        "…".encode(getattr(stream, "encoding", None) or "utf-8")
+    except (UnicodeError, LookupError):
+        return "..."
+    return "…"
+
+
 def null_stream() -> TextIO:
     """A stream to use in place of one that the parent process has closed."""
     return io.StringIO()
@@ -206,6 +244,19 @@ def terminal_columns(stream: TextIO | None) -> int | None:
         return (os.get_terminal_size(stream.fileno()).columns or None) if stream is not None else None
     except (OSError, ValueError):  # not a terminal, or of unknown size
         return None
+
+
+def fitting_widths(widths: Sequence[int], columns: int | None) -> list[int]:
+    """The widths of columns on a terminal of `columns` cells. Columns that are wider than a line share what the others leave of one; if that is
+    too little, each gets a line of its own.
+    """
+    line = max((columns or 0) - len(INDENT), SHORTENED_MIN)
+    wide = sum(width > line for width in widths)
+    if columns is None or not wide:
+        return list(widths)
+    left = columns - sum(width for width in widths if width <= line) - len(GAP) * (len(widths) - 1)
+    share = left // wide if left // wide >= SHORTENED_MIN else line
+    return [share if width > line else width for width in widths]
 
 
 def column_lines(widths: Sequence[int], columns: int | None) -> list[range]:
@@ -227,7 +278,35 @@ def cell_text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.1f}"
-    return plain(str(value))
+    return visible_spaces(plain(str(value)))
+
+
+def visible_spaces(text: str) -> str:
+    """The text with spaces escaped where they would look like the gap between two columns: at both ends, and after another space."""
+    if "  " not in text and text == text.strip(" "):
+        return text
+    return "".join("\\x20" if char == " " and (at in (0, len(text) - 1) or text[at - 1] == " ") else char for at, char in enumerate(text))
+
+
+def shortened(text: str, cells: int, ellipsis: str = "…") -> str:
+    """The text in at most so many cells, with an ellipsis for its middle."""
+    if width(text) <= cells:
+        return text
+    room = cells - width(ellipsis)
+    if room < 2:
+        return fitting(text, cells)
+    begin = fitting(text, (room + 1) // 2)
+    end = fitting(text[::-1], room - width(begin))[::-1].lstrip("".join(sorted({char for char in text if not cells_of(char)})))
+    return f"{begin}{ellipsis}{end}"
+
+
+def fitting(text: str, cells: int) -> str:
+    """The longest beginning of the text that fits into so many cells."""
+    for at, char in enumerate(text):
+        cells -= cells_of(char)
+        if cells < 0:
+            return text[:at]
+    return text
 
 
 def all_numbers(values: Sequence[object]) -> bool:
@@ -236,9 +315,16 @@ def all_numbers(values: Sequence[object]) -> bool:
 
 
 def width(text: str) -> int:
-    """The number of terminal cells: two for East Asian wide characters, none for combining ones."""
-    if text.isascii():
-        return len(text)
+    """The number of terminal cells that the text takes."""
+    return len(text) if text.isascii() else sum(map(cells_of, text))
+
+
+def cells_of(char: str) -> int:
+    """Two for East Asian wide characters, none for marks that are drawn over the character before."""
     import unicodedata
 
-    return sum(0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+    if char.isascii():
+        return 1
+    if unicodedata.category(char) in ("Mn", "Me") or ord(char) in HANGUL_PARTS:
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

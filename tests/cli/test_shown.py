@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cli.shown import Column, Painted, Role, Screen, end_json, plain, shows_colour, width
+from cli.shown import Column, Painted, Role, Screen, end_json, plain, shortened, shows_colour, width
 
 
 class Terminal(io.StringIO):
@@ -71,9 +71,68 @@ def test_columns_too_wide_for_the_terminal_go_to_lines_below(room: int, lines: l
     assert written(screen).splitlines() == lines
 
 
+HOSTILE = ("g" * 2000, "日" * 900, "e\u0301" * 300, "a\nb\tc\x1b[31m" + "\x00" * 50, " " * 40, "x  Stable  y", "ก็" * 200, "\u200b\u202eabc")
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 200])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_line_of_a_table_is_wider_than_the_terminal(name: str, columns: int) -> None:
+    screen = Screen(out=io.StringIO(), columns=columns)
+    screen.table(["GROUP", "STATE", "MEMBERS"], [("orders", "Stable", 3), (name, "Empty", None), (name, name, 1)])
+    lines = written(screen).splitlines()
+    assert max(map(width, lines)) <= max(columns, 28)
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_name_longer_than_the_terminal_leaves_the_other_columns_on_its_line() -> None:
+    screen = Screen(out=io.StringIO(), columns=50)
+    screen.table(["GROUP", "STATE", "MEMBERS"], [("orders", "Stable", 3), ("first" + "g" * 2000 + "last", "Empty", 0)])
+    lines = written(screen).splitlines()
+    assert [len(line) for line in lines] == [50, 50, 50]
+    assert lines[1].split() == ["orders", "Stable", "3"]
+    assert lines[2].startswith("firstgg")
+    assert "…" in lines[2]
+    assert "last  Empty         0" in lines[2]
+
+
+def test_what_is_longer_than_a_line_is_whole_in_a_pipe() -> None:
+    name = "g" * 2000
+    assert name in table((name, 1))[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "cells", "expected"),
+    [
+        ("abcdefghij", 10, "abcdefghij"),
+        ("abcdefghijk", 10, "abcde…hijk"),
+        ("日本語日本語", 9, "日本…本語"),
+        ("日本語日本語", 8, "日本…語"),
+        ("abcde\u0301fghi", 5, "ab…hi"),
+        ("aaaae\u0301b", 4, "aa…b"),
+    ],
+)
+def test_the_middle_is_cut_out_by_the_width_of_characters(text: str, cells: int, expected: str) -> None:
+    assert shortened(text, cells) == expected
+    assert width(expected) <= cells
+
+
+def test_the_ellipsis_is_one_that_the_terminal_can_show() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    Screen(out=stream, columns=30).table(["GROUP"], [("g" * 100,)])
+    stream.flush()
+    assert stream.buffer.getvalue().decode().splitlines()[1] == "g" * 14 + "..." + "g" * 13
+
+
+def test_spaces_that_look_like_a_gap_between_columns_are_escaped() -> None:
+    assert table(("orders  Stable", 1), (" a ", 2))[1:] == ["orders \\x20Stable      1", "\\x20a\\x20              2"]
+    assert table(("two apples", 1))[1] == "two apples      1"
+
+
 def test_wide_and_combining_characters_keep_columns_aligned() -> None:
     assert width("日本") == 4
     assert width("e\u0301") == 1
+    assert width("ก็") == 1
+    assert width("\u1112\u1161\u11ab") == 2
     assert table(("日本", 1), ("abcd", 2)) == ["NAME  COUNT", "日本      1", "abcd      2"]
 
 
