@@ -32,26 +32,7 @@ ARGUMENTS = {
 # Options that are also accepted before the command: `tenure --bootstrap kafka1:9092 group list`.
 WITH_VALUE = ("--bootstrap", "--timeout")
 WITHOUT_VALUE = ("--json",)
-
-
-# Option names of other Kafka tools. For them the error suggests our name, if the command has that option.
-FOREIGN_NAMES = {
-    "--bootstrap-server": "--bootstrap",
-    "--brokers": "--bootstrap",
-    "--config": "--set",
-    "--count": "--limit",
-    "--data-dir": "--data",
-    "--host": "--listen",
-    "--id": "--instance",
-    "--max-messages": "--limit",
-    "--offset": "--from",
-    "--port": "--listen",
-    "--property": "--set",
-    "--replicas": "--replication-factor",
-    "--tail": "--from",
-    "-g": "--group",
-    "-p": "--partition",
-}
+COMMANDS_NAMED = 3  # as having an option that another command lacks
 
 
 class Version(argparse.Action):
@@ -113,10 +94,18 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report unknown arguments here, in the parser of the subcommand: the parser of its parent command has other options to suggest."""
         self._words = list(args)
+        if args and args[0].startswith("-") and args[0] not in self._option_string_actions and (meant := self._action_of_option(args[0])):
+            self.error(f"there is no option {args[0]}; did you mean {self.prog} {meant}?")
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._unknown_arguments_text(unknown))
         return options, unknown
+
+    def _action_of_option(self, word: str) -> str | None:
+        """The action that `--list` or another option means, if this command has actions."""
+        from cli import hints
+
+        return hints.action_for(word.partition("=")[0].lstrip("-"), subcommands(self))
 
     def _unknown_arguments_text(self, unknown: Sequence[str]) -> str:
         first = unknown[0]
@@ -126,20 +115,44 @@ class Parser(argparse.ArgumentParser):
         return f"{first!r} is one word too many"
 
     def _suggestion(self, name: str) -> str:
+        from cli import hints
+
         options = [option for action in self._actions for option in action.option_strings]
-        if FOREIGN_NAMES.get(name) in options:
-            return f"; did you mean {FOREIGN_NAMES[name]}?"
+        names = [name] if name.startswith("--") else [name, name[:2]]  # -oend is -o end
+        for written in names:
+            if suggestion := hints.option_for(self.prog.removeprefix("tenure "), written, options):
+                return suggestion
+        meant = {word.lstrip("-") for written in names for word in (written, *hints.OPTIONS.get(written, ()))}
         for action in self._actions:  # `--topic orders` for a positional TOPIC
-            if not action.option_strings and name.lstrip("-") in (action.dest, action.dest.removesuffix("s"), str(action.metavar).lower()):
+            if not action.option_strings and not meant.isdisjoint((action.dest, action.dest.removesuffix("s"), str(action.metavar).lower())):
                 return f": write {action.metavar} without it"
-        return closest(name, options)
+        if name in hints.PATTERN_OPTIONS and "--sort" in options:
+            return ": write a quoted pattern as a name, such as 'billing-*'"
+        return closest(name, options) or elsewhere(name)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            names = list(map(str, action.choices))
-            kind = "command" if isinstance(action, argparse._SubParsersAction) else f"{action.option_strings[-1]}" if action.option_strings else "value"
-            suggestion = suggested_commands(self, str(value)) or closest(str(value), names) or f"; there is {', '.join(names)}"
-            self.error(f"{f'there is no {kind} {value!r}' if kind in ('command', 'value') else f'{kind} cannot be {value!r}'}{suggestion}")
+        if action.choices is None or value in action.choices:
+            return
+        names = list(map(str, action.choices))
+        if isinstance(action, argparse._SubParsersAction):
+            self.error(f"there is no command {value!r}{self._suggested_command(str(value), names)}")
+        option = action.option_strings[-1] if action.option_strings else None
+        problem = f"{option} cannot be {value!r}" if option else f"there is no value {value!r}"
+        self.error(problem + (closest(str(value), names) or f"; there is {', '.join(names)}"))
+
+    def _suggested_command(self, word: str, names: Sequence[str]) -> str:
+        from cli import hints
+
+        if isinstance(self, MainParser):
+            if remark := hints.not_here(word):
+                return remark
+            if commands := hints.commands_for(word):
+                return f"; did you mean {' or '.join(f'{self.prog} {command}' for command in commands)}?"
+        elif word in ARGUMENTS:
+            return f"; did you mean tenure {word}?"
+        if meant := hints.action_for(word, names):
+            return f"; did you mean {meant}?"
+        return suggested_commands(self, word, self._words) or closest(word, names) or f"; there is {', '.join(names)}"
 
 
 class MainParser(Parser):
@@ -159,10 +172,24 @@ def closest(word: str, among: Iterable[str]) -> str:
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
-def suggested_commands(parser: argparse.ArgumentParser, name: str) -> str:
-    """A suggestion that names the subcommands called `name`, at any depth; "" if there is none."""
-    programs = [below.prog for below in all_subcommands(parser) if below.prog.endswith(f" {name}")]
-    return f"; did you mean {' or '.join(programs)}?" if programs else ""
+def suggested_commands(parser: argparse.ArgumentParser, name: str, words: Sequence[str] = ()) -> str:
+    """A suggestion of the subcommands, at any depth, that are called `name` or mean the same; "" if there is none. Another of the `words` may
+    be the noun that one of them is about: list topics.
+    """
+    from cli import hints
+
+    endings = tuple(f" {meant}" for meant in (name, *hints.WORDS.get(name, ())))
+    programs = [below.prog for below in all_subcommands(parser) if below.prog.endswith(endings)]
+    nouns = [noun for noun in subcommands(parser) if noun in {word.lower().removesuffix("s") for word in words}]
+    about = [program for program in programs if any(program.startswith(f"{parser.prog} {noun} ") for noun in nouns)]
+    return f"; did you mean {' or '.join(about or programs)}?" if programs else ""
+
+
+def elsewhere(option: str) -> str:
+    """A remark that names the few commands with this option; "" if there are none or many."""
+    leaves = [below for below in all_subcommands(build_parser()) if not subcommands(below)]
+    programs = [leaf.prog for leaf in leaves if option in leaf._option_string_actions]
+    return f"; {' and '.join(programs)} {'has' if len(programs) == 1 else 'have'} it" if 0 < len(programs) <= COMMANDS_NAMED else ""
 
 
 def all_subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -175,6 +202,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
     """The command to run, None if help was shown. Ends the process for --help and --version; raises Failure for a usage error."""
     if arguments and arguments[0] == "help":  # tenure help group list
         arguments = [*arguments[1:], "--help"]
+        if shown_page(arguments[0]):
+            return None
     parser = build_parser(first_word(arguments))
     if not arguments:
         parser.print_help()
@@ -183,6 +212,18 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
     if getattr(options, "run", None) is None:
         parser.error("name a command")
     return options
+
+
+def shown_page(name: str) -> bool:
+    """Show the page of `tenure help NAME`, if it has one besides the help of commands."""
+    from cli.help import PAGES
+
+    text = PAGES.get(name)
+    if text is None and name not in ARGUMENTS and (suggestion := closest(name, PAGES)):
+        Parser(prog="tenure").error(f"there is no page {name!r}{suggestion}")
+    if text is not None:
+        print(text, end="")
+    return text is not None
 
 
 def first_word(arguments: Sequence[str]) -> str | None:
@@ -220,12 +261,21 @@ def options_moved(parser: Parser, arguments: Sequence[str]) -> list[str]:
             options += arguments[at : at + size]
             at += size
         elif not words and word.startswith("-") and word not in ("-h", "--help", "--version"):
-            parser.error(f"there is no option {word}{closest(word, (*WITH_VALUE, *WITHOUT_VALUE, '--help', '--version'))}")
+            parser.error(f"there is no option {word}{option_before_command(parser, word)}")
         else:
             break
     if not words and at == len(arguments):
         parser.error("name a command")
     return [*words, *options, *arguments[at:]]
+
+
+def option_before_command(parser: Parser, word: str) -> str:
+    """A suggestion for a mistyped option before the command."""
+    from cli import hints
+
+    name = word.partition("=")[0]
+    known = (*WITH_VALUE, *WITHOUT_VALUE, "--help", "--version")
+    return hints.option_for("", name, known) or closest(name, known) or suggested_commands(parser, name.lstrip("-"))
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

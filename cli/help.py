@@ -1,9 +1,11 @@
-"""The text of `tenure --help`: commands with their actions, the environment, and the exit codes."""
+"""The text of `tenure --help`, which fits one screen, and the other pages of `tenure help`."""
 
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Mapping
+from typing import Final
 
 COMMAND_GROUPS = {
     "a broker on this machine": ("serve", "health", "log"),
@@ -14,7 +16,7 @@ COMMAND_GROUPS = {
 }
 
 OPENING = """\
-usage: tenure COMMAND ...           tenure COMMAND --help shows its options and examples
+usage: tenure COMMAND ...           tenure help COMMAND shows its actions, options and examples
 
 A Kafka-compatible broker whose heart is the consumer-group coordinator with static membership,
 and a tool for the groups and topics of any Kafka cluster from Kafka 2.4 on.
@@ -32,9 +34,7 @@ environment:
   NO_COLOR                     no colour on a terminal
   TENURE_DEBUG=1               the traceback of an error, to report a defect
 
-other options:
-  -h, --help                   show this page
-  --version                    show the version
+tenure --version shows the version, tenure help exit-codes what each exit code means.
 """
 
 EXIT_CODES = """\
@@ -112,26 +112,26 @@ group history --follow, and analyze --follow.
 """
 
 
+# What `tenure help` explains besides commands.
+PAGES: Final = {"exit-codes": EXIT_CODES}
+
+WIDTH = 100
+NAME_WIDTH = 13
+
+
 def page(parsers: Mapping[str, argparse.ArgumentParser], summaries: Mapping[str, str]) -> str:
     """The text of `tenure help`. `parsers`, `summaries`: command name -> its parser, and its summary."""
     parts = [OPENING]
     for title, names in COMMAND_GROUPS.items():
         lines = [f"{title}:"]
         for name in names:
-            lines.append(f"  {name:<12} {summaries[name]}")
-            below = actions(parsers[name])
-            lines += [f"    {line}" for line in below]
+            lines.append(f"  {name:<{NAME_WIDTH}}{summaries[name]}")
+            indent = " " * (NAME_WIDTH + 2)
+            lines += textwrap.wrap(", ".join(actions(parsers[name])), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
         parts.append("\n".join(lines) + "\n")
-    return "\n".join([*parts, ENVIRONMENT, EXIT_CODES])
+    return "\n".join([*parts, ENVIRONMENT])
 
 
-def actions(parser: argparse.ArgumentParser, prefix: str = "") -> list[str]:
-    """A line for each action of a command; actions of sub-commands are included."""
-    lines = []
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            help_texts = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for name, below in action.choices.items():
-                further = actions(below, f"{prefix}{name} ")
-                lines += further or [f"{prefix + name:<16} {help_texts.get(name, '')}"]
-    return lines
+def actions(parser: argparse.ArgumentParser) -> list[str]:
+    """The names of a command's actions."""
+    return [name for action in parser._actions if isinstance(action, argparse._SubParsersAction) for name in action.choices]

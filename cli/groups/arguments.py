@@ -158,11 +158,12 @@ def past_time(text: str) -> int:
     """Milliseconds since 1970. `text`: a time, or a duration before now."""
     import time
 
-    from cli.groups.offset_formats import parse_duration, parse_time
+    from cli.groups.offset_formats import impossible_part, parse_duration, parse_time
 
     try:
         if "-" not in text:
             return max(0, int(time.time() * 1000) - parse_duration(text))
         return parse_time(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a time (2026-11-21T08:30:00Z) nor how long ago (90s, 15m, 2h, 1d)") from None
+        problem = f"is not a time{part}" if (part := impossible_part(text)) else "is neither a time (2026-11-21T08:30:00Z) nor how long ago (90s, 15m, 2h, 1d)"
+        raise argparse.ArgumentTypeError(f"{text!r} {problem}") from None

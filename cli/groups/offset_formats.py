@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -18,6 +19,7 @@ ISO_DURATION = re.compile(
     r"P(?:(?P<w>\d{1,9})W)?(?:(?P<d>\d{1,9})D)?(?P<T>T(?:(?P<h>\d{1,9})H)?(?:(?P<m>\d{1,9})M)?(?:(?P<s>\d{1,9}(?:[.,]\d{1,3})?)S)?)?",
     re.IGNORECASE | re.ASCII,
 )
+TIME_PARTS = re.compile(r"(\d{4})-(\d{1,2})(?:-(\d{1,2})(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2}))?)?)?)?(?!\d)", re.ASCII | re.IGNORECASE)
 PLAIN_DURATION = re.compile(r"(\d{1,15})(ms|[wdhms])", re.ASCII)
 
 
@@ -78,7 +80,7 @@ def parse_time(text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not a time like 2026-11-21T08:30:00Z or 2026-11-21T09:30+01:00") from None
+        raise ValueError(f"{text!r} is not a time{impossible_part(text) or ' like 2026-11-21T08:30:00Z or 2026-11-21T09:30+01:00'}") from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,6 +90,26 @@ def parse_time(text: str) -> int:
     if ms > TIME_MAX_MS:
         raise ValueError(f"{text!r} is after the year 9999 in UTC")
     return ms
+
+
+def impossible_part(text: str) -> str:
+    """The part of a time that no calendar or clock has, as the end of an error text; "" if there is none."""
+    match = TIME_PARTS.match(text)
+    if match is None:
+        return ""
+    year, month, day, hour, minute, second = (None if part is None else int(part) for part in match.groups())
+    if year is None or month is None:
+        return ""
+    if not year:
+        return ": there is no year 0"
+    if not 1 <= month <= 12:
+        return f": there is no month {month}"
+    if day is not None and not 1 <= day <= monthrange(year, month)[1]:
+        return f": {year:04}-{month:02} has no day {day}"
+    for value, unit, limit in ((hour, "hour", 24), (minute, "minute", 60), (second, "second", 60)):
+        if value is not None and value >= limit:
+            return f": there is no {unit} {value}"
+    return ""
 
 
 def time_text(ms: int) -> str:

@@ -31,7 +31,19 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 0
-    assert "serve" in capsys.readouterr().out
+    page = capsys.readouterr().out
+    assert "serve" in page
+    assert len(page.splitlines()) <= 48  # one screen
+    assert max(map(len, page.splitlines())) <= 100
+
+
+def test_the_exit_codes_are_a_page_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("help", "exit-codes") == 0
+    assert capsys.readouterr().out == cli.help.EXIT_CODES
+    assert run("help", "exit-code") == 64
+    assert "did you mean exit-codes?" in capsys.readouterr().err
+    run()
+    assert "tenure help exit-codes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
