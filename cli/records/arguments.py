@@ -17,9 +17,8 @@ Lines are sent as they arrive. With --acks all, each record is written exactly o
 reports which lines were not written. A key selects the partition as in Kafka's own clients. --partition any lets the output of
 `tenure consume --json` be copied to a topic with fewer partitions.
 
---json lines look like {"key": "k", "value": "v", "headers": [{"name": "n", "value": "v"}], "partition": 0, "timestamp": "2026-11-21T08:30:00Z"},
-where "value": null is a tombstone and key_base64 and value_base64 contain bytes. Only the value is required.
-Output of `tenure consume --json` is accepted."""
+With --json-lines, which reads the output of `tenure consume --json`, lines look like {"key": "k", "value": "v", "headers": [{"name": "n", "value": "v"}], "partition": 0, "timestamp": "2026-11-21T08:30:00Z"},
+where "value": null is a tombstone and key_base64 and value_base64 contain bytes. Only the value is required."""
 
 CONSUME_NOTES: Final = """\
 Without --group the command reads all partitions from the position of --from, and commits nothing. With --group it is a member of the
@@ -28,10 +27,13 @@ With --instance it is a static member: after it ends it keeps its seat until the
 A member waits while other brokers take over the partitions and groups of a failed one. It ends when this lasts longer than its session
 timeout, or than --timeout if given. With and without --group the command ends with exit code 66 when a topic is deleted.
 
---from accepts earliest, latest, an offset, -N for the last N of each partition, a time (2026-11-21T08:30:00Z; UTC without a zone),
-or an age (15m, 2d).
+--from and --until accept earliest, latest, end, an offset, -N for the last N of each partition, a time (2026-11-21T08:30:00Z; UTC without
+a zone), or an age (15m, 2d). The record at --until, or the first one of that time, is the first that is not printed; until a time to come, the
+command waits for it.
 
---format has {topic} {partition} {offset} {timestamp} {key} {value} {headers}, and \\t, \\n."""
+--format has {topic} {partition} {offset} {timestamp} {key} {value} {headers}, or kcat's letters: %t topic, %p partition, %o offset, %T timestamp
+in ms, %k key, %s value, %h headers, %K and %S sizes of key and value (-1: null), %% for a percent sign; and \\n, \\t. Null is `null` in
+{key} and {value}, and empty in %k and %s, as kcat prints it. A line feed is added unless the template ends with one."""
 
 
 def add(commands: Any) -> None:
@@ -51,7 +53,7 @@ def add_produce(commands: Any) -> None:
             "tenure produce orders --key-separator : < orders.txt",
             "tenure produce orders-new --create --file orders.txt",
             "tenure produce orders --key 17 --null-value           # a tombstone",
-            "tenure consume orders --json --from earliest --idle 2 | tenure produce copy --json",
+            "tenure consume orders --json --from earliest --until end | tenure produce copy --json-lines",
         ),
         notes=PRODUCE_NOTES,
     )
@@ -63,7 +65,7 @@ def add_produce(commands: Any) -> None:
     records.add_argument("--key", metavar="K", help="the key of every record")
     records.add_argument("--key-separator", metavar="SEP", help="each line is a key, SEP and a value")
     records.add_argument("--null-value", action="store_true", help="send tombstones: one with --key, else one for each line, which is the key")
-    records.add_argument("--plain-lines", action="store_true", help="with --json: lines are plain text, only the result is printed as JSON")
+    records.add_argument("--json-lines", action="store_true", help="each line is a record as a JSON object, as consume --json prints it")
     records.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], help="a header of every record (NAME alone: without a value); may be repeated")
     sending = parser.add_argument_group("sending")
     sending.add_argument(
@@ -76,7 +78,7 @@ def add_produce(commands: Any) -> None:
     sending.add_argument("--compression", metavar="CODEC", choices=CODECS, default="none", help=", ".join(CODECS))
     sending.add_argument("--acks", choices=ACKS, default="all", help="required acknowledgements: all in-sync replicas, the leader (1), none (0)")
     sending.add_argument("--create", action="store_true", help="create a missing topic, with the cluster's defaults")
-    add_cluster_options(parser, json_help="lines are JSON, and the result is printed as JSON")
+    add_cluster_options(parser)
     add_change_options(parser, asks=False)
 
 
@@ -91,6 +93,7 @@ def add_consume(commands: Any) -> None:
             "tenure consume orders --from-beginning",
             "tenure consume orders --from -10 --no-follow",
             "tenure consume orders --group billing --instance desk-1 --from-beginning",
+            "tenure consume orders --from 2d --until end --format '%p %o %k %s'",
             "tenure consume orders invoices --format '{topic} {key}: {value}'",
         ),
         notes=CONSUME_NOTES,
@@ -100,10 +103,11 @@ def add_consume(commands: Any) -> None:
     begin = range_options.add_mutually_exclusive_group()
     begin.add_argument("--from-beginning", action="store_const", const="earliest", dest="begin", help="the same as --from earliest")
     begin.add_argument("--from", metavar="WHERE", dest="begin", help="where to start; with --group: in partitions without a committed offset. Default: latest")
+    range_options.add_argument("--until", metavar="WHERE", help="where to stop in each partition: before an offset or a time, or at the present end (end)")
     range_options.add_argument("--partition", metavar="N", type=whole_number, action="append", help="only this partition; may be repeated")
     range_options.add_argument("--limit", metavar="N", type=whole_number, help="stop after this many records")
     range_options.add_argument("--idle", metavar="SECONDS", type=positive_seconds, help="stop after this time without records")
-    range_options.add_argument("--follow", action=argparse.BooleanOptionalAction, default=True, help="wait for new records at the end (default), or stop there")
+    range_options.add_argument("--follow", action=argparse.BooleanOptionalAction, default=True, help="wait for new records at the end (default); --no-follow: the same as --until end")
     group = parser.add_argument_group("as a member of a group")
     group.add_argument("--group", metavar="G", help="the group to join")
     group.add_argument("--instance", metavar="ID", help="be a static member of this group.instance.id")

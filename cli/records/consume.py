@@ -17,10 +17,10 @@ from cli.records.heartbeats import Seat
 from cli.records.interrupts import Interrupts
 from cli.records.membership import Member, Timeouts
 from cli.records.output import Output
-from cli.records.positions import StartPosition, begin_offsets, offsets_at, parse_begin
+from cli.records.positions import StartPosition, begin_offsets, parse_position
+from cli.records.until import EndPosition, Ends, parse_until
 from cli.shown import Screen, counted
 from cli.topics.finding import required_topics
-from cli.topics.log_offsets import LATEST
 
 POLL_SECONDS: Final = 0.25
 PAUSE_SECONDS: Final = 0.1
@@ -32,10 +32,11 @@ PARTITIONS_NAMED: Final = 8
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     begin = checked_start(options)
-    options.endless = options.follow and options.limit is None and options.idle is None
+    until = checked_end(options)
+    options.endless = until is None and options.limit is None and options.idle is None
     output = Output(options, screen)
     with Interrupts() as interrupts, Cluster.of(options) as cluster:
-        consumption = Consumption(options, screen, cluster, output, interrupts, begin)
+        consumption = Consumption(options, screen, cluster, output, interrupts, begin, until)
         try:
             with interrupts.waiting():
                 topics = required_topics(cluster, options.topics, creatable=True)
@@ -68,9 +69,18 @@ def checked_start(options: argparse.Namespace) -> StartPosition:
     if options.json and (options.format is not None or options.long or options.raw):
         raise Failure(Exit.USAGE, "--json excludes --format, --long and --raw")
     try:
-        return parse_begin(options.begin or "latest")
+        return parse_position(options.begin or "latest")
     except ValueError as error:
         raise Failure(Exit.USAGE, f"--from {error}") from error
+
+
+def checked_end(options: argparse.Namespace) -> EndPosition | None:
+    if options.until is not None and not options.follow:
+        raise Failure(Exit.USAGE, "--until and --no-follow exclude each other: --no-follow is --until end")
+    try:
+        return parse_until("end" if not options.follow else options.until)
+    except ValueError as error:
+        raise Failure(Exit.USAGE, f"--until {error}") from error
 
 
 def member_limits(options: argparse.Namespace, limits: Limits) -> Limits:
@@ -82,7 +92,14 @@ class Consumption:
     """Reads and prints records, with or without a group."""
 
     def __init__(
-        self, options: argparse.Namespace, screen: Screen, cluster: Cluster, output: Output, interrupts: Interrupts, begin: StartPosition
+        self,
+        options: argparse.Namespace,
+        screen: Screen,
+        cluster: Cluster,
+        output: Output,
+        interrupts: Interrupts,
+        begin: StartPosition,
+        until: EndPosition | None,
     ) -> None:
         self.options = options
         self.screen = screen
@@ -90,11 +107,11 @@ class Consumption:
         self.output = output
         self.interrupts = interrupts
         self.begin = begin
+        self.ends = Ends(cluster, until, committed=options.committed)
         self.fetcher = Fetcher(cluster, screen.warn, committed=options.committed)
         self.verbose = not options.quiet and (options.verbose or (sys.stderr is not None and sys.stderr.isatty()))
         self.positions: dict[TopicPartition, int] = {}  # the next offset to print
         self.known_partitions: set[TopicPartition] = set()  # partitions to which --from applies: they existed when this command or its group started
-        self._ends: dict[TopicPartition, int] | None = None
         self._last_record = time.monotonic()
         self._metadata_checked = time.monotonic()
         self._missing_topics = MissingTopics()
@@ -109,7 +126,7 @@ class Consumption:
         with self.interrupts.waiting():
             partitions = self.chosen_partitions()
             self.start(self.start_offsets(partitions, self.begin))
-        self.report_progress(f"reading {partitions_text(partitions)}, {self.begin.text}{'; Ctrl-C ends' if self.options.follow else ''}")
+        self.report_progress(f"reading {partitions_text(partitions)}, {self.begin.text}{self.ends.text}{'; Ctrl-C ends' if self.options.endless else ''}")
         while not self.is_done():
             with self.interrupts.waiting():
                 chunks = self.fetcher.poll(POLL_SECONDS)
@@ -132,7 +149,7 @@ class Consumption:
 
     def add_new_partitions(self) -> None:
         """Add partitions created since the last check. Read them from their start, since all of their records are new."""
-        if self.options.partition or not self.options.follow or time.monotonic() - self._metadata_checked < METADATA_SECONDS:
+        if self.options.partition or self.ends.at_present_end or time.monotonic() - self._metadata_checked < METADATA_SECONDS:
             return
         self._metadata_checked = time.monotonic()
         topics = self.cluster.topics(sorted({topic for topic, _ in self.positions}), refresh=True)
@@ -141,6 +158,7 @@ class Consumption:
             self.report_progress(f"new: {partitions_text(new)}")
             self.positions |= self.start_offsets(new, StartPosition("earliest"))
             self.fetcher.assign(self.positions)
+            self.ends.assign(self.positions)
 
     # In a group
 
@@ -268,9 +286,7 @@ class Consumption:
         self.positions = dict(positions)
         self.fetcher.assign(positions)
         self._last_record = time.monotonic()
-        self._ends = None
-        if not self.options.follow:
-            self._ends = offsets_at(self.cluster, positions, LATEST, committed=self.options.committed) if positions else {}
+        self.ends.assign(positions)
 
     def print(self, chunk: Chunk, commits: Commits | None = None) -> None:
         tp = (chunk.topic, chunk.partition)
@@ -280,7 +296,8 @@ class Consumption:
             if commits is not None:
                 commits.add(tp, offset)
 
-        if not self.output.done:
+        chunk = self.ends.cut(chunk)
+        if not self.output.done and chunk.next_offset > self.positions[tp]:
             self.output.print_records(chunk, printed)
             if chunk.records:
                 self._last_record = time.monotonic()
@@ -288,7 +305,7 @@ class Consumption:
     def is_done(self) -> bool:
         if self.output.done:
             return True
-        if self._ends is not None and all(self.fetcher.positions[tp] >= end for tp, end in self._ends.items()):
+        if self.ends.reached(self.fetcher.positions):
             return True
         return self.options.idle is not None and time.monotonic() - self._last_record >= self.options.idle
 

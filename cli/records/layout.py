@@ -56,24 +56,26 @@ def as_bytes(data: bytes | None) -> bytes:
 
 
 class Layout:
-    """A compiled template. `line()` is the output for a record, with its line feed."""
+    """A compiled template. `line()` is the output for a record, with its line feed: that of the template, or one more."""
 
     __slots__ = ("_end", "_pieces", "_text")
 
-    def __init__(self, template: str, text: Text, end: bytes = b"\n") -> None:
+    def __init__(self, template: str, text: Text) -> None:
         self._pieces = pieces(template)
         self._text = text
-        self._end = end
+        last = self._pieces[-1] if self._pieces else b""
+        self._end = b"" if isinstance(last, bytes) and last.endswith(b"\n") else b"\n"
 
     def line(self, consumed: ConsumedRecord) -> bytes:
         return b"".join(piece if isinstance(piece, bytes) else piece(consumed, self._text) for piece in self._pieces) + self._end
 
 
-Piece = bytes | Callable[[ConsumedRecord, Text], bytes]
+Placeholder = Callable[[ConsumedRecord, Text], bytes]
+Piece = bytes | Placeholder
 
 
 def pieces(template: str) -> Sequence[Piece]:
-    """The literal bytes and placeholders of a template. ValueError for an unknown placeholder or a single brace."""
+    """The literal bytes and placeholders of a template: {name}, or kcat's %letter. ValueError for an unknown one, a single brace or percent sign."""
     collected: list[Piece] = []
     literal: list[str] = []
     at = 0
@@ -82,21 +84,15 @@ def pieces(template: str) -> Sequence[Piece]:
         if character == "\\" and at + 1 < len(template) and template[at + 1] in ESCAPES:
             literal.append(ESCAPES[template[at + 1]])
             at += 2
-        elif template[at : at + 2] in ("{{", "}}"):
+        elif template[at : at + 2] in ("{{", "}}", "%%"):
             literal.append(character)
             at += 2
-        elif character == "{":
-            end = template.find("}", at)
-            if end < 0:
-                raise ValueError(f"{template[at:]} has no }} ({{{{ for a brace)")
-            name = template[at + 1 : end]
-            if name not in PLACEHOLDERS:
-                raise ValueError(f"{{{name}}} is none of {', '.join(f'{{{known}}}' for known in NAMES)} ({{{{ for a brace)")
+        elif character in "{%":
+            placeholder, at = placeholder_at(template, at)
             if literal:
                 collected.append("".join(literal).encode("utf-8", "surrogateescape"))
                 literal = []
-            collected.append(PLACEHOLDERS[name])
-            at = end + 1
+            collected.append(placeholder)
         elif character == "}":
             raise ValueError("a } without its { (}} for a brace)")
         else:
@@ -105,6 +101,22 @@ def pieces(template: str) -> Sequence[Piece]:
     if literal:
         collected.append("".join(literal).encode("utf-8", "surrogateescape"))
     return collected
+
+
+def placeholder_at(template: str, at: int) -> tuple[Placeholder, int]:
+    """The placeholder that begins here, and the position behind it."""
+    if template[at] == "%":
+        letter = template[at + 1 : at + 2]
+        if letter not in LETTERS:
+            raise ValueError(f"%{letter} is none of {', '.join(f'%{known}' for known in LETTERS)} (%% for a percent sign)")
+        return LETTERS[letter], at + 2
+    end = template.find("}", at)
+    if end < 0:
+        raise ValueError(f"{template[at:]} has no }} ({{{{ for a brace)")
+    name = template[at + 1 : end]
+    if name not in PLACEHOLDERS:
+        raise ValueError(f"{{{name}}} is none of {', '.join(f'{{{known}}}' for known in NAMES)} ({{{{ for a brace)")
+    return PLACEHOLDERS[name], end + 1
 
 
 def headers_text(consumed: ConsumedRecord, text: Text) -> bytes:
@@ -119,7 +131,7 @@ def headers_suffix(consumed: ConsumedRecord, text: Text) -> bytes:
     return b"  [" + headers_text(consumed, text) + b"]" if consumed.record.headers else b""
 
 
-PLACEHOLDERS: Final[dict[str, Callable[[ConsumedRecord, Text], bytes]]] = {
+PLACEHOLDERS: Final[dict[str, Placeholder]] = {
     "topic": lambda consumed, text: consumed.topic.encode(),
     "partition": lambda consumed, text: b"%d" % consumed.partition,
     "offset": lambda consumed, text: b"%d" % consumed.record.offset,
@@ -132,6 +144,28 @@ PLACEHOLDERS: Final[dict[str, Callable[[ConsumedRecord, Text], bytes]]] = {
 }
 
 
+def letter_text(data: bytes | None, text: Text) -> bytes:
+    return b"" if data is None else text(data)
+
+
+def letter_size(data: bytes | None) -> bytes:
+    return b"%d" % (-1 if data is None else len(data))
+
+
+# kcat's letters, with its output: null is empty, and its size -1.
+LETTERS: Final[dict[str, Placeholder]] = {
+    "t": PLACEHOLDERS["topic"],
+    "p": PLACEHOLDERS["partition"],
+    "o": PLACEHOLDERS["offset"],
+    "T": lambda consumed, text: b"%d" % consumed.record.timestamp,
+    "k": lambda consumed, text: letter_text(consumed.record.key, text),
+    "s": lambda consumed, text: letter_text(consumed.record.value, text),
+    "h": lambda consumed, text: b",".join(text(name) + b"=" + (b"NULL" if value is None else text(value)) for name, value in consumed.record.headers),
+    "K": lambda consumed, text: letter_size(consumed.record.key),
+    "S": lambda consumed, text: letter_size(consumed.record.value),
+}
+
+
 def timestamp_shown(timestamp: int) -> str | int | None:
     """The time in ISO 8601, or the number outside of the calendar's range; None if there is none."""
     if timestamp == NO_TIMESTAMP:
@@ -140,7 +174,7 @@ def timestamp_shown(timestamp: int) -> str | int | None:
 
 
 def document(consumed: ConsumedRecord) -> dict[str, Any]:
-    """The JSON object that `consume --json` prints and `produce --json` accepts."""
+    """The JSON object that `consume --json` prints and `produce --json-lines` reads."""
     record = consumed.record
     value: dict[str, Any] = {
         "topic": consumed.topic,

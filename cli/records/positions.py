@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import Exit, Failure, TopicPartition, check
-from cli.groups.offset_formats import parse_duration, parse_time, time_text
+from cli.groups.offset_formats import impossible_part, parse_duration, parse_time, time_text
 from cli.shown import counted
 from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, log_offsets
 
 if TYPE_CHECKING:
     from cli.client import Cluster
 
+EARLIEST_WORDS: Final = ("begin", "first", "oldest", "start", "smallest")  # of other tools
+LATEST_WORDS: Final = ("last", "largest", "newest", "now", "tail")
 POSITIONS: Final = "earliest, latest, an offset, -N for the last N, a time like 2026-11-21T08:30:00Z, or an age like 15m"
 
 
@@ -34,8 +36,8 @@ class StartPosition(NamedTuple):
         return "from the start of the log" if self.kind == "earliest" else "from the end of the log"
 
 
-def parse_begin(text: str) -> StartPosition:
-    """Parse --from. ValueError for an invalid position."""
+def parse_position(text: str) -> StartPosition:
+    """Parse a position in a log. ValueError for an invalid one."""
     if text in ("earliest", "beginning"):
         return StartPosition("earliest")
     if text in ("latest", "end"):
@@ -51,8 +53,23 @@ def parse_begin(text: str) -> StartPosition:
     try:
         return StartPosition("time", parse_time(text))
     except ValueError as error:
-        reason = str(error) if "before 1970" in str(error) else f"{text!r} is not a position: {POSITIONS}"
-        raise ValueError(reason) from None
+        if "before 1970" in str(error) or "after the year" in str(error) or impossible_part(text):
+            raise
+        suggestion = position_meant(text)
+        raise ValueError(f"{text!r} is not a position{suggestion or f': {POSITIONS}'}") from error
+
+
+def position_meant(text: str) -> str:
+    """A suggestion for a position as other tools write it; "" if there is none."""
+    word = text.lower().lstrip("@:")
+    if word in EARLIEST_WORDS:
+        return "; did you mean earliest?"
+    if word in LATEST_WORDS:
+        return "; did you mean latest?"
+    if word in ("stored", "committed"):
+        return "; a member of a group (--group) continues at its committed offsets"
+    stamp = re.fullmatch(r"[se]?@(\d{10,13})", text.lower(), re.ASCII)
+    return f"; did you mean {time_text(int(stamp[1]) * (1000 if len(stamp[1]) == 10 else 1))}?" if stamp else ""
 
 
 def begin_offsets(

@@ -83,8 +83,12 @@ def check_options(options: argparse.Namespace) -> None:
         raise Failure(Exit.USAGE, "--key-separator excludes --value, --value-file, --key and --null-value")
     if options.key_separator == "":
         raise Failure(Exit.USAGE, "--key-separator needs at least one character")
-    if options.json and lines and not options.plain_lines and (options.key_separator is not None or (options.null_value and options.key is None)):
-        raise Failure(Exit.USAGE, "lines of JSON have their own key and value; use --plain-lines if the lines are not JSON")
+    if options.json_lines:
+        for option, value in (("--value", options.value), ("--value-file", options.value_file), ("--key-separator", options.key_separator)):
+            if value is not None:
+                raise Failure(Exit.USAGE, f"--json-lines and {option} exclude each other: a line of JSON has its own key and value")
+        if options.null_value:
+            raise Failure(Exit.USAGE, '--json-lines and --null-value exclude each other: a line of JSON is a tombstone with "value": null')
     if options.null_value and options.key is not None and options.file is not None:
         raise Failure(Exit.USAGE, "--key with --null-value sends one tombstone, and excludes --file")
     try:
@@ -111,7 +115,7 @@ def drafts_of(options: argparse.Namespace) -> Iterator[list[Draft]]:
 
 
 def parser_of_lines(options: argparse.Namespace, key: bytes | None, partition: int | None) -> LineParser:
-    if options.json and not options.plain_lines:
+    if options.json_lines:
         return json_line_parser(key, options.headers, partition, options.partition == ANY)
     separator = None if options.key_separator is None else os.fsencode(options.key_separator)
     return plain_line_parser(key, separator, options.null_value, options.headers, partition)

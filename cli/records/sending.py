@@ -256,7 +256,7 @@ def too_large(topic: str, draft: Draft, limit: int | None = None) -> Failure:
     return Failure(
         Exit.REFUSED,
         f"{draft.source}: {size} bytes are more than topic {topic} accepts in one record: raise its max.message.bytes{limit_text} "
-        f"(tenure topic alter {topic} --set max.message.bytes=...), or try --compression zstd",
+        f"(tenure topic config set {topic} max.message.bytes=...), or try --compression zstd",
     )
 
 

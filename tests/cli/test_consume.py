@@ -61,6 +61,57 @@ def test_consuming_begins_at_the_given_position_and_stops_at_the_end(consume: Te
     assert sorted(result.out.split()) == values.split()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        (("--until", "end"), "a0 a1 a2 a3 a4 b0 b1 b2"),
+        (("--until", "2"), "a0 a1 b0 b1"),
+        (("--from", "1", "--until", "3"), "a1 a2 b1 b2"),
+        (("--from", "4", "--until", "4", "--partition", "0"), ""),
+        (("--until", "-2"), "a0 a1 a2 b0"),
+        (("--until", "1h"), ""),
+        (("--until", "2000-01-01"), ""),
+        (("--until", "5", "--partition", "0"), "a0 a1 a2 a3 a4"),
+    ],
+)
+def test_consuming_stops_before_the_position_of_until(consume: Tenure, arguments: tuple[str, ...], values: str) -> None:
+    result = consume("--from-beginning" if "--from" not in arguments else "--json", *arguments)
+    assert result.code == 0, result.err
+    printed = [json.loads(line)["value"] for line in result.out.splitlines()] if "--from" in arguments else result.out.split()
+    assert sorted(printed) == values.split()
+
+
+def test_until_a_time_to_come_waits_for_it(consume: Tenure, topic: str, client_command: Tenure) -> None:
+    end = time.time() + 1.5
+    result = consume("--from-beginning", "--until", f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(end))}.{int(end % 1 * 1000):03}Z")
+    assert time.time() >= end
+    assert (result.code, len(result.out.split())) == (0, 8)
+
+
+def test_a_member_commits_only_up_to_the_position_of_until(consume: Tenure, topic: str, client_command: Tenure) -> None:
+    assert sorted(consume("--group", topic, "--from-beginning", "--until", "2").out.split()) == ["a0", "a1", "b0", "b1"]
+    shown = json.loads(client_command("group", "offsets", "show", topic, "--json").out)["groups"][0]["offsets"]
+    assert [entry["committed_offset"] for entry in shown] == [2, 2]
+    assert consume("--group", topic, "--until", "2").out == ""
+    assert [entry["committed_offset"] for entry in json.loads(client_command("group", "offsets", "show", topic, "--json").out)["groups"][0]["offsets"]] == [2, 2]
+    assert sorted(consume("--group", topic, "--until", "end").out.split()) == ["a2", "a3", "a4", "b2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--until", "soon"), "--until 'soon' is not a position: "),
+        (("--until", "earliest"), "--until 'earliest' would print nothing"),
+        (("--until", "5", "--no-follow"), "--until and --no-follow exclude each other"),
+        (("--until", "2026-02-30"), "--until '2026-02-30' is not a time: 2026-02 has no day 30"),
+    ],
+)
+def test_an_invalid_end_is_refused(consume: Tenure, arguments: tuple[str, ...], line: str) -> None:
+    result = consume(*arguments)
+    assert (result.code, result.out) == (64, "")
+    assert result.err.startswith(f"tenure: {line}")
+
+
 def test_consuming_stops_after_an_idle_timeout(consume: Tenure) -> None:
     begin = time.monotonic()
     assert consume("--idle", "0.3") == (0, "", "")

@@ -19,7 +19,7 @@ from cli.records.consume import member_limits
 from cli.records.drafts import json_line_parser
 from cli.records.layout import LONG, ConsumedRecord, Layout, as_bytes, as_safe_text, as_text, document
 from cli.records.membership import Member, Timeouts
-from cli.records.positions import StartPosition, parse_begin
+from cli.records.positions import StartPosition, parse_position
 from protocol.batch import Compression, Record, TimestampType, build
 from protocol.messages.fetch import AbortedTransaction
 
@@ -111,6 +111,28 @@ def test_a_template_has_placeholders_escapes_and_braces() -> None:
     assert layout.line(consumed(headers=[(b"a", b"1"), (b"b", None)])) == b"orders/2@7\tk=v {a=1, b=null}\n"
 
 
+@pytest.mark.parametrize(
+    ("template", "key", "value", "line"),
+    [
+        ("%k %s", b"k", b"v", b"k v\n"),
+        ("%k=%s;", None, None, b"=;\n"),
+        ("%t-%p@%o %T", b"k", b"v", b"orders-2@7 1700000000123\n"),
+        ("%K %S", b"key", None, b"3 -1\n"),
+        ("%k\\t%s\\n", b"k", b"v", b"k\tv\n"),
+        ("{value}\\n", b"k", b"v", b"v\n"),
+        ("100%% {key} %h", b"k", b"v", b"100% k a=1,b=NULL\n"),
+    ],
+)
+def test_kcats_letters_print_what_kcat_prints(template: str, key: bytes | None, value: bytes | None, line: bytes) -> None:
+    assert Layout(template, as_text).line(consumed(key, value, headers=[(b"a", b"1"), (b"b", None)])) == line
+
+
+@pytest.mark.parametrize(("template", "wrong"), [("%x", "%x is none of %t, %p, "), ("100%", "% is none of"), ("%", "percent sign"), ("%R", "%R is none of")])
+def test_an_unknown_letter_is_refused_with_the_known_ones(template: str, wrong: str) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        Layout(template, as_text)
+
+
 @pytest.mark.parametrize("template", ["{foo}", "{", "{value", "}", "{key:", "{}"])
 def test_an_invalid_template_is_refused(template: str) -> None:
     with pytest.raises(ValueError, match=r"brace"):
@@ -169,19 +191,19 @@ def test_a_record_printed_as_json_can_be_produced_again_unchanged(data: bytes | 
     ],
 )
 def test_from_accepts_ends_offsets_and_times(text: str, begin: StartPosition) -> None:
-    assert parse_begin(text) == begin
+    assert parse_position(text) == begin
 
 
 def test_from_takes_an_age() -> None:
-    begin = parse_begin("15m")
+    begin = parse_position("15m")
     assert begin.kind == "time"
     assert abs(time.time() * 1000 - 900_000 - begin.number) < 5000
 
 
 @pytest.mark.parametrize("text", ["", "--3", "1.5", "yesterday", "2023-02-30", "1960-01-01", "9" * 19 + "9", "\u0663"])
 def test_from_refuses_other_values(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not a position|before 1970"):
-        parse_begin(text)
+    with pytest.raises(ValueError, match=r"not a position|before 1970|2023-02 has no day 30"):
+        parse_position(text)
 
 
 # Fetched batches
@@ -254,7 +276,7 @@ def test_log_append_time_applies_to_all_records_of_a_batch() -> None:
     ],
 )
 def test_the_start_of_reading_is_described_in_words(text: str, description: str) -> None:
-    assert parse_begin(text).text == description
+    assert parse_position(text).text == description
 
 
 class WithoutCoordinator:

@@ -133,7 +133,7 @@ def test_values_and_lines_are_written_and_reported_with_their_offsets(produce: T
 
 def test_keyed_records_go_to_the_partition_other_clients_choose(produce: Tenure, read_stored: ReadStored) -> None:
     keys = [f"key-{n}" for n in range(20)]
-    summary = json.loads(produce("--key-separator", "=", "--plain-lines", "--json", stdin="".join(f"{key}=v\n" for key in keys)).out)
+    summary = json.loads(produce("--key-separator", "=", "--json", stdin="".join(f"{key}=v\n" for key in keys)).out)
     assert {record["key"]: record["partition"] for record in read_stored()} == {key: partition_of_key(key.encode(), 2) for key in keys}
     assert summary["records"] == 20
     assert sum(entry["last_offset"] - entry["first_offset"] + 1 for entry in summary["partitions"]) == 20
@@ -151,7 +151,7 @@ def test_json_lines_set_every_field(produce: Tenure, read_stored: ReadStored) ->
         {"key_base64": "AP8=", "value": None, "partition": 1, "timestamp": 5},
         {"value": "plain", "partition": 1, "topic": "elsewhere", "offset": 9},
     ]
-    result = produce("--json", stdin="".join(json.dumps(line) + "\n" for line in lines))
+    result = produce("--json-lines", "--json", stdin="".join(json.dumps(line) + "\n" for line in lines))
     assert json.loads(result.out)["partitions"] == [{"partition": 1, "records": 3, "first_offset": 0, "last_offset": 2}]
     first, second, third = read_stored()
     assert (first["value"], first["timestamp"], first["headers"]) == ('{"n":[1,2.5,null]}', "2026-11-21T08:30:00Z", [{"name": "a", "value": "1"}])
@@ -162,7 +162,7 @@ def test_json_lines_set_every_field(produce: Tenure, read_stored: ReadStored) ->
 def test_the_json_of_consume_can_be_produced_as_a_copy(produce: Tenure, read_stored: ReadStored, client_command: Tenure, topic: str) -> None:
     produce("--partition", "1", stdin=b"a\n\xff\x00\n")
     printed = client_command("consume", topic, "--from-beginning", "--no-follow", "--json").out
-    assert produce("--json", stdin=printed).code == 0
+    assert produce("--json-lines", "--json", stdin=printed).code == 0
     before, after = read_stored()[:2], read_stored()[2:]
     assert [{**record, "offset": record["offset"] + 2} for record in before] == after
 
@@ -191,14 +191,14 @@ def test_a_dry_run_reads_everything_and_sends_nothing(produce: Tenure, read_stor
 
 def test_partition_any_ignores_the_partition_of_json_lines_and_is_round_robin(produce: Tenure, read_stored: ReadStored, topic: str) -> None:
     lines = "".join(f'{{"value": "v{at}", "partition": {7 if at else 1}}}\n' for at in range(6))
-    assert produce("--partition", "any", "--json", stdin=lines).code == 0
+    assert produce("--partition", "any", "--json-lines", "--json", stdin=lines).code == 0
     placed = {record["value"]: record["partition"] for record in read_stored()}
     assert [placed[f"v{at}"] for at in range(6)] in ([0, 1] * 3, [1, 0] * 3)
 
 
 def test_without_partition_a_line_of_json_keeps_its_own(produce: Tenure, read_stored: ReadStored, topic: str) -> None:
     lines = "".join(f'{{"value": "v{at}", "partition": {at // 2 % 2}}}\n' for at in range(4))
-    assert produce("--json", stdin=lines).code == 0
+    assert produce("--json-lines", "--json", stdin=lines).code == 0
     assert {record["value"]: record["partition"] for record in read_stored()} == {"v0": 0, "v1": 0, "v2": 1, "v3": 1}
 
 
@@ -206,17 +206,19 @@ def test_without_partition_a_line_of_json_keeps_its_own(produce: Tenure, read_st
     ("arguments", "stdin", "code", "line", "written"),
     [
         (("--key-separator", ":"), "a:1\nb\nc:1\n", 65, "line 2 has no ':' between key and value (--key-separator); 1 record was written before", 1),
-        (("--json",), '{"value": 1}\n[]\n', 65, 'line 2 is not a JSON object like {"key": "k", "value": "v"}; 1 record was written before', 1),
-        (("--json",), '{"key": "k"}\n', 65, 'line 1 has no "value" (a tombstone has "value": null); nothing was written', 0),
-        (("--json",), '{"value": "v", "Key": "k"}\n', 65, "line 1 has a field 'Key'; there are key, value,", 0),
-        (("--json",), '{"value_base64": "?"}\n', 65, "line 1 has a value_base64 that is not base64", 0),
-        (("--json",), '{"value": "v", "partition": 2}\n', 66, "line 1: topic {topic} has partitions 0 to 1, not 2 (--partition any", 0),
+        (("--json-lines",), '{"value": 1}\n[]\n', 65, 'line 2 is not a JSON object like {"key": "k", "value": "v"}; 1 record was written before', 1),
+        (("--json-lines",), '{"key": "k"}\n', 65, 'line 1 has no "value" (a tombstone has "value": null); nothing was written', 0),
+        (("--json-lines",), '{"value": "v", "Key": "k"}\n', 65, "line 1 has a field 'Key'; there are key, value,", 0),
+        (("--json-lines",), '{"value_base64": "?"}\n', 65, "line 1 has a value_base64 that is not base64", 0),
+        (("--json-lines",), '{"value": "v", "partition": 2}\n', 66, "line 1: topic {topic} has partitions 0 to 1, not 2 (--partition any", 0),
         (("--partition", "2"), "x\n", 66, "--partition: topic {topic} has partitions 0 to 1, not 2", 0),
         (("--value", "x", "--file", "y"), "", 64, "--value and --file exclude each other", 0),
         (("--file", "/nowhere/at/all"), "", 66, "/nowhere/at/all: no such file or directory; nothing was written", 0),
         (("--file", "/"), "", 66, "/: is a directory; nothing was written", 0),
         (("--header", "=v", "--value", "x"), "", 64, "--header '=v' is not NAME=VALUE", 0),
-        (("--key-separator", ":", "--json"), "", 64, "lines of JSON have their own key", 0),
+        (("--key-separator", ":", "--json-lines"), "", 64, "--json-lines and --key-separator exclude each other", 0),
+        (("--json-lines", "--value", "{}"), "", 64, "--json-lines and --value exclude each other", 0),
+        (("--json-lines", "--null-value", "--key", "k"), "", 64, "--json-lines and --null-value exclude each other", 0),
         (("--compression", "rar", "--value", "x"), "", 64, "--compression cannot be 'rar'", 0),
     ],
 )
@@ -256,7 +258,7 @@ def test_a_too_large_record_is_not_sent_and_others_are(produce: Tenure, read_sto
 
 
 def test_batches_too_large_for_the_topic_are_split(produce: Tenure, read_stored: ReadStored, client_command: Tenure, topic: str) -> None:
-    client_command("topic", "alter", topic, "--set", "max.message.bytes=500")
+    client_command("topic", "config", "set", topic, "max.message.bytes=500")
     result = produce("--partition", "0", stdin="".join(f"{n:0100}\n" for n in range(50)))
     assert result.out == f"50 records written to {topic}: partition 0, offsets 0 to 49\n"
     assert [int(record["value"]) for record in read_stored()] == list(range(50))
@@ -268,7 +270,7 @@ def test_batches_too_large_for_the_topic_are_split(produce: Tenure, read_stored:
 
 
 def test_a_record_refused_by_a_compacted_topic_is_named(produce: Tenure, client_command: Tenure, topic: str) -> None:
-    client_command("topic", "alter", topic, "--set", "cleanup.policy=compact")
+    client_command("topic", "config", "set", topic, "cleanup.policy=compact")
     result = produce("--value", "no key")
     assert result.code == 1
     assert "key" in result.err
