@@ -160,13 +160,17 @@ def words_for(action: argparse.Action, parsed: ParsedWords) -> Iterable[str]:
             return TYPES
         case ["consume"], "begin":
             return "earliest", "latest"
+        case ["consume"], "until":
+            return ("end",)
+        case ["topic", "delete-records"], "before":
+            return ("latest",)
         case ["serve"], "settings":
             from broker.settings.config import SETTINGS
 
             return (f"{setting.name}=" for setting in SETTINGS)
         case ["store", _], "settings":
             return "store.replicas=", "store.tls.ca.location="
-        case ["topic", _], "settings" | "unset":
+        case (["topic", "create"], "settings") | (["topic", "config", _], "settings" | "names"):
             from broker.topics.settings import TOPIC_SETTINGS
 
             return (name + ("=" if action.dest == "settings" else "") for name in TOPIC_SETTINGS)

@@ -38,7 +38,8 @@ Of commands that change something:
 
 {change}
 
-On a terminal tables are coloured (not with `NO_COLOR`), and commands that change something ask for confirmation. In a pipe, tables are plain and no command asks.
+On a terminal tables are coloured (not with `NO_COLOR`), and commands that change something ask for confirmation; names that are longer than a line are
+shortened in the middle. In a pipe, tables are plain and whole, and no command asks; there a change of what only a pattern or `--all` selects needs `--yes`.
 With `--json` the output is JSON: one document, or one object per line for what streams. Times carry their zone. Exit codes are in
 [configuration.md](configuration.md#what-do-the-exit-codes-mean).
 

@@ -6,8 +6,9 @@ import argparse
 from typing import Any
 
 from cli.client import Cluster, Exit, Failure, TopicInfo, failure
+from cli.selection import confirm_selection, selects_unnamed
 from cli.shown import Screen, counted, plain
-from cli.topics.finding import await_change, existing_topics, unknown_topics
+from cli.topics.finding import await_change, existing_topics, selected_topics, unknown_topics
 from cli.topics.readers import groups_with_offsets
 from cli.topics.sizes import shown_bytes, topic_contents
 from protocol.errors import ErrorCode
@@ -19,7 +20,7 @@ GROUPS_SHOWN = 5
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
-        topics, missing = existing_topics(cluster, options.topics)
+        topics, missing = existing_topics(cluster, selected_topics(cluster, options))
         if missing and not options.if_exists:
             problem = unknown_topics(cluster, missing)
             raise problem.with_line(f"{problem.line}{'' if options.dry_run or not topics else '; nothing was deleted'}")
@@ -38,9 +39,11 @@ def run(options: argparse.Namespace) -> int:
     else:
         for entry in entries:
             if not entry.get("error"):
-                screen.line(f"{entry['name']} {outcome}: {loss_text(entry)}")
+                screen.line(f"{plain(entry['name'])} {outcome}: {loss_text(entry)}")
         for name in missing:
             screen.line(f"{plain(name)} does not exist")
+        if not entries and not missing:
+            screen.line("there are no topics to delete")
     if not options.dry_run and refused:
         *earlier, last = refused.values()
         for failure in earlier:
@@ -89,9 +92,9 @@ def confirm_deletion(screen: Screen, options: argparse.Namespace, entries: list[
             f"{' and '.join(internal)}: the cluster keeps its state there, such as all groups' offsets; --yes deletes it nevertheless; "
             "nothing was changed",
         )
-    loss_lines = "".join(f"{entry['name']}: {loss_text(entry)}\n" for entry in entries)
-    if not screen.confirm(f"{loss_lines}Delete {'it' if len(entries) == 1 else 'them'} for good?", options):
-        raise Failure(Exit.REFUSED, "nothing was changed")
+    loss_lines = "".join(f"{plain(entry['name'])}: {loss_text(entry)}\n" for entry in entries)
+    unnamed = selects_unnamed(options.topics, options.all)
+    confirm_selection(screen, options, unnamed, f"{loss_lines}Delete {'it' if len(entries) == 1 else 'them'} for good?")
 
 
 def delete(cluster: Cluster, options: argparse.Namespace, names: list[str]) -> dict[str, Failure]:

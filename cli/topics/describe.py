@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import argparse
+from shlex import quote
 from typing import Any, Final
 
 from cli.client import Cluster, Exit, Failure, TopicInfo, TopicPartition
 from cli.shown import Column, Painted, Role, Screen, counted, plain, topic_id_text
-from cli.topics.finding import existing_topics, unknown_topics
+from cli.topics.finding import existing_topics, selected_topics, unknown_topics
 from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, log_offsets
-from cli.topics.settings import Setting, topic_settings
+from cli.topics.settings import Setting, setting_document, setting_table, topic_settings
 from cli.topics.sizes import partition_sizes, shown_bytes
+from cli.watching import watched
 
 NO_SETTINGS: Final = "settings: not available from this cluster or to this user"
 
 
 def run(options: argparse.Namespace) -> int:
-    screen = Screen.of(options)
+    return watched(options, lambda screen: show_topics(options, screen))
+
+
+def show_topics(options: argparse.Namespace, screen: Screen) -> int:
     with Cluster.of(options) as cluster:
-        topics, missing = existing_topics(cluster, options.topics)
-        documents = documents_of(cluster, topics, options.all_settings) if topics else []
+        topics, missing = existing_topics(cluster, selected_topics(cluster, options))
+        documents = documents_of(cluster, topics) if topics else []
         failure = unknown_topics(cluster, missing) if missing else None
     if screen.json:
         screen.document({"topics": documents})
+    elif not documents and failure is None:
+        screen.line("there are no topics that are not internal")
     else:
         for number, document in enumerate(documents):
             if number:
                 screen.line()
-            show(screen, document, options.all_settings)
+            show(screen, document)
     if failure:
         raise failure
     return 0
 
 
-def documents_of(cluster: Cluster, topics: dict[str, TopicInfo], every_setting: bool) -> list[dict[str, Any]]:
+def documents_of(cluster: Cluster, topics: dict[str, TopicInfo]) -> list[dict[str, Any]]:
     partitions = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
     starts = log_offsets(cluster, dict.fromkeys(partitions, EARLIEST), retry=False)
     ends = log_offsets(cluster, dict.fromkeys(partitions, LATEST), retry=False)
@@ -46,7 +53,7 @@ def documents_of(cluster: Cluster, topics: dict[str, TopicInfo], every_setting: 
             "internal": topic.internal,
             "partitions": [partition_document(topic, (name, number), starts, ends, sizes) for number in topic.partitions],
             "settings": None if settings is None else [
-                setting_document(setting) for setting in settings[name].values() if every_setting or not setting.is_default
+                setting_document(setting) for setting in settings[name].values() if not setting.is_default
             ],
         }
         for name, topic in topics.items()
@@ -80,17 +87,7 @@ def partition_document(
     }
 
 
-def setting_document(setting: Setting) -> dict[str, Any]:
-    return {
-        "name": setting.name,
-        "value": None if setting.sensitive else setting.value,
-        "source": setting.source_name,
-        "sensitive": setting.sensitive,
-        "without_it": setting.inherited if setting.is_own else None,
-    }
-
-
-def show(screen: Screen, document: dict[str, Any], every_setting: bool) -> None:
+def show(screen: Screen, document: dict[str, Any]) -> None:
     partitions = document["partitions"]
     replicas = max((len(partition["replicas"]) for partition in partitions), default=0)
     facts = [counted(len(partitions), "partition"), f"replication factor {replicas}"]
@@ -98,14 +95,14 @@ def show(screen: Screen, document: dict[str, Any], every_setting: bool) -> None:
         facts.append("internal")
     if document["id"]:
         facts.append(f"id {document['id']}")
-    screen.line(f"{screen.paint(plain(document['name']), Role.STRONG)}: {', '.join(facts)}")
+    screen.line(f"{screen.paint(screen.name(document['name']), Role.STRONG)}: {', '.join(facts)}")
     screen.line()
     screen.table(
         ["PARTITION", Column("LEADER", right=True), "REPLICAS", "IN SYNC", "EARLIEST", "LATEST", "RECORDS", Column("SIZE", right=True)],
         [partition_row(partition) for partition in partitions],
     )
     screen.line()
-    show_settings(screen, document, every_setting)
+    show_settings(screen, document)
 
 
 def partition_row(partition: dict[str, Any]) -> list[object]:
@@ -125,18 +122,13 @@ def numbers(ids: list[int]) -> str:
     return ",".join(map(str, ids)) or "-"
 
 
-def show_settings(screen: Screen, document: dict[str, Any], every_setting: bool) -> None:
+def show_settings(screen: Screen, document: dict[str, Any]) -> None:
     settings = document["settings"]
+    more = f"tenure topic config show {quote(plain(document['name']))} lists them"
     if settings is None:
         screen.line(NO_SETTINGS)
     elif not settings:
-        screen.line("settings: all are defaults (--all-settings shows them)")
+        screen.line(f"settings: all are defaults ({more})")
     else:
-        screen.table(["SETTING", "VALUE", "SET BY", "OTHERWISE"], [setting_row(setting) for setting in settings])
-        if not every_setting:
-            screen.line("(all others are defaults; --all-settings shows them)")
-
-
-def setting_row(setting: dict[str, Any]) -> list[object]:
-    value = "(hidden)" if setting["sensitive"] else "(empty)" if setting["value"] == "" else setting["value"]
-    return [setting["name"], value, setting["source"], setting["without_it"]]
+        setting_table(screen, settings)
+        screen.line(f"(all others are defaults; {more})")

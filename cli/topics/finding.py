@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cli.client import Exit, Failure, check
 from cli.client.words import json_code_of
 from cli.failure import UNKNOWN_TOPIC
+from cli.selection import check_selection, selected
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -41,6 +43,16 @@ def existing_topics(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, T
                 check(topic.error, f"topic {name}")
             existing[name] = topic
     return existing, missing
+
+
+def selected_topics(cluster: Cluster, options: argparse.Namespace) -> list[str]:
+    """The names of the topics that the command line selects. Internal topics are selected only by their whole name."""
+    check_selection(options.topics, options.all, "topic")
+
+    def known() -> list[str]:
+        return [name for name, topic in cluster.topics(None).items() if not topic.internal or name in options.topics]
+
+    return selected(options.topics, options.all, "topic", known, required=not getattr(options, "if_exists", False))
 
 
 def await_change(cluster: Cluster, names: Sequence[str], has_change: Callable[[TopicInfo], bool]) -> None:

@@ -3,32 +3,57 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cli.client import Cluster
+from cli.selection import selected
 from cli.shown import Column, Screen
+from cli.topics.finding import required_topics
 from cli.topics.sizes import shown_bytes, topic_contents
+from cli.watching import watched
 
 if TYPE_CHECKING:
     from cli.client import TopicInfo
 
 
 def run(options: argparse.Namespace) -> int:
-    screen = Screen.of(options)
+    return watched(options, lambda screen: show_topics(options, screen))
+
+
+def show_topics(options: argparse.Namespace, screen: Screen) -> int:
+    long = options.long or options.sort in ("records", "size")
     with Cluster.of(options) as cluster:
         all_topics = cluster.topics(None)
-        topics = {name: topic for name, topic in sorted(all_topics.items()) if options.internal or not topic.internal}
-        entries = [short_entry(name, topic) for name, topic in topics.items()]
-        if options.long:
-            add_contents(cluster, topics, entries)
+        names = selected(options.topics, not options.topics, "topic", lambda: all_topics)
+        required_topics(cluster, [name for name in names if name not in all_topics])
+        topics = {name: all_topics[name] for name in names if options.internal or not all_topics[name].internal or name in options.topics}
+        entries = [short_entry(name, topic) for name, topic in sorted(topics.items())]
+        if options.states:
+            entries = [entry for entry in entries if not states_of(entry).isdisjoint(options.states)]
+        if long:
+            add_contents(cluster, {entry["name"]: topics[entry["name"]] for entry in entries}, entries)
+    entries.sort(key=sort_keys(options.sort))
     if screen.json:
         screen.document({"topics": entries})
     elif entries:
-        show(screen, entries, options.long)
+        show(screen, entries, long)
+    elif options.states:
+        screen.line(f"no topic is in state {' or '.join(options.states)}")
     else:
         hidden = sum(topic.internal for topic in all_topics.values())
         screen.line("no topics" + (f", except {hidden} internal (--internal shows them)" if hidden else ""))
     return 0
+
+
+def sort_keys(key: str) -> Callable[[dict[str, Any]], Any]:
+    """Sorts by name, or by a number: the largest first, then what is unknown."""
+    field = {"size": "bytes"}.get(key, key)
+    return lambda entry: entry["name"] if key == "name" else (entry[field] is None, -(entry[field] or 0), entry["name"])
+
+
+def states_of(entry: dict[str, Any]) -> set[str]:
+    return {name for name, count in (("without-leader", entry["without_leader"]), ("under-replicated", entry["under_replicated"])) if count} or {"ok"}
 
 
 def short_entry(name: str, topic: TopicInfo) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cli.client import check
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 if TYPE_CHECKING:
     from cli.client import Cluster
+    from cli.shown import Screen
 
 TOPIC: Final = 2  # a resource's type
 OWN: Final = 1  # config source: the value was set for the topic itself
@@ -70,3 +71,23 @@ def topic_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[st
             for config in sorted(result.configs, key=lambda config: config.name)
         }
     return settings
+
+
+def setting_document(setting: Setting) -> dict[str, Any]:
+    return {
+        "name": setting.name,
+        "value": None if setting.sensitive else setting.value,
+        "source": setting.source_name,
+        "sensitive": setting.sensitive,
+        "without_it": setting.inherited if setting.is_own else None,
+    }
+
+
+def setting_table(screen: Screen, settings: Sequence[dict[str, Any]]) -> None:
+    """A table of the documents of settings."""
+    screen.table(["SETTING", "VALUE", "SET BY", "OTHERWISE"], [setting_row(setting) for setting in settings])
+
+
+def setting_row(setting: dict[str, Any]) -> list[object]:
+    value = "(hidden)" if setting["sensitive"] else "(empty)" if setting["value"] == "" else setting["value"]
+    return [setting["name"], value, setting["source"], setting["without_it"]]

@@ -27,6 +27,7 @@ REQUIRED_OPTIONS = {
     "group offsets delete": "--topic t",
     "group rebalance": "--reason why",
     "topic alter": "--partitions 3",
+    "topic delete-records": "--before 1",
     "produce": "--value v",
     "consume": "--limit 1 --from-beginning",
     "analyze run": "--offsets nosuch --out nosuch",
@@ -44,6 +45,9 @@ REQUIRED_OPTIONS = {
 
 # Commands whose positional arguments are not all names.
 POSITIONAL = {
+    "topic config show": ["nosuch"],
+    "topic config set": ["nosuch", "retention.ms=1000"],
+    "topic config unset": ["nosuch", "retention.ms"],
     "group policy set": ["nosuch", "registration.timeout.ms=1000"],
     "group policy unset": ["nosuch", "registration.timeout.ms"],
     "node drain": ["1"],
@@ -203,7 +207,7 @@ def test_an_error_of_the_cluster_has_kafkas_name(client_command: Tenure) -> None
 
 def test_records_sent_before_an_unreadable_line_are_counted(client_command: Tenure) -> None:
     lines = '{"value": "a"}\nno json\n'
-    result = client_command("produce", "before", "--create", "--json", stdin=lines)
+    result = client_command("produce", "before", "--create", "--json-lines", "--json", stdin=lines)
     assert error_of(result, 65)["code"] == "damaged"
     assert json.loads(result.out)["records"] == 1
 
@@ -218,7 +222,7 @@ def test_consumed_records_are_printed_before_the_error(client_command: Tenure) -
 
 def test_the_last_json_line_of_a_failed_consumer_is_the_error(client_command: Tenure) -> None:
     failed = client_command("consume", "nosuch", "--json").out
-    error = error_of(client_command("produce", "piped", "--create", "--json", stdin=failed), 65)
+    error = error_of(client_command("produce", "piped", "--create", "--json-lines", "--json", stdin=failed), 65)
     assert "line 1" in error["message"]
     assert "does not exist" in error["message"]
 

@@ -21,13 +21,14 @@ def test_a_topic_is_created_listed_described_changed_and_deleted(client_command:
     assert described.out.startswith(f"{name}: 3 partitions, replication factor 1, id ")
     assert "PARTITION  LEADER  REPLICAS  IN SYNC  EARLIEST  LATEST  RECORDS  SIZE\n        0       1  1" in described.out
     assert "retention.ms  86400000  topic" in described.out
-    changed = client_command("topic", "alter", name, "--partitions", "5", "--set", "cleanup.policy=compact", "--unset", "retention.ms")
-    assert changed.code == 0
-    assert "  partitions: 3 -> 5\n  cleanup.policy: delete -> compact\n  retention.ms: 86400000 -> " in changed.out
+    assert client_command("topic", "alter", name, "--partitions", "5").out == f"{name} was changed:\n  partitions: 3 -> 5\n"
+    assert client_command("topic", "config", "set", name, "cleanup.policy=compact").out == f"{name} was changed:\n  cleanup.policy: delete -> compact\n"
+    assert client_command("topic", "config", "unset", name, "retention.ms").out == f"{name} was changed:\n  retention.ms: 86400000 -> its default\n"
     after = json.loads(client_command("topic", "describe", name, "--json").out)["topics"][0]
     assert [partition["partition"] for partition in after["partitions"]] == [0, 1, 2, 3, 4]
     assert [(setting["name"], setting["value"], setting["source"], setting["without_it"]) for setting in after["settings"]] == [("cleanup.policy", "compact", "topic", "delete")]
-    assert client_command("topic", "alter", name, "--partitions", "5", "--set", "cleanup.policy=compact").out == f"{name} has these values already\n"
+    for same in (("alter", name, "--partitions", "5"), ("config", "set", name, "cleanup.policy=compact"), ("config", "unset", name, "retention.ms")):
+        assert client_command("topic", *same).out == f"{name} has these values already\n"
     deleted = client_command("topic", "delete", name)
     assert (deleted.code, deleted.out) == (0, f"{name} deleted: 5 partitions, 0 records (0 B)\n")
     assert client_command("topic", "describe", name).code == 66
@@ -39,7 +40,8 @@ def test_a_dry_run_changes_nothing(client_command: Tenure, name: str) -> None:
     assert (dry_run["topics"][0]["outcome"], dry_run["topics"][0]["partitions"]) == ("would be created", 2)
     assert client_command("topic", "describe", name).code == 66
     client_command("topic", "create", name)
-    assert "partitions: 1 -> 4" in client_command("topic", "alter", name, "--partitions", "4", "--set", "retention.ms=5", "--dry-run").out
+    assert "partitions: 1 -> 4" in client_command("topic", "alter", name, "--partitions", "4", "--dry-run").out
+    assert "retention.ms: 604800000 -> 5" in client_command("topic", "config", "set", name, "retention.ms=5", "--dry-run").out
     assert client_command("topic", "delete", name, "--dry-run").out == f"{name} would be deleted: 1 partition, 0 records (0 B)\n"
     described = json.loads(client_command("topic", "describe", name, "--json").out)["topics"][0]
     assert (len(described["partitions"]), described["settings"]) == (1, [])
@@ -71,17 +73,17 @@ def test_of_several_topics_the_valid_ones_are_created_and_each_refusal_is_report
     ("arguments", "code", "part"),
     [
         (("alter", "{name}", "--partitions", "1"), 1, "has 2 partitions; their number cannot be reduced"),
-        (("alter", "{name}", "--set", "nonsense=1"), 1, "Unknown topic config name: nonsense"),
-        (("alter", "{name}", "--set", "retention.mss=1"), 1, "Unknown topic config name: retention.mss; did you mean retention.ms?"),
+        (("config", "set", "{name}", "nonsense=1"), 1, "Unknown topic config name: nonsense"),
+        (("config", "set", "{name}", "retention.mss=1"), 1, "Unknown topic config name: retention.mss; did you mean retention.ms?"),
         (("create", "{name}.misset", "--set", "retention.mss=1"), 1, "Unknown topic config name: retention.mss; did you mean retention.ms?"),
-        (("alter", "{name}", "--set", "retention.ms=soon", "--partitions", "3"), 1, "Invalid value soon"),
-        (("alter", "{name}"), 64, "name a change"),
+        (("config", "set", "{name}", "retention.ms=soon", "cleanup.policy=compact"), 1, "Invalid value soon"),
+        (("alter", "{name}"), 64, "--partitions is missing"),
         (("delete", "__consumer_offsets", "--yes"), 1, "topic __consumer_offsets: '__consumer_offsets' stores groups and cannot be deleted\n"),
-        (("alter", "{name}", "--set", "a=1", "--unset", "a"), 64, "--set and --unset both name a"),
+        (("config", "set", "{name}", "a=1", "a=2"), 64, "a is set twice"),
         (("alter", "{name}", "--partitions", "0"), 64, "'0' is not a number of at least 1"),
         (("create", "{name}-x", "--replication-factor", "3"), 1, "too few brokers"),
         (("create", "{name}-x", "--set", "retention.ms"), 64, "is not NAME=VALUE"),
-        (("alter", "{name}", "--unset", "retention.mss"), 1, "topics have no setting retention.mss; did you mean retention.ms?"),
+        (("config", "unset", "{name}", "retention.mss"), 1, "topics have no setting retention.mss; did you mean retention.ms?"),
         (("delete", "{name}", "{name}-not"), 66, "topic {name}-not does not exist; is it {name}?"),
         (("delete", "{name}", "{name}-not"), 66, "; nothing was deleted"),
         (("describe", "a b"), 66, "topic 'a b' cannot exist"),
@@ -124,7 +126,7 @@ def test_internal_topics_are_shown_on_request(client_command: Tenure, name: str)
 
 def test_all_topic_settings_are_shown_on_request(client_command: Tenure, name: str) -> None:
     client_command("topic", "create", name)
-    settings = {setting["name"]: setting for setting in json.loads(client_command("topic", "describe", name, "--all-settings", "--json").out)["topics"][0]["settings"]}
+    settings = {setting["name"]: setting for setting in json.loads(client_command("topic", "config", "show", name, "--json").out)["settings"]}
     assert settings["cleanup.policy"] == {"name": "cleanup.policy", "value": "delete", "source": "default", "sensitive": False, "without_it": None}
     assert "all are defaults" in client_command("topic", "describe", name).out
 

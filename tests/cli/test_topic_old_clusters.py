@@ -15,7 +15,7 @@ from cli.arguments import addresses
 from cli.client import Cluster
 from cli.records.drafts import Draft
 from cli.records.fetching import Fetcher
-from cli.records.positions import begin_offsets, parse_begin
+from cli.records.positions import begin_offsets, parse_position
 from cli.records.sending import Sender, Stopped
 from cli.topics.log_offsets import EARLIEST, LATEST
 from protocol.batch import Record, build, read_header
@@ -49,12 +49,13 @@ def test_topic_commands_work_with_the_versions_of_an_old_kafka(bootstrap: str, t
             return result.out
 
         ask("topic", "create", name, "--partitions", "2", "--set", "retention.ms=86400000")
-        assert ask("produce", name, "--compression", "zstd", "--partition", "1", "--json", stdin='{"key": "k", "value": "v", "headers": {"h": "1"}}\n')
+        assert ask("produce", name, "--compression", "zstd", "--partition", "1", "--json-lines", stdin='{"key": "k", "value": "v", "headers": {"h": "1"}}\n')
         assert ask("consume", name, "--from-beginning", "--no-follow", "--long").endswith(f"Z  {name}-1@0  k: v  [h=1]\n")
         assert ask("consume", name, "--group", name, "--instance", "desk", "--from-beginning", "--no-follow") == "v\n"
         assert ask("consume", name, "--group", name, "--instance", "desk", "--from-beginning", "--no-follow", "--leave") == ""
         assert name in ask("topic", "list", "--long")
-        assert "partitions: 2 -> 3" in ask("topic", "alter", name, "--partitions", "3", "--unset", "retention.ms")
+        assert "partitions: 2 -> 3" in ask("topic", "alter", name, "--partitions", "3")
+        assert "retention.ms: 86400000 -> its default" in ask("topic", "config", "unset", name, "retention.ms")
         described = json.loads(ask("topic", "describe", name, "--json"))["topics"][0]
         assert [partition["records"] for partition in described["partitions"]] == [0, 1, 0]
         assert described["settings"] == []
@@ -216,5 +217,5 @@ def test_read_committed_stops_before_open_transactions(pair: BrokerPair) -> None
     pair.brokers[1].answers[ListOffsetsRequest.API_KEY] = answer
     with Cluster(addresses(pair.brokers[1].address), 5) as cluster:
         for begin, offsets in (("latest", (7, 4)), ("-3", (4, 1)), ("1h", (7, 4)), ("6", (6, 6)), ("earliest", (0, 0))):
-            offsets_by_isolation = [begin_offsets(cluster, [("t", 1)], parse_begin(begin), print, committed=committed)["t", 1] for committed in (False, True)]
+            offsets_by_isolation = [begin_offsets(cluster, [("t", 1)], parse_position(begin), print, committed=committed)["t", 1] for committed in (False, True)]
             assert tuple(offsets_by_isolation) == offsets, begin
