@@ -10,8 +10,8 @@ from typing import Any
 
 BOOTSTRAP = "TENURE_BOOTSTRAP"
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
-TIMEOUT_DEFAULT = 10.0
-TIMEOUT_HELP = f"time limit of each request, reconnecting meanwhile; default: {TIMEOUT_DEFAULT:g}"
+TIMEOUT_DEFAULT = 20.0  # Kafka needs 9 s until it notices a dead broker, and some more to replace it
+TIMEOUT_HELP = f"how long to wait in all for what does not answer; default: {TIMEOUT_DEFAULT:g}"
 KAFKA_PORT = 9092
 LONG_MAX = (1 << 63) - 1
 

@@ -4,50 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
-from cli.client import Cluster, Exit, Failure, TopicInfo, failure
+from cli.client import Cluster, Exit, TopicInfo
 from cli.client.api_names import api_name
 from cli.client.releases import SINCE, Release, matching_release, release_text
-from cli.groups.listing import unready_brokers
-from cli.nodes import NodeStatus, node_status, time_if_known
+from cli.cluster_view import BrokerView, Versions, View, view_of
+from cli.nodes import time_if_known
 from cli.shown import Column, Painted, Role, Screen, plain
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
-from protocol.messages.list_groups import ListGroupsRequest
 
-# An internal topic that only Tenure has; Metadata reports it only to a request that names it.
-NOTES_TOPIC = "__coordinator_notes"
-OFFSETS_TOPIC = "__consumer_offsets"
-QUORUM_TOPIC = "__cluster_metadata"  # the leader of its only partition is the controller
-Versions = dict[int, tuple[int, int]]
-
-
-class BrokerView(NamedTuple):
-    """One broker of the overview."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None
-    controller: bool
-    fenced: bool
-    versions: Versions | None  # None: no answer
-    problem: str | None
-    node: NodeStatus | None  # None: not one of several nodes
-
-
-class View(NamedTuple):
-    id: str | None
-    controller_id: int | None
-    tenure: bool
-    brokers: list[BrokerView]
-    versions: Versions  # of the broker that answered
-    features: list[dict[str, Any]]
-    topics: dict[str, TopicInfo]
-    groups: Counter[str] | None  # by state; None: not counted
-    warnings: list[str]
+UNKNOWN = "unknown"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,120 +26,32 @@ def run(options: argparse.Namespace) -> int:
         show(screen, view)
         if options.versions:
             show_versions(screen, view)
-    return max([screen.fail(Failure(Exit.REFUSED, line)) for line in view.warnings], default=Exit.DONE)
+    for problem in view.problems:
+        screen.fail(problem)
+    return exit_code(view)
 
 
-# Requests
-
-
-def view_of(cluster: Cluster) -> View:
-    topics = cluster.topics(None)
-    warnings: list[str] = []
-    controller = controller_id(cluster)
-    tenure = cluster.topics([NOTES_TOPIC])[NOTES_TOPIC].internal
-    brokers = broker_views(cluster, controller, tenure, warnings)
-    warnings += quarantined(brokers)
-    unready = unready_brokers(cluster, [broker.id for broker in brokers if broker.versions is not None]) if tenure else []
-    warnings += [f"{line}: groups are not counted" for line in unready]
-    return View(
-        cluster.id,
-        controller,
-        tenure,
-        brokers,
-        cluster.served_apis(),
-        features(cluster),
-        topics,
-        counted_groups(cluster, warnings) if not unready and all_groups_served(cluster, brokers) else None,
-        warnings,
-    )
-
-
-def controller_id(cluster: Cluster) -> int | None:
-    """The id of the controller; None if unknown. With KRaft only DescribeQuorum tells it: Metadata names a random broker as controller."""
-    if DescribeQuorumRequest.API_KEY not in cluster.served_apis():
-        return cluster.controller_id if cluster.controller_id >= 0 else None
-    request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(QUORUM_TOPIC, [DescribeQuorumRequestPartitionData(0)])])
-    reply = cluster.send_to_any(request)
-    partitions = [partition for topic in reply.topics for partition in topic.partitions]
-    return None if reply.error_code or not partitions or partitions[0].error_code or partitions[0].leader_id < 0 else int(partitions[0].leader_id)
-
-
-def broker_views(cluster: Cluster, controller: int | None, tenure: bool, warnings: list[str]) -> list[BrokerView]:
-    known = {broker.id: (broker, False) for broker in cluster.brokers.values()}
-    views = []
-    for broker in fenced_brokers(cluster):
-        known.setdefault(broker.broker_id, (broker, True))
-    for id, (broker, fenced) in sorted(known.items()):
-        versions, problem = (None, "fenced") if fenced else advertised_versions(cluster, id)
-        if problem and not fenced:
-            warnings.append(f"broker {id} cannot be reached at its advertised address: {problem}")
-        node = node_status(cluster, id) if tenure and versions is not None else None
-        views.append(BrokerView(id, broker.host, broker.port, broker.rack, id == controller, fenced, versions, problem, node))
-    return views
-
-
-def advertised_versions(cluster: Cluster, id: int) -> tuple[Versions | None, str | None]:
-    try:
-        return cluster.apis_at_advertised_address(id), None
-    except Failure as trouble:
-        return None, trouble.line
-
-
-def fenced_brokers(cluster: Cluster) -> list[Any]:
-    """Brokers that are registered but not running. Before Kafka 4.0 the cluster does not report them: none."""
-    if cluster.version(DescribeClusterRequest.API_KEY) < 2:
-        return []
-    reply = cluster.send_to_any(DescribeClusterRequest(include_fenced_brokers=True))
-    return [broker for broker in reply.brokers if broker.is_fenced]
-
-
-def features(cluster: Cluster) -> list[dict[str, Any]]:
-    reply = cluster.send_to_any(ApiVersionsRequest("tenure", "0"))
-    finalized_levels = {entry.name: entry.max_version_level for entry in reply.finalized_features}
-    return [
-        {"name": entry.name, "min_version": entry.min_version, "max_version": entry.max_version, "finalized": finalized_levels.get(entry.name)}
-        for entry in sorted(reply.supported_features, key=lambda entry: str(entry.name))
-    ]
-
-
-def all_groups_served(cluster: Cluster, brokers: list[BrokerView]) -> bool:
-    """Whether each partition of __consumer_offsets has an owner. After a restart some have none for a moment, and no node lists their groups."""
-    owned = [broker.node.groups_partitions for broker in brokers if broker.node is not None]
-    return not owned or sum(owned) >= len(cluster.topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)
-
-
-def counted_groups(cluster: Cluster, warnings: list[str]) -> Counter[str] | None:
-    missing: dict[int, Failure] = {}
-    try:
-        replies = cluster.ask_all_brokers(ListGroupsRequest(), missing=missing)
-    except Failure as trouble:
-        warnings.append(f"groups are not counted: {trouble.line}")
-        return None
-    refused = {id: reply.error_code for id, reply in replies.items() if reply.error_code}
-    warnings += [failure(code, f"groups of broker {id} are not counted").line for id, code in refused.items()]
-    if missing or refused:
-        return None
-    return Counter(group.group_state for reply in replies.values() for group in reply.groups)
+def exit_code(view: View) -> int:
+    """1 if something is wrong in the cluster, whatever else is unknown; 75 if nothing is known to be wrong, but not all is known."""
+    codes = {problem.exit_code for problem in view.problems}
+    return next((code for code in (Exit.REFUSED, Exit.AGAIN) if code in codes), max(codes, default=Exit.DONE))
 
 
 # Output
 
 
 def show(screen: Screen, view: View) -> None:
-    partitions = [partition for topic in view.topics.values() for partition in topic.partitions.values()]
-    leaderless = sum(partition.leader < 0 for partition in partitions)
-    out_of_sync = sum(len(partition.isr) < len(partition.replicas) for partition in partitions)
     facts: list[tuple[str, str]] = [
         ("cluster", plain(view.id or "-")),
         ("software", software(view)),
         ("controller", controller_text(view)),
         ("topics", topics_text(view.topics)),
-        ("groups", "-" if view.groups is None else groups_text(view.groups)),
+        ("groups", UNKNOWN if view.groups is None else groups_text(view.groups)),
     ]
-    if leaderless:
-        facts.append(("leaderless", screen.paint(partitions_text(leaderless), Role.BAD)))
-    if out_of_sync:
-        facts.append(("behind", screen.paint(f"{partitions_text(out_of_sync)} with replicas that are not in sync", Role.CAREFUL)))
+    if view.leaderless:
+        facts.append(("leaderless", screen.paint(partitions_text(view.leaderless), Role.BAD)))
+    if view.under_replicated:
+        facts.append(("behind", screen.paint(f"{partitions_text(view.under_replicated)} with replicas that are not in sync", Role.CAREFUL)))
     if finalized := [f"{plain(entry['name'])} {entry['finalized']}" for entry in view.features if entry["finalized"] is not None]:
         facts.append(("features", ", ".join(finalized)))
     for name, text in facts:
@@ -208,17 +86,11 @@ def milliseconds(number: int | None) -> str | None:
     return None if number is None else f"{number} ms"
 
 
-def quarantined(brokers: list[BrokerView]) -> list[str]:
-    """A line for each log that a node found damaged and does not serve."""
-    damaged = {line for broker in brokers if broker.node and broker.node.store for line in broker.node.store.quarantined}
-    return [f"no node serves {line}" for line in sorted(damaged)]
-
-
 def controller_text(view: View) -> str:
-    if view.controller_id is None:
-        return "-"
-    kind = "broker" if any(broker.id == view.controller_id for broker in view.brokers) else "node"
-    return f"{kind} {view.controller_id}{'' if kind == 'broker' else ', which is no broker'}"
+    if view.controller is None:
+        return "-" if view.controller_known else UNKNOWN
+    kind = "broker" if any(broker.id == view.controller for broker in view.brokers) else "node"
+    return f"{kind} {view.controller}{'' if kind == 'broker' else ', which is no broker'}"
 
 
 def state(broker: BrokerView) -> Painted:
@@ -284,11 +156,10 @@ def common_versions(view: View) -> Versions:
 
 
 def document(view: View, with_versions: bool) -> dict[str, Any]:
-    partitions = [partition for topic in view.topics.values() for partition in topic.partitions.values()]
     known_releases = releases(view)
     value: dict[str, Any] = {
         "id": view.id,
-        "controller_id": view.controller_id,
+        "controller_id": view.controller,
         "tenure": view.tenure,
         "release": release_text(known_releases[0]) if known_releases else None,
         "brokers": [
@@ -310,12 +181,12 @@ def document(view: View, with_versions: bool) -> dict[str, Any]:
         "topics": {
             "total": len(view.topics),
             "internal": sum(topic.internal for topic in view.topics.values()),
-            "partitions": len(partitions),
-            "leaderless_partitions": sum(partition.leader < 0 for partition in partitions),
-            "under_replicated_partitions": sum(len(partition.isr) < len(partition.replicas) for partition in partitions),
+            "partitions": partitions_of(view.topics),
+            "leaderless_partitions": view.leaderless,
+            "under_replicated_partitions": view.under_replicated,
         },
         "groups": None if view.groups is None else {"total": view.groups.total(), "states": {name: n for name, n in view.groups.items() if name}},
-        "warnings": view.warnings,
+        "warnings": [problem.line for problem in view.problems],
     }
     if with_versions:
         value["versions"] = [

@@ -8,6 +8,10 @@ from typing import Any
 from cli.arguments import add_change_options, add_cluster_options, add_command, add_family, whole_number
 
 SHELLS = ("bash", "zsh", "fish")
+CLUSTER_NOTES = """\
+Exit code 1 if something is wrong: a broker is fenced or cannot be reached, a partition has no leader or replicas that are not in sync, or a
+node serves no groups or not all logs. Otherwise 75 if something could not be asked, such as the controller while the quorum has none: it is
+`unknown`, and a line on standard error says why."""
 
 
 def add_cluster_command(commands: Any) -> None:
@@ -17,6 +21,7 @@ def add_cluster_command(commands: Any) -> None:
         run="cli.cluster",
         help="show a cluster and its brokers",
         description="Show a cluster: its id, its brokers, its Kafka release, and its number of topics and groups.",
+        notes=CLUSTER_NOTES,
         examples=("tenure cluster", "tenure cluster --bootstrap kafka1:9092,kafka2:9092", "tenure cluster --versions --json | jq .release"),
     )
     cluster.add_argument("--versions", action="store_true", help="list every supported request with its versions")

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Final
 
+from cli.arguments import TIMEOUT_DEFAULT
+
 COMMAND_GROUPS = {
     "a broker on this machine": ("serve", "health", "log"),
     "consumer groups of any Kafka cluster": ("group",),
@@ -22,10 +24,10 @@ A Kafka-compatible broker whose heart is the consumer-group coordinator with sta
 and a tool for the groups and topics of any Kafka cluster from Kafka 2.4 on.
 """
 
-ENVIRONMENT = """\
+ENVIRONMENT = f"""\
 options before or after the command:
   --bootstrap HOST:PORT[,...]  bootstrap servers (127.0.0.1:9092)
-  --timeout SECONDS            time limit of each request (10)
+  --timeout SECONDS            how long to wait in all for what does not answer ({TIMEOUT_DEFAULT:g})
   --json                       JSON instead of tables
 
 environment:
@@ -91,14 +93,14 @@ exit codes of analyze:
 
 exit codes of the commands for a cluster:
   0   done, or nothing to do
-  1   the cluster refused, a part failed, or the question was answered with no
+  1   the cluster refused, a part failed, or the question was answered with no; cluster: something is wrong in the cluster
   64  the command line is invalid
   65  a given file is invalid
   66  no such group, topic, member or file
   69  no broker answers, or it wants TLS or SASL
   70  a defect of this command
   74  standard output or a file cannot be read or written
-  75  not now: loading, or no coordinator or leader within the timeout
+  75  not now: loading, or no coordinator or leader within the timeout; or a part is unknown, and what is known is printed
   76  the cluster does not serve such a request, or only older versions
   77  not allowed for this user
 

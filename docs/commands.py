@@ -43,6 +43,18 @@ shortened in the middle. In a pipe, tables are plain and whole, and no command a
 With `--json` the output is JSON: one document, or one object per line for what streams. Times carry their zone. Exit codes are in
 [configuration.md](configuration.md#what-do-the-exit-codes-mean).
 
+## When brokers do not answer
+
+A broker may be dead, frozen or new, and a partition or a group may wait for another broker to take it over: Apache Kafka needs 9 seconds until it
+notices a dead broker. `--timeout` is how long a command waits in all for what does not come: it reconnects, tries other brokers and asks again.
+What is answered takes as long as it takes. Then the command ends:
+
+- A command that reads prints what it knows. What is unknown is `-`, or null in JSON, or is called unknown; what is missing is named in a
+  line on standard error, and the exit code is 75. It is 69, and nothing is printed, if no broker answers at all.
+- A request that changes something, and was sent but not answered, *may have taken effect*: the line says so. A request that was not sent, or may be sent
+  twice without harm, is sent again. Where several things are changed, each has its own result.
+- `consume`, `produce` and `group history --follow`, which have no end, wait for so long each time.
+
 ## In scripts
 
 With `--json` standard output contains only JSON, also after an error. If the exit code is not 0, the document, or the last line of a

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cli.client.cluster import Cluster, Limits
+from cli.client.cluster import Cluster
+from cli.client.patience import Limits
 from cli.client.shapes import Broker, PartitionInfo, TopicInfo, TopicPartition, by_topic
 from cli.client.words import check, failure, name_of
 from cli.failure import Exit, Failure

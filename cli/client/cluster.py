@@ -1,7 +1,8 @@
 """Requests to the broker that serves them: any broker, one broker, the controller, a group's coordinator, a partition's leader.
 
 Within its time limits a call reconnects, tries other addresses and retries. It fails at once if a retry is useless: if no broker has ever
-answered and every address has failed, or if the broker does not support the request.
+answered and every address has failed, or if the broker does not support the request. All calls together wait no longer for what does not
+come than one call may (`patience`).
 """
 
 from __future__ import annotations
@@ -9,41 +10,27 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from cli.arguments import TIMEOUT_DEFAULT, Address, bootstrap_of
 from cli.client.connection import Connection, NoReply, api_name
+from cli.client.effects import READS, Effect, Unanswered, effect_of
+from cli.client.patience import Limits, Patience, Wait, seconds_text
 from cli.client.pool import Pool
 from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, first_error
-from cli.client.routes import REPEATABLE, Route
-from cli.client.shapes import Broker, PartitionInfo, TopicInfo
+from cli.client.routes import Route
+from cli.client.shapes import Broker, TopicInfo, topic_info
 from cli.client.words import check, failure
 from cli.failure import Exit, Failure
 from protocol.message import Message
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-PAUSE_SECONDS = 0.1
-PAUSE_SECONDS_MAX = 1.0
+SHORT_SECONDS = 1.0  # an attempt of this length leaves no time for another broker to take over
 CLOCK_SECONDS = 0.01  # a wait that ends this much before its deadline counts as expired
+NOT_NOW = (Exit.UNREACHABLE, Exit.AGAIN)
 NO_LEADER_YET = (3, 5, 100)  # error codes: no leader, or a new topic that the broker does not know yet
 NO_CREATION_VERSION = 4  # of Metadata: the oldest that can list a topic without creating it
-CHECK_FIRST = "check whether it was done before trying again"
-
-
-class Limits(NamedTuple):
-    """The time limits of a call, in seconds: of all its attempts together, and of each one."""
-
-    call: float
-    attempt: float
-
-
-class Unanswered(Failure):
-    """A request that may have taken effect was sent and not answered. `problem`: the same failure without the advice to check."""
-
-    def __init__(self, problem: Failure) -> None:
-        super().__init__(problem.exit_code, f"{problem.line}; it may have taken effect: check before trying again", hint=CHECK_FIRST)
-        self.problem = problem
 
 
 class Cluster:
@@ -52,6 +39,7 @@ class Cluster:
     def __init__(self, bootstrap: Sequence[Address], timeout: float | None = None) -> None:
         timeout = TIMEOUT_DEFAULT if timeout is None else timeout
         self.limits = Limits(timeout, timeout)  # of calls without a timeout of their own
+        self.patience = Patience(lambda: self.limits.call)
         self._current = self.limits  # of the call that runs
         self._pool = Pool(bootstrap)
         self._retries = True  # False while `by_coordinator` runs, which retries by itself
@@ -87,6 +75,10 @@ class Cluster:
         """The limit of each attempt: --timeout."""
         return self.limits.attempt
 
+    def wait(self) -> Wait:
+        """For a loop that repeats calls until the cluster is in the wanted state."""
+        return Wait(self.patience, self.patience.left)
+
     # Properties of the cluster
 
     @property
@@ -104,19 +96,19 @@ class Cluster:
         self._load_metadata()
         return self._controller_id
 
-    def version(self, api_key: int, broker_id: int | None = None) -> int:
-        """The newest version of an API that client and broker have in common; -1: none."""
+    def version(self, api_key: int, broker_id: int | None = None, *, retry: bool = True) -> int:
+        """The newest version of an API that client and broker have in common; -1: none. `retry`: retry while the broker is down."""
         from protocol.apis import APIS
 
-        return self._connect(broker_id).version(api_key, APIS[api_key].served) if api_key in APIS else -1
+        return self._connect(broker_id, retry).version(api_key, APIS[api_key].served) if api_key in APIS else -1
 
     def served_apis(self, broker_id: int | None = None) -> dict[int, tuple[int, int]]:
         """The APIs that a broker serves: key, oldest and newest version."""
         return self._connect(broker_id).versions
 
-    def _connect(self, broker_id: int | None) -> Connection:
+    def _connect(self, broker_id: int | None, retry: bool = True) -> Connection:
         find = self._any_broker if broker_id is None else (lambda deadline: self._broker(broker_id, deadline))
-        connection: Connection = self._retry(Route(find), lambda connection: connection, self._deadline(None), "ApiVersions", True)
+        connection: Connection = self._retry(Route(find, retry=retry), lambda connection: connection, self._deadline(None), "ApiVersions", READS)
         return connection
 
     def apis_at_advertised_address(self, broker_id: int, *, timeout: float | None = None) -> dict[int, tuple[int, int]]:
@@ -124,10 +116,14 @@ class Cluster:
         deadline = self._deadline(timeout)
         self._load_metadata(deadline)
         broker = self._brokers[broker_id]
+        mark = self.patience.mark()
         try:
-            return self._pool.connect((broker.host, broker.port), deadline).versions
+            if not self.patience.left:
+                self._pool.check_not_failed((broker.host, broker.port))
+            return self._pool.connect((broker.host, broker.port), self._deadline_of_attempt(deadline)).versions
         except NoReply as no_reply:
-            raise Failure(Exit.UNREACHABLE, no_reply.full_text) from no_reply
+            self.patience.spend(mark)
+            raise Failure(Exit.UNREACHABLE, self._line_of(no_reply, mark.at)) from no_reply
 
     # Requests
 
@@ -159,50 +155,61 @@ class Cluster:
         route = Route(find, not_now, lambda: self.forget_coordinator(group_id))
         return self._call(route, request, oldest, self._deadline(timeout))
 
-    def coordinators(self, group_ids: Iterable[str], *, timeout: float | None = None) -> dict[int, list[str]]:
-        """The groups of each coordinator, by broker id."""
-        deadline = self._deadline(timeout)
+    def coordinators(self, group_ids: Iterable[str], *, failed: dict[str, Failure] | None = None) -> dict[int, list[str]]:
+        """The groups of each coordinator, by broker id. A group without one raises Failure, or is added to `failed` if given."""
         wanted = list(dict.fromkeys(group_ids))
         unknown = [name for name in wanted if name not in self._coordinators]
         if len(unknown) > 1 and self.version(FindCoordinatorRequest.API_KEY) >= 4:
-            reply = self._call(Route(self._any_broker), FindCoordinatorRequest(coordinator_keys=unknown), 4, deadline)
-            for coordinator in reply.coordinators:
-                if not coordinator.error_code:
-                    self._coordinators[coordinator.key] = coordinator.node_id
-                elif coordinator.error_code not in MOVED_COORDINATOR:
-                    check(coordinator.error_code, f"group {coordinator.key}", coordinator.error_message)
+            reply = self._call(Route(self._any_broker), FindCoordinatorRequest(coordinator_keys=unknown), 4, self._deadline(None))
+            self._coordinators |= {found.key: found.node_id for found in reply.coordinators if not found.error_code}
         by_broker: dict[int, list[str]] = {}
         for name in wanted:
-            by_broker.setdefault(self._coordinator_id(name, deadline), []).append(name)
+            try:
+                by_broker.setdefault(self._coordinator_id(name, self._deadline(None)), []).append(name)
+            except Failure as problem:
+                if failed is None:
+                    raise
+                failed[name] = problem
         return by_broker
 
-    def by_coordinator(self, group_ids: Iterable[str], request_groups: Callable[[int, list[str]], dict[str, Any]]) -> dict[str, Any]:
-        """Run `request_groups` for the groups of each coordinator. If a coordinator is lost, wait until other brokers have taken over its groups."""
-        deadline = self._deadline(None)
-        pause = PAUSE_SECONDS
-        results: dict[str, Any] = {}
+    def by_coordinator(
+        self, group_ids: Iterable[str], request_groups: Callable[[int, list[str]], dict[str, Any]], *, failed: dict[str, Failure] | None = None
+    ) -> dict[str, Any]:
+        """Run `request_groups` for the groups of each coordinator. If a coordinator is lost, wait until other brokers have taken over its groups.
+
+        `request_groups` returns the result of each group, or its Failure. A failure raises, or is added to `failed` if given.
+        """
+        wait = self.wait()
+        results: dict[str, Any] = {}  # or failures
         pending = list(dict.fromkeys(group_ids))
-        while True:
-            problem: Failure | None = None
-            for broker_id, names in self.coordinators(pending).items():
-                self._retries = False
-                try:
-                    results |= request_groups(broker_id, names)
-                except Failure as failure:
-                    if failure.exit_code != Exit.UNREACHABLE:
-                        raise
-                    problem = failure
-                    for name in names:
-                        self.forget_coordinator(name)
-                finally:
-                    self._retries = True
-            pending = [name for name in pending if name not in results]
-            if problem is None:
-                return results
-            if time.monotonic() + pause >= deadline:
-                raise problem
-            time.sleep(pause)
-            pause = min(pause * 2, PAUSE_SECONDS_MAX)
+        while pending:
+            lost: dict[str, Failure] = {}
+            for broker_id, names in self.coordinators(pending, failed=lost).items():
+                results |= self._without_retries(request_groups, broker_id, names)
+            results |= lost
+            problems = {name: results[name] for name in pending if isinstance(results[name], Failure)}
+            pending = [name for name, problem in problems.items() if problem.exit_code in NOT_NOW]
+            for name in pending:
+                self.forget_coordinator(name)
+            if (failed is None and len(pending) < len(problems)) or (pending and not wait.again()):
+                break
+        problems = {name: result for name, result in results.items() if isinstance(result, Failure)}
+        if failed is not None:
+            failed |= problems
+        elif problems:
+            raise next((problem for problem in problems.values() if problem.exit_code not in NOT_NOW), next(iter(problems.values())))
+        return {name: result for name, result in results.items() if name not in problems}
+
+    def _without_retries(self, request_groups: Callable[[int, list[str]], dict[str, Any]], broker_id: int, names: list[str]) -> dict[str, Any]:
+        self._retries = False
+        try:
+            return request_groups(broker_id, names)
+        except Failure as problem:
+            if problem.exit_code not in NOT_NOW:
+                raise
+            return dict.fromkeys(names, problem)
+        finally:
+            self._retries = True
 
     def forget_coordinator(self, group_id: str) -> None:
         self._coordinators.pop(group_id, None)
@@ -210,8 +217,8 @@ class Cluster:
     def leader(self, topic: str, partition: int, *, timeout: float | None = None) -> int:
         """The id of the partition's leader; waits while there is none."""
         deadline = self._deadline(timeout)
+        wait = Wait(self.patience, deadline - time.monotonic())
         about = f"topic {topic} partition {partition}"
-        pause = PAUSE_SECONDS
         refresh = False
         error = 0
         while True:
@@ -227,10 +234,8 @@ class Cluster:
             error = info.error or (partition_info.error if partition_info else 3) or 5
             if error not in NO_LEADER_YET or (not info.error and partition_info is None):
                 raise failure(error, about)
-            if time.monotonic() + pause >= deadline:
+            if not wait.again():
                 raise failure(error, about)
-            time.sleep(pause)
-            pause = min(pause * 2, PAUSE_SECONDS_MAX)
             refresh = True
 
     def ask_all_brokers(
@@ -241,7 +246,7 @@ class Cluster:
         self._load_metadata(deadline)
         replies: dict[int, Any] = {}
         for number, broker_id in enumerate(sorted(self._brokers)):
-            share = max(0.0, deadline - time.monotonic()) / (len(self._brokers) - number)
+            share = max((deadline - time.monotonic()) / (len(self._brokers) - number), self.patience.grace_share)
             try:
                 replies[broker_id] = self.send_to_broker(broker_id, request, oldest=oldest, timeout=share, retry=missing is None)
             except Failure as trouble:
@@ -273,70 +278,91 @@ class Cluster:
 
     def _deadline(self, timeout: float | None) -> float:
         self._current = self.limits if timeout is None else Limits(timeout, timeout)
-        return time.monotonic() + self._current.call
+        return time.monotonic() + min(self._current.call, self.patience.grace)
 
-    def _deadline_of_attempt(self, deadline: float) -> float:
-        """The deadline for one attempt that begins now."""
-        return min(deadline, time.monotonic() + self._current.attempt)
+    def _deadline_of_attempt(self, deadline: float, *, final: bool = False) -> float:
+        """The deadline for one attempt that begins now. Where another broker may take over, it leaves time to ask that one, unless it is `final`."""
+        now = time.monotonic()
+        seconds = min(deadline - now, self._current.attempt)
+        if not final and len(self._brokers) > 1 and seconds > SHORT_SECONDS:
+            seconds = max(seconds / 2, SHORT_SECONDS)
+        return now + seconds
 
     def _call(self, route: Route, request: Message, oldest: int, deadline: float) -> Any:
+        effect = effect_of(request)
+
         def send(connection: Connection) -> Any:
             version = connection.version_for(request, oldest)
-            return connection.send_and_receive(request, version, self._deadline_of_shared_attempt(route, deadline))
+            return connection.send_and_receive(request, version, self._deadline_of_reply(route, deadline, effect))
 
-        repeatable = request.API_KEY in REPEATABLE  # type: ignore[attr-defined]
-        return self._retry(route, send, deadline, api_name(request), repeatable)
+        return self._retry(route, send, deadline, api_name(request), effect)
 
-    def _retry(self, route: Route, send: Callable[[Connection], Any], deadline: float, description: str, repeatable: bool) -> Any:
+    def _retry(self, route: Route, send: Callable[[Connection], Any], deadline: float, description: str, effect: Effect) -> Any:
         """Retry until a final reply or error arrives, or the deadline passes."""
-        pause = PAUSE_SECONDS
+        mark = self.patience.mark()
+        wait = Wait(self.patience, deadline - mark.at)
         problem: Failure | None = None
-        while True:
-            connection = None
-            try:
-                connection = route.find(deadline)
-                reply = send(connection)
-                problem = route.retriable_problem(reply)
-                if problem is None:
-                    return reply
-            except NoReply as no_reply:
-                if problem and self._expired(deadline):  # raise the earlier error, which explains more than a timeout
-                    raise problem from no_reply
-                line = f"{no_reply.line} within {self._current.attempt:.3g} s" if no_reply.late else no_reply.line
-                problem = Failure(Exit.UNREACHABLE, line)
-                if connection is not None:
-                    self._pool.mark_failed(connection)
-                    if no_reply.sent and not repeatable:
-                        raise Unanswered(problem) from no_reply
-                if no_reply.final or not self._pool.has_connected:
-                    raise problem from no_reply
-                self._metadata_valid = False
-            except Failure as failure:  # of the request by which `route` looks up the broker
-                raise (problem if problem and self._expired(deadline) else failure) from failure
-            except TimeoutError as error:
-                raise problem or Failure(Exit.UNREACHABLE, f"{description} was not answered within {self._current.call:.3g} s") from error
-            route.forget()
-            if not route.retry or not self._retries or time.monotonic() + pause >= deadline:
-                raise problem
-            time.sleep(pause)
-            pause = min(pause * 2, PAUSE_SECONDS_MAX)
+        in_doubt = False  # whether an unanswered attempt may have taken effect
+        try:
+            while True:
+                connection = None
+                try:
+                    connection = route.find(deadline)
+                    reply = send(connection)
+                    problem = route.retriable_problem(reply)
+                    if problem is None:
+                        return reply
+                except NoReply as no_reply:
+                    if problem and self._expired(deadline):  # raise the earlier error, which explains more than a timeout
+                        raise problem from no_reply
+                    problem = Failure(Exit.UNREACHABLE, self._line_of(no_reply, mark.at))
+                    if connection is not None:
+                        self._pool.mark_failed(connection, no_reply)
+                        in_doubt = in_doubt or (no_reply.sent and effect.changes)
+                        if no_reply.sent and not effect.repeatable:
+                            raise problem from no_reply
+                    if no_reply.final or not self._pool.has_connected:
+                        raise problem from no_reply
+                    self._metadata_valid = False
+                except Failure as failure:  # of the request by which `route` looks up the broker
+                    raise (problem if problem and self._expired(deadline) else failure) from failure
+                except TimeoutError as error:
+                    raise problem or Failure(Exit.UNREACHABLE, f"{description} was not answered within {seconds_text(self._current.call)}") from error
+                route.forget()
+                if not route.retry or not self._retries or not wait.again():
+                    raise problem
+        except Failure as failure:
+            self.patience.spend(mark)
+            if in_doubt:
+                raise Unanswered(failure) from failure
+            raise
+
+    def _line_of(self, no_reply: NoReply, since: float) -> str:
+        if not no_reply.late:
+            return no_reply.line
+        seconds, limit = time.monotonic() - since, self._current.call
+        return f"{no_reply.line} within {seconds_text(limit if 0.8 * limit < seconds < 1.5 * limit else seconds)}"
 
     @staticmethod
     def _expired(deadline: float) -> bool:
         return time.monotonic() >= deadline - CLOCK_SECONDS
 
-    def _deadline_of_shared_attempt(self, route: Route, deadline: float) -> float:
-        """The deadline for one attempt. If any of several brokers may answer, each gets a share of the time."""
+    def _deadline_of_reply(self, route: Route, deadline: float, effect: Effect) -> float:
+        """The deadline for the reply to one attempt. If any of several brokers may answer, each gets a share of the time."""
         candidates = len(self._pool.candidates(self._addresses())) if route.find == self._any_broker else 1
+        until = self._deadline_of_attempt(deadline, final=candidates > 1 or not effect.repeatable)
         now = time.monotonic()
-        return now + (self._deadline_of_attempt(deadline) - now) / candidates
+        return now + (until - now) / candidates
 
     def _addresses(self) -> list[Address]:
         """The addresses of the brokers in the metadata, if there are several. A single broker is used at the address at which it answered."""
         return [(broker.host, broker.port) for broker in self._brokers.values()] if len(self._brokers) > 1 else []
 
     def _any_broker(self, deadline: float) -> Connection:
-        return self._pool.any_connection(self._addresses(), self._deadline_of_attempt(deadline))
+        mark = self.patience.mark()
+        connection = self._pool.any_connection(self._addresses(), self._deadline_of_attempt(deadline, final=True))
+        self.patience.spend(mark)  # on other addresses, which were tried first and do not answer
+        return connection
 
     def _broker(self, broker_id: int, deadline: float) -> Connection:
         self._load_metadata(deadline)
@@ -346,8 +372,11 @@ class Cluster:
         if broker is None:
             self._metadata_valid = False
             raise NoReply(f"broker {broker_id} is not in the cluster at the moment")
+        address = (broker.host, broker.port)
+        if not self.patience.left:
+            self._pool.check_not_failed(address)
         try:
-            return self._pool.connect((broker.host, broker.port), self._deadline_of_attempt(deadline))
+            return self._pool.connect(address, self._deadline_of_attempt(deadline))
         except NoReply as no_reply:
             no_reply.line = f"broker {broker_id} cannot be reached at its advertised address: {no_reply.line}"
             raise
@@ -404,11 +433,3 @@ class Cluster:
 
 def no_brokers(reply: MetadataResponse) -> Failure | None:
     return None if reply.brokers else Failure(Exit.AGAIN, "the cluster has no brokers yet")
-
-
-def topic_info(topic: Any) -> TopicInfo:
-    partitions = {
-        entry.partition_index: PartitionInfo(entry.leader_id, entry.leader_epoch, entry.replica_nodes, entry.isr_nodes, entry.error_code)
-        for entry in sorted(topic.partitions, key=lambda entry: entry.partition_index)
-    }
-    return TopicInfo(topic.topic_id if any(topic.topic_id) else None, topic.is_internal, topic.error_code, partitions)

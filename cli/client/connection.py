@@ -50,6 +50,10 @@ class NoReply(Exception):
     def full_text(self) -> str:
         return f"{self.line} in time" if self.late else self.line
 
+    def repeated(self) -> NoReply:
+        """The same, to be raised for a later request that is not sent."""
+        return NoReply(self.full_text, final=self.final)
+
 
 def api_name(request: Message) -> str:
     return type(request).__name__.removesuffix("Request")
@@ -103,7 +107,7 @@ class Connection:
         """Whether the broker has closed the connection. A broker sends nothing without a request, so a readable connection is closed."""
         if self._socket.fileno() < 0:
             return True
-        return self._readable(0)
+        return self.readable(0)
 
     # Versions
 
@@ -152,12 +156,13 @@ class Connection:
 
     def _probe_if_silent(self, deadline: float) -> None:
         """Wait for an answer; if none arrives, probe the peer for other protocols."""
-        if not self._readable(min(PROBE_AFTER_SECONDS, remaining(deadline) * PROBE_AFTER_SHARE)):
+        if not self.readable(min(PROBE_AFTER_SECONDS, remaining(deadline) * PROBE_AFTER_SHARE)):
             listener = other_protocols.describe_listener(self.host, self.port, deadline)
             if listener:
                 raise other_protocols.NotKafka(listener)
 
-    def _readable(self, seconds: float) -> bool:
+    def readable(self, seconds: float) -> bool:
+        """Whether an answer, or the end of the connection, arrives within this time."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(seconds * 1000))

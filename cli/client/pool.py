@@ -17,7 +17,7 @@ class Pool:
         self.bootstrap = list(bootstrap)
         self.has_connected = False  # whether a broker has ever answered: it may come back
         self._open: dict[Address, Connection] = {}
-        self._failed: set[Address] = set()  # addresses whose last attempt failed
+        self._failed: dict[Address, NoReply] = {}  # the last attempt at each address, where it failed
 
     def close(self) -> None:
         for connection in self._open.values():
@@ -33,20 +33,25 @@ class Pool:
             known.close()
         try:
             connection = Connection(*address, deadline)
-        except NoReply:
-            self._failed.add(address)
+        except NoReply as no_reply:
+            self._failed[address] = no_reply.repeated()
             raise
         if METADATA not in connection.versions:
             connection.close()
             raise NoReply(f"{connection.endpoint} is no broker (a KRaft controller, perhaps): name a listener for clients", final=True)
         self._open[address] = connection
-        self._failed.discard(address)
+        self._failed.pop(address, None)
         self.has_connected = True
         return connection
 
-    def mark_failed(self, connection: Connection) -> None:
+    def mark_failed(self, connection: Connection, no_reply: NoReply) -> None:
         """The connection did not answer: from now on try other addresses first."""
-        self._failed.add((connection.host, connection.port))
+        self._failed[connection.host, connection.port] = no_reply.repeated()
+
+    def check_not_failed(self, address: Address) -> None:
+        """Raise the NoReply of the last attempt at an address, if that failed."""
+        if address in self._failed:
+            raise self._failed[address].repeated()
 
     def candidates(self, more: Iterable[Address]) -> list[Address]:
         """The addresses in the order to try them: those with a connection, then the others; failed ones last."""

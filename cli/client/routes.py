@@ -8,11 +8,6 @@ from typing import Any, NamedTuple
 from cli.client.connection import Connection
 from cli.failure import Failure
 
-# API keys of idempotent requests, which may be sent again after a lost reply: Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch,
-# FindCoordinator, Heartbeat, DescribeGroups, ListGroups, ApiVersions, InitProducerId, OffsetForLeaderEpoch, DescribeConfigs, DescribeLogDirs,
-# OffsetDelete, DescribeCluster, ConsumerGroupDescribe, DescribeTopicPartitions, ListConfigResources.
-REPEATABLE = frozenset((1, 2, 3, 8, 9, 10, 12, 15, 16, 18, 22, 23, 32, 35, 47, 60, 69, 74, 75))
-
 
 def no_problem(reply: Any) -> Failure | None:
     return None

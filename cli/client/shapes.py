@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 TopicPartition = tuple[str, int]
 
@@ -35,3 +35,11 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, number in partitions:
         numbers.setdefault(topic, []).append(number)
     return numbers
+
+
+def topic_info(topic: Any) -> TopicInfo:
+    partitions = {
+        entry.partition_index: PartitionInfo(entry.leader_id, entry.leader_epoch, entry.replica_nodes, entry.isr_nodes, entry.error_code)
+        for entry in sorted(topic.partitions, key=lambda entry: entry.partition_index)
+    }
+    return TopicInfo(topic.topic_id if any(topic.topic_id) else None, topic.is_internal, topic.error_code, partitions)

@@ -41,7 +41,8 @@ def add_list(actions: Any) -> None:
             "tenure group list --state Stable --state Empty",
             "tenure group list --type consumer --json",
         ),
-        notes=f"States: {STATES}.\nTypes: classic, consumer (KIP-848), share, streams. Both ignore case.",
+        notes=f"States: {STATES}.\nTypes: classic, consumer (KIP-848), share, streams. Both ignore case.\n\n"
+        "Exit code 75 if groups may be missing, since their coordinators have not answered within --timeout; with --json then \"complete\": false.",
     )
     listing.add_argument(
         "--state", metavar="STATE", action="append", default=[], dest="states", help="only groups in this state; may be repeated"

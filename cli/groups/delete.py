@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cli.client import Cluster, Exit, Failure, TopicPartition, failure
+from cli.client.effects import Unanswered
 from cli.groups import offsets_requests
 from cli.groups.described import describe
 from cli.groups.finding import nonempty_group, unknown_group
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Delete the groups, unless one of them cannot be deleted."""
+    """Delete the groups, unless one of them cannot be deleted. Each group has a result of its own, also if a coordinator does not answer."""
     screen = Screen.of(options)
     names = list(dict.fromkeys(options.groups))
     deleted: list[str] = []
     with Cluster.of(options) as cluster:
-        descriptions = describe(cluster, names)
-        problems = {name: problem for name in names if (problem := refusal(cluster, name, descriptions[name]))}
+        problems: dict[str, Failure] = {}
+        descriptions = describe(cluster, names, problems)
+        problems = {name: named(name, problem) for name, problem in problems.items()}
+        problems |= {name: problem for name in names if name not in problems and (problem := refusal(cluster, name, descriptions[name]))}
         if problems and len(names) == 1:
             raise problems[names[0]]
         deletable = [name for name in names if name not in problems]
@@ -41,12 +44,14 @@ def run(options: argparse.Namespace) -> int:
             problems = delete(cluster, deletable)
             deleted = [name for name in deletable if name not in problems]
     if screen.json:
-        groups = [document(name, problems, committed) | {"deleted": name in deleted} for name in names]
+        groups = [document(name, problems, committed) | {"deleted": outcome(name, deleted, problems)} for name in names]
         screen.document({"dry_run": options.dry_run, "groups": groups})
     elif deleted:
-        screen.line(f"deleted {group_count(deleted)}")
+        which = f": {', '.join(map(plain, deleted))}" if problems and len(deleted) > 1 else ""
+        screen.line(f"deleted {group_count(deleted)}{which}")
     elif problems:
-        screen.line("dry run: nothing would be deleted" if options.dry_run else "nothing was deleted")
+        in_doubt = any(isinstance(problem, Unanswered) for problem in problems.values())
+        screen.line("dry run: nothing would be deleted" if options.dry_run else "no group is known to be deleted" if in_doubt else "nothing was deleted")
     return max((screen.fail(problem) for problem in problems.values()), default=Exit.DONE)
 
 
@@ -61,15 +66,33 @@ def refusal(cluster: Cluster, name: str, group: Group | None) -> Failure | None:
 
 
 def delete(cluster: Cluster, names: list[str]) -> dict[str, Failure]:
-    """Send each coordinator its groups; return the errors."""
+    """Send each group's coordinator a request for it alone, so that each has a result: the errors, and the failures of coordinators that do not answer."""
     problems: dict[str, Failure] = {}
-    for groups in cluster.coordinators(names).values() if names else ():
+    for groups in cluster.coordinators(names, failed=problems).values() if names else ():
         for name in groups:
-            reply = cluster.send_to_coordinator(name, DeleteGroupsRequest([name]))
+            try:
+                reply = cluster.send_to_coordinator(name, DeleteGroupsRequest([name]))
+            except Failure as problem:
+                problems[name] = problem
+                continue
             for result in reply.results:
                 if result.error_code:
                     problems[result.group_id] = failure(result.error_code, f"group {result.group_id}")
-    return problems
+    return {name: named(name, problems[name]) for name in names if name in problems}
+
+
+def named(name: str, problem: Failure) -> Failure:
+    """The problem of a group, with its name and with what became of it."""
+    if isinstance(problem, Unanswered):
+        return problem.of(f"group {name}")
+    if problem.exit_code == Exit.UNREACHABLE:
+        return problem.with_line(f"group {name} was not deleted: {problem.line}")
+    return problem
+
+
+def outcome(name: str, deleted: list[str], problems: dict[str, Failure]) -> bool | None:
+    """Whether the group was deleted; None if that is not known."""
+    return None if isinstance(problems.get(name), Unanswered) else name in deleted
 
 
 def group_count(names: list[str]) -> str:

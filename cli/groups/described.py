@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cli.client import TopicPartition, by_topic, check
+from cli.client import Failure, TopicPartition, by_topic, check, failure
+from cli.groups.everywhere import TYPES_VERSION
 from cli.groups.finding import unknown_group
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 PROTOCOL = "consumer"  # the protocol type whose member metadata this client can decode; Connect and others use other formats
-TYPES_VERSION = 5  # of ListGroups
-COORDINATOR_UNAVAILABLE = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 NOT_CONSUMER_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 GROUPS_AT_ONCE = 500
 
@@ -118,59 +117,62 @@ def describe_one(cluster: Cluster, name: str) -> Group:
     return group
 
 
-def describe(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | None]:
-    """The descriptions in the order of the names; None for a group that does not exist."""
+def describe(cluster: Cluster, names: Sequence[str], problems: dict[str, Failure] | None = None) -> dict[str, Group | None]:
+    """The descriptions in the order of the names; None for a group that does not exist.
 
-    def ask(broker_id: int, groups: list[str]) -> dict[str, Group | None]:
-        descriptions: dict[str, Group | None] = {}
+    A group that cannot be described, as this user may not or its coordinator does not answer, gets None and an entry in `problems`; without
+    `problems` its Failure is raised.
+    """
+
+    def ask(broker_id: int, groups: list[str]) -> dict[str, Group | Failure | None]:
+        descriptions: dict[str, Group | Failure | None] = {}
         for at in range(0, len(groups), GROUPS_AT_ONCE):
             descriptions |= _describe_at(cluster, broker_id, groups[at : at + GROUPS_AT_ONCE])
         return descriptions
 
-    descriptions: dict[str, Group | None] = cluster.by_coordinator(names, ask)
-    missing = [name for name in names if descriptions[name] is None]
+    descriptions: dict[str, Group | None] = cluster.by_coordinator(names, ask, failed=problems)
+    missing = [name for name, group in descriptions.items() if group is None]
     if missing:
-        descriptions |= of_other_types(cluster, missing)
-    return {name: descriptions[name] for name in dict.fromkeys(names)}
-
-
-def _describe_at(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, Group | None]:
-    descriptions: dict[str, Group | None] = {}
-    remaining = names
-    if cluster.version(ConsumerGroupDescribeRequest.API_KEY, broker_id) >= 0:
-        for group in cluster.send_to_broker(broker_id, ConsumerGroupDescribeRequest(names)).groups:
-            if group.error_code in COORDINATOR_UNAVAILABLE:
-                cluster.forget_coordinator(group.group_id)
-                group = cluster.send_to_coordinator(group.group_id, ConsumerGroupDescribeRequest([group.group_id])).groups[0]
-            if group.error_code not in NOT_CONSUMER_GROUP:
-                check(group.error_code, f"group {group.group_id}", group.error_message)
-                descriptions[group.group_id] = _consumer(group, broker_id)
-        remaining = [name for name in names if name not in descriptions]
-    if remaining:
-        for group in cluster.send_to_broker(broker_id, DescribeGroupsRequest(remaining)).groups:
-            if group.error_code in COORDINATOR_UNAVAILABLE:
-                cluster.forget_coordinator(group.group_id)
-                group = cluster.send_to_coordinator(group.group_id, DescribeGroupsRequest([group.group_id])).groups[0]
-            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (group.group_state == "Dead" and not group.error_code):
-                descriptions[group.group_id] = None
-            else:
-                check(group.error_code, f"group {group.group_id}", group.error_message)
-                descriptions[group.group_id] = _classic(group, broker_id)
+        descriptions |= of_other_types(cluster, missing, problems)
     return {name: descriptions.get(name) for name in names}
 
 
-def of_other_types(cluster: Cluster, names: Sequence[str]) -> dict[str, Group]:
+def _describe_at(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, Group | Failure | None]:
+    descriptions: dict[str, Group | Failure | None] = {}
+    remaining = names
+    if cluster.version(ConsumerGroupDescribeRequest.API_KEY, broker_id) >= 0:
+        for group in cluster.send_to_broker(broker_id, ConsumerGroupDescribeRequest(names)).groups:
+            if group.error_code not in NOT_CONSUMER_GROUP:
+                descriptions[group.group_id] = problem(group) or _consumer(group, broker_id)
+        remaining = [name for name in names if name not in descriptions]
+    if remaining:
+        for group in cluster.send_to_broker(broker_id, DescribeGroupsRequest(remaining)).groups:
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (group.group_state == "Dead" and not group.error_code):
+                descriptions[group.group_id] = None
+            else:
+                descriptions[group.group_id] = problem(group) or _classic(group, broker_id)
+    return {name: descriptions.get(name) for name in names}
+
+
+def problem(described: Any) -> Failure | None:
+    return failure(described.error_code, f"group {described.group_id}", described.error_message) if described.error_code else None
+
+
+def of_other_types(cluster: Cluster, names: Sequence[str], problems: dict[str, Failure] | None) -> dict[str, Group]:
     """The named groups that ListGroups reports as share or streams groups; DescribeGroups reports them as missing."""
-    groups_found: dict[str, Group] = {}
-    for broker_id, groups in cluster.coordinators(names).items():
+
+    def ask(broker_id: int, groups: list[str]) -> dict[str, Group | None]:
+        found: dict[str, Group | None] = dict.fromkeys(groups)
         if cluster.version(ListGroupsRequest.API_KEY, broker_id) >= TYPES_VERSION:
             reply = cluster.send_to_broker(broker_id, ListGroupsRequest())
             check(reply.error_code, f"broker {broker_id}")
             for group in reply.groups:
-                if group.group_id in groups and group.group_type.lower() not in (CLASSIC, CONSUMER):
-                    type = group.group_type.lower()
-                    groups_found[group.group_id] = Group(group.group_id, group.group_state, type, group.protocol_type, "", broker_id, readable=False)
-    return groups_found
+                type = group.group_type.lower()
+                if group.group_id in found and type not in (CLASSIC, CONSUMER):
+                    found[group.group_id] = Group(group.group_id, group.group_state, type, group.protocol_type, "", broker_id, readable=False)
+        return found
+
+    return {name: group for name, group in cluster.by_coordinator(names, ask, failed=problems).items() if group is not None}
 
 
 # Members

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cli import health
-from cli.client import Cluster, Exit, Failure, check
+from cli.client import Cluster, Exit, Failure
 from cli.failure import NOT_READY
-from cli.groups.described import CLASSIC, TYPES_VERSION, describe
+from cli.groups.described import CLASSIC, describe
+from cli.groups.everywhere import TYPES_VERSION, list_everywhere
 from cli.shown import Column, Painted, Role, Screen
-from protocol.messages.list_groups import ListGroupsRequest
 
 if TYPE_CHECKING:
     from cli.groups.described import Group
+    from cli.groups.everywhere import Listing
 
 NOTES = "__coordinator_notes"  # an internal topic that only Tenure has
-STATES_VERSION = 4
-LOADING = (14, 15)
-PAUSE_SECONDS = 0.2
 # Describe the groups of longer lists only if an option needs it, since each group may have thousands of members.
 DESCRIBED_MAX = 200
 STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead", "Assigning", "Reconciling", "NotReady")
@@ -65,21 +62,22 @@ class ListedGroup:
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     states, types = protocol_names(options.states, STATES, "state"), protocol_names(options.types, TYPES, "type")
-    missing: dict[int, Failure] = {}
     with Cluster.of(options) as cluster:
-        groups = list_groups(cluster, states, types, missing)
+        listing = list_everywhere(cluster, states, types)
+        groups = list_groups(listing, types)
         describe_groups(cluster, groups, everything=options.members, states_wanted=bool(states))
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
-        troubles = [Failure(Exit.AGAIN, f"{failure.line}: its groups are missing here", kind=failure.kind) for failure in missing.values()]
-        troubles += [Failure(Exit.AGAIN, f"{line}: its groups are missing here", kind=NOT_READY) for line in unready_brokers(cluster, cluster.brokers)]
+        troubles = list(listing.problems)
+        unready = unready_brokers(cluster, [answer.broker for answer in listing.answers])
+        troubles += [Failure(Exit.AGAIN, f"{line}: its groups are missing here", kind=NOT_READY) for line in unready]
     if states:
         wanted_states = {state.lower() for state in states}
         groups = [group for group in groups if group.state is not None and group.state.lower() in wanted_states]
     groups.sort(key=lambda group: group.group)
     if screen.json:
-        screen.document({"groups": [group.document() for group in groups]})
+        screen.document({"complete": not troubles, "groups": [group.document() for group in groups]})
     else:
-        show(screen, groups, brokers, filtered=bool(states or types))
+        show(screen, groups, brokers, filtered=bool(states or types), complete=not troubles)
     return max([screen.fail(trouble) for trouble in troubles], default=Exit.DONE)
 
 
@@ -88,8 +86,8 @@ def unready_brokers(cluster: Cluster, ids: Iterable[int]) -> list[str]:
     if cluster.topics([NOTES])[NOTES].error:
         return []
     lines = []
-    for broker in map(cluster.brokers.__getitem__, ids):
-        code, text = health.probe(broker.host, broker.port, cluster.timeout)
+    for broker in [cluster.brokers[id] for id in ids if id in cluster.brokers]:
+        code, text = health.probe(broker.host, broker.port, cluster.patience.grace)
         if code == health.NOT_READY:
             lines.append(f"{broker.host}:{broker.port} {text}")
     return lines
@@ -104,41 +102,14 @@ def protocol_names(requested: list[str], known: tuple[str, ...], kind: str) -> l
     return [by_lower[name.lower()] for name in requested]
 
 
-def list_groups(cluster: Cluster, states: list[str], types: list[str], missing: dict[int, Failure]) -> list[ListedGroup]:
+def list_groups(listing: Listing, types: list[str]) -> list[ListedGroup]:
     groups: dict[str, ListedGroup] = {}
-    for broker_id in sorted(cluster.brokers):
-        version = list_groups_version(cluster, broker_id, missing)
-        if version is None:
-            continue
-        request = ListGroupsRequest(states if version >= STATES_VERSION else [], types if version >= TYPES_VERSION else [])
-        reply = list_loaded_groups(cluster, broker_id, request)
-        check(reply.error_code, f"broker {broker_id}")
+    for broker_id, version, reply in listing.answers:
         for group in reply.groups:
             type = group.group_type.lower() if version >= TYPES_VERSION else CLASSIC  # older versions of ListGroups list only this type
             if not types or type in types:
                 groups[group.group_id] = ListedGroup(group.group_id, group.group_state or None, type, group.protocol_type, broker_id)
     return list(groups.values())
-
-
-def list_groups_version(cluster: Cluster, broker_id: int, missing: dict[int, Failure]) -> int | None:
-    """The version of ListGroups; None, and an entry in `missing`, if one of several brokers does not answer."""
-    try:
-        return cluster.version(ListGroupsRequest.API_KEY, broker_id)
-    except Failure as failure:
-        if failure.exit_code != Exit.UNREACHABLE or len(cluster.brokers) == 1:
-            raise
-        missing[broker_id] = failure
-        return None
-
-
-def list_loaded_groups(cluster: Cluster, broker_id: int, request: ListGroupsRequest) -> Any:
-    """Send ListGroups; repeat it while the broker loads groups, and so does not list all."""
-    deadline = time.monotonic() + cluster.timeout
-    while True:
-        reply = cluster.send_to_broker(broker_id, request)
-        if reply.error_code not in LOADING or time.monotonic() + PAUSE_SECONDS >= deadline:
-            return reply
-        time.sleep(PAUSE_SECONDS)
 
 
 def describe_groups(cluster: Cluster, listed: list[ListedGroup], *, everything: bool, states_wanted: bool) -> None:
@@ -151,9 +122,9 @@ def describe_groups(cluster: Cluster, listed: list[ListedGroup], *, everything: 
                 entry.complete(group)
 
 
-def show(screen: Screen, groups: list[ListedGroup], brokers: dict[int, str], *, filtered: bool) -> None:
+def show(screen: Screen, groups: list[ListedGroup], brokers: dict[int, str], *, filtered: bool, complete: bool) -> None:
     if not groups:
-        screen.line("no group has this state and type" if filtered else "there are no groups")
+        screen.line(("no group has this state and type" if filtered else "there are no groups") if complete else "no groups are known")
         return
     columns: list[Column | str] = [
         Column("GROUP", False),

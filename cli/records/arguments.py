@@ -24,8 +24,9 @@ CONSUME_NOTES: Final = """\
 Without --group the command reads all partitions from the position of --from, and commits nothing. With --group it is a member of the
 group: it shares the partitions with the other members, continues at the committed offsets, and commits what it has printed.
 With --instance it is a static member: after it ends it keeps its seat until the session timeout, unless --leave is given.
-A member waits while other brokers take over the partitions and groups of a failed one. It ends when this lasts longer than its session
-timeout, or than --timeout if given. With and without --group the command ends with exit code 66 when a topic is deleted.
+A member waits while other brokers take over the partitions and groups of a failed one, and while other members join again in a rebalance. It
+ends when the first lasts longer than its session timeout, or either longer than --timeout if given: exit code 75, or 69 if no broker
+answers. With and without --group the command ends with exit code 66 when a topic is deleted.
 
 --from and --until accept earliest, latest, end, an offset, -N for the last N of each partition, a time (2026-11-21T08:30:00Z; UTC without
 a zone), or an age (15m, 2d). The record at --until, or the first one of that time, is the first that is not printed; until a time to come, the

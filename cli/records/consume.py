@@ -128,6 +128,7 @@ class Consumption:
             self.start(self.start_offsets(partitions, self.begin))
         self.report_progress(f"reading {partitions_text(partitions)}, {self.begin.text}{self.ends.text}{'; Ctrl-C ends' if self.options.endless else ''}")
         while not self.is_done():
+            self.cluster.patience.renew()
             with self.interrupts.waiting():
                 chunks = self.fetcher.poll(POLL_SECONDS)
             for chunk in chunks:
@@ -168,9 +169,10 @@ class Consumption:
             self.cluster,
             options.group,
             options.topics,
-            Timeouts(options.session_timeout, options.rebalance_timeout, options.heartbeat),
+            Timeouts(options.session_timeout, options.rebalance_timeout, options.heartbeat, options.timeout),
             instance_id=options.instance,
             assignors=tuple(dict.fromkeys(options.assignor or ("range", "roundrobin"))),
+            report=(lambda text: None) if options.quiet else self.screen.warn,
         )
         commits = Commits(self.cluster, member, enabled=not options.no_commit)
         limits = self.cluster.limits
@@ -204,6 +206,7 @@ class Consumption:
     def read_assigned_partitions(self, member: Member, commits: Commits) -> None:
         seat = self.rejoin(member, commits, None)
         while not self.is_done():
+            self.cluster.patience.renew()
             with self.interrupts.waiting():
                 chunks = self.fetcher.poll(POLL_SECONDS) if seat.partitions else self.wait_without_partitions(member)
             for chunk in chunks:

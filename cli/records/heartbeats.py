@@ -53,6 +53,7 @@ class Heartbeats:
             while not self._stop.wait(self._seconds):
                 if time.monotonic() - self.progress > PROGRESS_SECONDS_MAX:
                     continue
+                cluster.patience.renew()
                 try:
                     reply = cluster.send_to_coordinator(self._group, HeartbeatRequest(self._group, seat.generation, seat.member_id, seat.instance_id))
                 except Failure as failure:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cli.client import Exit, Failure, TopicPartition, failure
+from cli.client.patience import seconds_text
+from cli.client.words import json_code_of
 from cli.records.assignors import ASSIGNORS, Subscriber
 from cli.records.heartbeats import Heartbeats, Seat
+from cli.records.parking import send_parked
 from protocol.errors import ErrorCode, ProtocolError
+from protocol.message import Message
 from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
@@ -31,6 +36,7 @@ CONSUMER: Final = "consumer"
 PAUSE_SECONDS: Final = 0.1
 REJOIN_SECONDS_MAX: Final = 300.0  # how long other members may take to join again: usually their max.poll.interval.ms
 LEAVE_SECONDS: Final = 2.0
+REPORT_SECONDS: Final = 4.0  # a rebalance that takes longer is reported
 WRITTEN_VERSION: Final = 0  # of subscriptions and assignments: enough for an eager member, and readable by every client
 
 
@@ -38,6 +44,7 @@ class Timeouts(NamedTuple):
     session: float
     rebalance: float
     heartbeat: float
+    join: float | None = None  # how long to wait for a seat in all; None: as long as other members may take
 
 
 class Member:
@@ -50,7 +57,9 @@ class Member:
         *,
         instance_id: str | None = None,
         assignors: Sequence[str] = tuple(ASSIGNORS),
+        report: Callable[[str], None] = lambda text: None,
     ) -> None:
+        """`report`: told, once for each rebalance, when it takes long."""
         self.group = group
         self.seat: Seat | None = None
         self.leader_remark = ""  # a remark for the user, if this member leads its group
@@ -61,6 +70,9 @@ class Member:
         self._instance_id = instance_id
         self._assignors = list(assignors)
         self._member_id = ""
+        self._report = report
+        self._reported = False
+        self._join_deadline = math.inf
         self._heartbeats: Heartbeats | None = None
 
     # Rebalances
@@ -69,6 +81,9 @@ class Member:
         """Join the group, as often as needed, until the member has an assignment (a seat). Raises Failure if the group refuses this member."""
         self.stop_heartbeats()
         self.seat = None
+        self._reported = False
+        self._cluster.patience.renew()
+        self._join_deadline = math.inf if self._timeouts.join is None else time.monotonic() + self._timeouts.join
         trouble_since: float | None = None
         while True:
             lookup_at: float | None = time.monotonic()
@@ -86,7 +101,8 @@ class Member:
                 now = time.monotonic()
                 trouble_since = trouble_since or lookup_at or now
                 # The last quarter of the time is too short for a retry.
-                if trouble.exit_code not in (Exit.UNREACHABLE, Exit.AGAIN) or now - trouble_since >= 0.75 * self._cluster.limits.call:
+                too_late = now >= self._join_deadline or now - trouble_since >= 0.75 * self._cluster.limits.call
+                if trouble.exit_code not in (Exit.UNREACHABLE, Exit.AGAIN) or too_late:
                     raise
                 self._cluster.forget_coordinator(self.group)
             time.sleep(PAUSE_SECONDS)
@@ -109,8 +125,7 @@ class Member:
             [JoinGroupRequestProtocol(name, subscription) for name in self._assignors],
         )
         oldest = 5 if self._instance_id is not None else 0  # the first version with static members
-        seconds = max(REJOIN_SECONDS_MAX, self._timeouts.rebalance) + self._cluster.timeout
-        reply: JoinGroupResponse = self._cluster.send_to_coordinator(self.group, request, oldest=oldest, timeout=seconds)
+        reply: JoinGroupResponse = self._send_parked(request, max(REJOIN_SECONDS_MAX, self._timeouts.rebalance), "its other members have not joined again", oldest)
         if reply.error_code == E.MEMBER_ID_REQUIRED:
             self._member_id = reply.member_id
         elif not self._means_rejoin(reply.error_code):
@@ -127,15 +142,30 @@ class Member:
         request = SyncGroupRequest(
             self.group, joined.generation_id, self._member_id, self._instance_id, joined.protocol_type or CONSUMER, protocol, assignments
         )
-        # A follower waits for the leader's assignments.
-        timeout = self._timeouts.rebalance + self._cluster.timeout
-        reply: SyncGroupResponse = self._cluster.send_to_coordinator(self.group, request, timeout=timeout)
+        reply: SyncGroupResponse = self._send_parked(request, self._timeouts.rebalance, "the member that leads it has not assigned its partitions")
         if self._means_rejoin(reply.error_code):
             return None
         check_member(reply.error_code, self.group, self._instance_id, self._assignors)
         if not is_leader:
             self.partition_counts = {}
         return decode_assignment(reply.assignment)
+
+    def _send_parked(self, request: Message, seconds: float, missing: str, oldest: int = 0) -> Any:
+        """Send a request that waits for other members. `missing`: what they have not done, if the answer does not come in time."""
+        began = time.monotonic()
+        deadline = min(self._join_deadline, began + seconds + self._cluster.timeout)
+
+        def waits() -> None:
+            if not self._reported and time.monotonic() - began >= REPORT_SECONDS:
+                self._reported = True
+                self._report(f"group {self.group} is rebalancing: {missing} yet")
+
+        reply = send_parked(self._cluster, self.group, request, deadline, oldest=oldest, waits=waits)
+        if reply is None:
+            limit = self._timeouts.join if deadline == self._join_deadline else deadline - began
+            line = f"group {self.group} is rebalancing: {missing} within {seconds_text(limit or 0)} (tenure group describe {quote(self.group)} shows them)"
+            raise Failure(Exit.AGAIN, line, kind=json_code_of(E.REBALANCE_IN_PROGRESS))
+        return reply
 
     def _means_rejoin(self, code: int) -> bool:
         """Whether the error means that the member must join again. After UNKNOWN_MEMBER_ID it joins without a member id."""

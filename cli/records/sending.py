@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import Exit, Failure, check, failure
-from cli.client.cluster import Unanswered
+from cli.client.effects import Unanswered
 from cli.client.words import json_code_of
 from cli.records.drafts import Draft
 from protocol.batch import Compression, build
@@ -83,6 +83,7 @@ class Sender:
 
     def send(self, drafts: Iterable[tuple[int, Draft]]) -> None:
         """Send each draft to its partition, in order within a partition. Raises Stopped if some were not written."""
+        self._cluster.patience.renew()
         self._request_producer_id()
         for partition, batch in batches_of(drafts):
             self._queues.setdefault(partition, []).append(Batch(batch, self._next_sequences(partition, len(batch))))
@@ -127,6 +128,7 @@ class Sender:
         deadline = time.monotonic() + self._cluster.timeout * (RETRY_TIMEOUTS if self.records else 1)
         self._waiting = set(self._queues)
         while self._waiting:
+            self._cluster.patience.renew()  # the deadline here is that of all attempts
             by_leader: dict[int, list[int]] = {}
             for partition in sorted(self._waiting):
                 leader = self._cluster.leader(self.topic, partition, timeout=deadline - time.monotonic())

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from cli.arguments import addresses
-from cli.client import Cluster, Exit, Failure, Limits, pool
-from cli.client import cluster as cluster_module
+from cli.client import Cluster, Exit, Failure, Limits, patience, pool
 from protocol.message import Message
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -27,7 +26,7 @@ METADATA, FIND, LIST, DESCRIBE, CREATE, DELETE = 3, 10, 16, 15, 19, 42
 
 @pytest.fixture(autouse=True)
 def shorten_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(patience, "PAUSE_SECONDS", 0.002)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from cli.client import Cluster
 from cli.client.releases import SINCE, matching_release
-from cli.cluster import OFFSETS_TOPIC
+from cli.groups.everywhere import OFFSETS
 from cli.nodes import NodeStatus
 from protocol.message import Message
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
@@ -41,11 +41,11 @@ def test_a_tenure_broker_is_recognized(client_command: Tenure, bootstrap: str) -
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_groups_are_not_counted_while_a_partition_has_no_node(client_command: Tenure, cluster: Cluster, missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    owned = len(cluster.topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions) - missing
-    monkeypatch.setattr("cli.cluster.node_status", lambda cluster, id: NodeStatus(False, True, owned, 0, True, None, None, [], [], None))
+    owned = len(cluster.topics([OFFSETS])[OFFSETS].partitions) - missing
+    monkeypatch.setattr("cli.cluster_view.node_status", lambda cluster, id: NodeStatus(False, True, owned, 0, True, None, None, [], [], None))
     result = client_command("cluster")
-    assert result.code == 0
-    assert ("groups      -" in result.out) == bool(missing)
+    assert result.code == (75 if missing else 0)
+    assert ("groups      unknown" in result.out) == bool(missing)
 
 
 def test_groups_that_a_broker_cannot_read_are_not_counted(client_command: Tenure, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_groups_that_a_broker_cannot_read_are_not_counted(client_command: Tenure
     warning = f"{bootstrap} is not ready: partition 9 (cannot be read: damaged): groups are not counted"
     result = client_command("cluster")
     assert (result.code, result.err) == (1, f"tenure: {warning}\n")
-    assert "groups      -" in result.out.splitlines()
+    assert "groups      unknown" in result.out.splitlines()
     value = json.loads(client_command("cluster", "--json").out)
     assert (value["groups"], value["warnings"], value["error"]["message"]) == (None, [warning], warning)
 
@@ -98,17 +98,26 @@ def test_releases_before_2_4_are_not_distinguished() -> None:
 
 @pytest.fixture
 def broker_pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
-    """Brokers 0 and 1 with a topic that lacks a leader and replicas, and two groups on each broker."""
-
-    def topics(request: Any) -> list[MetadataResponseTopic]:
-        partitions = [MetadataResponsePartition(0, 0, 0, 1, [0, 1], [0]), MetadataResponsePartition(5, 1, -1, 1, [0, 1], [])]
-        topics = [MetadataResponseTopic(0, "orders", bytes(16), False, partitions)]
-        return topics if request.topics is None else [MetadataResponseTopic(3, topic.name, bytes(16), False, []) for topic in request.topics]
-
+    """Brokers 0 and 1 with a topic of two partitions, and two groups on each broker."""
     with FakeBroker() as first, FakeBroker() as second:
         for broker in (first, second):
-            broker.answers = {METADATA: metadata_of(first, second, topics=topics), LIST: lists("Stable", "Empty"), DESCRIBE: describes()}
+            broker.answers = {
+                METADATA: metadata_of(first, second, topics=orders((0, [0, 1]), (1, [0, 1]))),
+                LIST: lists("Stable", "Empty"),
+                DESCRIBE: describes(),
+            }
         yield first, second
+
+
+def orders(*partitions: tuple[int, list[int]]) -> Any:
+    """The topic `orders` with partitions of these leaders and replicas in sync, which all have the replicas 0 and 1."""
+    entries = [MetadataResponsePartition(0 if leader >= 0 else 5, at, leader, 1, [0, 1], isr) for at, (leader, isr) in enumerate(partitions)]
+
+    def topics(request: Any) -> list[MetadataResponseTopic]:
+        topics = [MetadataResponseTopic(0, "orders", bytes(16), False, entries)]
+        return topics if request.topics is None else [MetadataResponseTopic(3, topic.name, bytes(16), False, []) for topic in request.topics]
+
+    return topics
 
 
 def lists(*states: str) -> Any:
@@ -125,19 +134,31 @@ def describes(*fenced: DescribeClusterBroker) -> Any:
 def test_several_brokers_are_counted_together(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     result = tenure("cluster", "--bootstrap", broker_pair[1].address)
     assert (result.code, result.err) == (0, "")
-    assert [line.split(None, 1) for line in result.out.splitlines()[:7]] == [
+    assert [line.split(None, 1) for line in result.out.splitlines()[:5]] == [
         ["cluster", "fake"],
         ["software", "looks like a Kafka before 2.4"],
         ["controller", "broker 0"],
         ["topics", "1 with 2 partitions"],
         ["groups", "4 (2 Empty, 2 Stable)"],
-        ["leaderless", "1 partition"],
-        ["behind", "2 partitions with replicas that are not in sync"],
     ]
     assert [line.split()[-1] for line in result.out.splitlines()[-2:]] == ["controller", "up"]
 
 
-@pytest.mark.parametrize(("leader", "error", "text"), [(1, 0, "broker 1"), (3000, 0, "node 3000, which is no broker"), (-1, 0, "-"), (0, 29, "-")])
+def test_partitions_without_leader_or_replicas_are_exit_code_1(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    for broker in broker_pair:
+        broker.answers[METADATA] = metadata_of(*broker_pair, topics=orders((0, [0]), (-1, [])))
+    result = tenure("cluster", "--bootstrap", broker_pair[0].address)
+    assert (result.code, result.err) == (1, "tenure: 1 partition has no leader\ntenure: 2 partitions have replicas that are not in sync\n")
+    assert [line.split(None, 1) for line in result.out.splitlines()[5:7]] == [
+        ["leaderless", "1 partition"],
+        ["behind", "2 partitions with replicas that are not in sync"],
+    ]
+    value = json.loads(tenure("cluster", "--bootstrap", broker_pair[0].address, "--json").out)
+    assert (value["topics"]["leaderless_partitions"], value["topics"]["under_replicated_partitions"]) == (1, 2)
+    assert value["error"]["code"] == "refused"
+
+
+@pytest.mark.parametrize(("leader", "error", "text"), [(1, 0, "broker 1"), (3000, 0, "node 3000, which is no broker"), (0, 29, "-")])
 def test_the_controller_comes_from_the_quorum_not_from_metadata(
     tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker], leader: int, error: int, text: str
 ) -> None:
@@ -151,6 +172,34 @@ def test_the_controller_comes_from_the_quorum_not_from_metadata(
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines()[2].split(None, 1) == ["controller", text]
     assert [line.split()[-1] for line in result.out.splitlines()[-2:]] == ["up", "controller" if text == "broker 1" else "up"]
+
+
+@pytest.mark.parametrize(("answer", "reason"), [
+    (lambda request, version: None, " s"),  # does not answer DescribeQuorum within 0.4 s
+    (lambda request, version: DescribeQuorumResponse(41), "the quorum: the controller has moved; try again"),
+    (lambda request, version: quorum_led_by(-1), "the quorum has no leader at the moment"),
+])  # fmt: skip
+def test_all_else_is_shown_while_nobody_knows_the_controller(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker], answer: Any, reason: str) -> None:
+    for broker in broker_pair:
+        broker.answers[DescribeQuorumRequest.API_KEY] = answer
+    result = tenure("cluster", "--bootstrap", broker_pair[0].address, "--timeout", "0.4")
+    assert result.code == 75
+    assert result.err.startswith("tenure: the controller is unknown: ")
+    assert result.err.endswith(f"{reason}\n")
+    assert "may have taken effect" not in result.err
+    assert [line.split(None, 1) for line in result.out.splitlines()[2:5]] == [
+        ["controller", "unknown"],
+        ["topics", "1 with 2 partitions"],
+        ["groups", "4 (2 Empty, 2 Stable)"],
+    ]
+    assert [line.split()[-1] for line in result.out.splitlines()[-2:]] == ["up", "up"]
+    value = json.loads(tenure("cluster", "--bootstrap", broker_pair[0].address, "--timeout", "0.4", "--json").out)
+    assert (value["controller_id"], value["groups"]["total"], value["error"]["code"]) == (None, 4, "not-controller" if "moved" in reason else "unreachable" if reason == " s" else "not-now")
+
+
+def quorum_led_by(leader: int) -> DescribeQuorumResponse:
+    partition = DescribeQuorumResponsePartitionData(0, leader_id=leader)
+    return DescribeQuorumResponse(0, topics=[DescribeQuorumResponseTopicData("__cluster_metadata", [partition])])
 
 
 def test_brokers_of_two_releases_are_distinguished(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
@@ -169,12 +218,13 @@ def test_a_broker_out_of_reach_is_shown_and_is_exit_code_1(tenure: Tenure, broke
     assert "broker.invalid\\x1b[31m" in result.out.splitlines()[-1]
     assert result.err.startswith("tenure: broker 1 cannot be reached at its advertised address: broker.invalid\\x1b[31m:")
     assert "\x1b" not in result.out + result.err
-    assert "groups      -" in result.out
+    assert "groups      unknown" in result.out
 
 
 def test_a_fenced_broker_is_shown_if_the_cluster_reports_it(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[0].answers[DESCRIBE] = describes(DescribeClusterBroker(7, "gone", 9092, "rack-a", True))
     result = tenure("cluster", "--bootstrap", broker_pair[0].address)
+    assert (result.code, result.err) == (1, "tenure: broker 7 is fenced: the cluster hears nothing of it\n")
     assert result.out.splitlines()[-1].split() == ["7", "gone", "9092", "rack-a", "fenced"]
     value = json.loads(tenure("cluster", "--bootstrap", broker_pair[0].address, "--json").out)
     assert [(broker["id"], broker["fenced"], broker["reachable"]) for broker in value["brokers"]] == [(0, False, True), (1, False, True), (7, True, False)]
@@ -183,5 +233,5 @@ def test_a_fenced_broker_is_shown_if_the_cluster_reports_it(tenure: Tenure, brok
 def test_without_the_right_to_list_groups_the_brokers_are_shown(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[1].answers[LIST] = lambda request, version: ListGroupsResponse(error_code=31)
     result = tenure("cluster", "--bootstrap", broker_pair[0].address)
-    assert (result.code, result.err) == (1, "tenure: groups of broker 1 are not counted: this user has no permission for this in the cluster\n")
-    assert "groups      -" in result.out
+    assert (result.code, result.err) == (77, "tenure: groups are not counted: broker 1: this user has no permission for this in the cluster\n")
+    assert "groups      unknown" in result.out

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from cli.arguments import TIMEOUT_DEFAULT
 from cli.client import Cluster, Limits
+from cli.client.patience import Patience
 from cli.command_line import parse
 from cli.failure import Exit, Failure
 from cli.records.assignors import ASSIGNORS, Subscriber
@@ -287,6 +289,7 @@ class WithoutCoordinator:
 
     def __init__(self) -> None:
         self.waits: list[float] = []
+        self.patience = Patience(lambda: self.timeout)
 
     def send_to_coordinator(self, group: str, request: object, *, oldest: int = 0, timeout: float | None = None) -> object:
         self.waits.append(self.timeout if timeout is None else timeout)
@@ -310,8 +313,8 @@ def test_a_member_does_not_wait_for_a_coordinator_that_does_not_serve_its_group(
 @pytest.mark.parametrize(
     ("arguments", "limits"),
     [
-        ("", Limits(45, 10)),
-        ("--session-timeout 6", Limits(10, 10)),
+        ("", Limits(45, TIMEOUT_DEFAULT)),
+        ("--session-timeout 6", Limits(TIMEOUT_DEFAULT, TIMEOUT_DEFAULT)),
         ("--timeout 3", Limits(3, 3)),
         ("--timeout 90", Limits(90, 90)),
     ],

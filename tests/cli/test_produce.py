@@ -17,7 +17,7 @@ import pytest
 
 from cli.arguments import addresses
 from cli.client import Cluster, Failure
-from cli.client.cluster import Unanswered
+from cli.client.effects import Unanswered
 from cli.records.drafts import Draft
 from cli.records.lines import line_groups
 from cli.records.partitioning import STICK_BYTES, Partitioner, murmur2, partition_of_key
