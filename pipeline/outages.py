@@ -7,9 +7,9 @@ from typing import Final
 
 from coordinator.notes import Cause
 from history.causes import name_of
+from history.confidence import EXACT, WEAK
 from history.pairs import AWAY_MAX_MS
 from history.spells import COORDINATOR_AWAY, MemberSpell
-from pipeline.confidence import EXACT, WEAK
 from pipeline.rows import Episode
 
 TEXT: Final = "the coordinator had been away, and heard of no member under its old id afterwards: perhaps no process was restarted"

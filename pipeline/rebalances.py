@@ -10,6 +10,7 @@ from coordinator.states import State
 from history import End, Entry, GroupRecord, Rebalance, RebalancesMissing, moves_of, owners_of
 from history.causes import name_of, removal_end
 from history.compared import Difference, MemberIdentity, compare, keys, pair_returned
+from history.confidence import EXACT, NONE, STRONG, WEAK
 from history.consumer import is_cooperative
 from history.inferred import (
     InferenceCache,
@@ -25,7 +26,6 @@ from history.stalls import Stall, exact_stall, stall_bounds, stalled_partitions
 from history.storms import window_ms
 from history.words import describe_end, reasons, title
 from pipeline.avoidable import FORMATION
-from pipeline.confidence import EXACT, NONE, STRONG, WEAK
 from pipeline.events import Events, Holes, MemberIdentities
 from pipeline.rows import Episode
 from pipeline.spells import none_if_unknown

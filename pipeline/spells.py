@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from coordinator.notes import Replacement
+from history.confidence import EXACT, STRONG, WEAK
 from history.pairs import AWAY_MAX_MS
 from history.spells import COORDINATOR_AWAY, EXPIRED, LEFT, OPEN, REPLACED, UNKNOWN, UPGRADED, MemberSpell
 from pipeline import rows
-from pipeline.confidence import EXACT, STRONG, WEAK
 
 SAVED: Final = "saved"
 NOT_SAVED_EXPIRED: Final = "not_saved_expired"

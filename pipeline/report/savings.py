@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from history.confidence import EXACT, NONE, STRONG, WEAK
 from history.inferred import MAX_POLL_INTERVAL
 from pipeline.avoidable import YES
-from pipeline.confidence import EXACT, NONE, STRONG, WEAK
 from pipeline.rows import Advice, Episode, Gap, Group
 
 if TYPE_CHECKING:
