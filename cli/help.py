@@ -103,6 +103,7 @@ exit codes of the commands for a cluster:
   75  not now: loading, or no coordinator or leader within the timeout; or a part is unknown, and what is known is printed
   76  the cluster does not serve such a request, or only older versions
   77  not allowed for this user
+A command that can do only a part does it, names the rest with the reason, and exits with the code of that reason, of several the highest.
 
 exit codes of all commands:
   71  this system is not supported

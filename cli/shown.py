@@ -205,13 +205,18 @@ class Screen:
 
 
 def end_json(screen: Screen | None, code: int, error: Failure | None) -> None:
-    """Print the command's JSON document with its error: `error`, or else the first failure of a part, preferably one with this exit code."""
+    """Print the command's JSON document with its error: `error`, or else the first failure of a part, preferably one with this exit code.
+
+    `errors` are the failures of all parts.
+    """
     import json
 
     screen = screen or Screen()
     if error is None and 0 < code < SIGNALLED:
         error = next((problem for problem in screen.problems if problem.exit_code == code), next(iter(screen.problems), None))
-    error_document = {"error": error.document()} if error is not None else {}
+    error_document: dict[str, object] = {"error": error.document()} if error is not None else {}
+    if error is not None and screen.problems:
+        error_document["errors"] = [problem.document() for problem in screen.problems]
     document, screen.pending_document = screen.pending_document, None
     if document is not None:
         screen.line(json_plain(json.dumps(document | error_document, indent=2, ensure_ascii=False)))

@@ -89,6 +89,9 @@ tenure: there is no group billin; is it billing? (tenure group list lists all gr
 | `interrupted` | Ctrl-C or SIGTERM; a stream with `--follow` ends without an error |
 | `defect` | Tenure has a defect |
 
+A command that can do or show only a part does so: what is unknown is null, `errors` lists what is missing, each in the shape of `error`, which is the
+worst of them.
+
 Any other `code` is Kafka's name of an error from the cluster: `non-empty-group`, `topic-already-exists`,
 `group-authorization-failed`. If single entries of a document failed, each has an `error` of the same shape.
 

@@ -42,7 +42,8 @@ def add_list(actions: Any) -> None:
             "tenure group list --type consumer --json",
         ),
         notes=f"States: {STATES}.\nTypes: classic, consumer (KIP-848), share, streams. Both ignore case.\n\n"
-        "Exit code 75 if groups may be missing, since their coordinators have not answered within --timeout; with --json then \"complete\": false.",
+        "A group that this user may not describe is listed with `-`, with --json with its `error` (exit code 77). Exit code 75 if groups may be missing,\n"
+        "since their coordinators have not answered within --timeout; with --json then \"complete\": false.",
     )
     listing.add_argument(
         "--state", metavar="STATE", action="append", default=[], dest="states", help="only groups in this state; may be repeated"
@@ -66,7 +67,8 @@ def add_describe(actions: Any) -> None:
             "tenure group describe orders billing --json | jq '.groups[].lag'",
         ),
         notes="The partitions are those assigned to a member or with a committed offset.\n"
-        "`-`: unknown, or no member reads the partition.",
+        "`-`: unknown, or no member reads the partition. While a partition has no leader its lag is unknown, and so is the total: `at least N`, with\n"
+        "--json null and `unknown_partitions`; exit code 75 after --timeout.",
     )
     describe.add_argument("groups", metavar="GROUP", nargs="+", help="which groups")
     add_cluster_options(describe)

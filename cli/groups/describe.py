@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from cli.client import Cluster, Exit, TopicPartition, failure
+from cli.client import Cluster, Failure, TopicPartition
 from cli.groups import offsets_requests
 from cli.groups.described import describe, partitions_document
 from cli.groups.finding import unknown_group, unknown_group_failure
+from cli.groups.lag import TotalLag, report_unknown, total_lag
 from cli.groups.listing import state_role
+from cli.groups.partition_problems import reason
 from cli.groups.policies import statuses_of
 from cli.groups.policy_status import show_status, status_document
 from cli.shown import Column, Painted, Role, Screen, counted, plain
@@ -55,39 +57,48 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     names = list(dict.fromkeys(options.groups))
     with Cluster.of(options) as cluster:
-        descriptions = describe(cluster, names)
-        missing = [name for name in names if descriptions[name] is None]
+        problems: dict[str, Failure] = {}
+        descriptions = describe(cluster, names, problems)
+        missing = [name for name in names if descriptions[name] is None and name not in problems]
         if len(missing) == len(names) == 1:
             raise unknown_group(cluster, missing[0])
         groups = [group for group in descriptions.values() if group is not None]
-        rows = rows_of(cluster, groups)
+        rows, errors = rows_of(cluster, groups, problems)
+        if len(problems) == len(names):
+            raise problems[names[0]]
+        groups = [group for group in groups if group.id not in problems]
         statuses = statuses_of(cluster, groups)
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
     if screen.json:
-        screen.document({"groups": [document(group, rows[group.id], statuses[group.id]) for group in groups]})
+        screen.document({"groups": [document(group, rows[group.id], total_lag(rows[group.id], errors), statuses[group.id]) for group in groups]})
     else:
         for number, group in enumerate(groups):
             if number:
                 screen.line()
-            show(screen, group, rows[group.id], brokers)
+            show(screen, group, rows[group.id], total_lag(rows[group.id], errors), brokers)
             show_status(screen, statuses[group.id])
-    return max([screen.fail(unknown_group_failure(name)) for name in missing], default=Exit.DONE)
+    failures = [*problems.values(), *map(unknown_group_failure, missing)]
+    return max([report_unknown(screen, errors), *map(screen.fail, failures)])
 
 
-def rows_of(cluster: Cluster, groups: list[Group]) -> dict[str, list[Row]]:
-    """The rows of each group. The offsets of all groups are requested together, and so are the ends of all logs."""
+def rows_of(cluster: Cluster, groups: list[Group], problems: dict[str, Failure]) -> tuple[dict[str, list[Row]], dict[TopicPartition, int]]:
+    """The rows of each group, and the error codes of partitions whose log end is unknown.
+
+    The offsets of all groups are requested together, and so are the ends of all logs. A group whose offsets cannot be fetched is added to `problems`.
+    """
     committing = [group for group in groups if group.commits_offsets]
-    committed = offsets_requests.fetch_committed(cluster, [group.id for group in committing])
+    committed = offsets_requests.fetch_committed(cluster, [group.id for group in committing], problems)
+    committing = [group for group in committing if group.id not in problems]
     partitions_of_group = {group.id: committed[group.id].keys() | group.owners.keys() for group in committing}
     every: set[TopicPartition] = set().union(*partitions_of_group.values())
     missing = offsets_requests.missing_partitions(cluster, every)
-    bounds, errors = offsets_requests.bounds(cluster, every - missing.keys(), retry=False)
+    bounds, errors = offsets_requests.bounds(cluster, every - missing.keys())
     errors |= missing
     rows: dict[str, list[Row]] = {group.id: [] for group in groups}
     for group in committing:
         owners = group.owners
         rows[group.id] = [row(tp, committed[group.id], bounds, errors, owners) for tp in sorted(partitions_of_group[group.id])]
-    return rows
+    return rows, errors
 
 
 def row(
@@ -97,18 +108,12 @@ def row(
     errors: Mapping[TopicPartition, int],
     owners: Mapping[TopicPartition, GroupMember],
 ) -> Row:
-    remark = failure(errors[tp], "").line.removeprefix(": ") if tp in errors else None
+    remark = reason(errors[tp]) if tp in errors else None
     offset, ends = committed.get(tp), bounds.get(tp)
     return Row(*tp, offset.offset if offset else None, ends.latest if ends else None, owners.get(tp), remark)
 
 
-def total_lag(rows: Collection[Row]) -> int | None:
-    """The sum of the known lags; None if no lag is known."""
-    known = [max(row.lag, 0) for row in rows if row.lag is not None]
-    return sum(known) if known else None
-
-
-def document(group: Group, rows: list[Row], status: Mapping[str, str]) -> dict[str, object]:
+def document(group: Group, rows: list[Row], lag: TotalLag, status: Mapping[str, str]) -> dict[str, object]:
     return {
         "group": group.id,
         "state": group.state,
@@ -121,7 +126,7 @@ def document(group: Group, rows: list[Row], status: Mapping[str, str]) -> dict[s
         "static_members": group.static_count if group.readable else None,
         "idle_members": [{"member_id": member.member_id, "instance_id": member.instance_id} for member in idle_members(group)],
         "unread": partitions_document((row.topic, row.partition) for row in unread_rows(group, rows)),
-        "lag": total_lag(rows),
+        **lag.document(),
         "policy_status": status_document(status),
         "partitions": [row.document() for row in rows],
     }
@@ -141,7 +146,7 @@ def unread_rows(group: Group, rows: list[Row]) -> list[Row]:
 # Tables
 
 
-def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, str]) -> None:
+def show(screen: Screen, group: Group, rows: list[Row], lag: TotalLag, brokers: Mapping[int, str]) -> None:
     coordinator = f"{group.coordinator} ({brokers[group.coordinator]})" if group.coordinator in brokers else str(group.coordinator)
     facts = [f"type {group.type}"]
     if group.protocol_type not in ("", "consumer"):
@@ -156,7 +161,7 @@ def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, st
         screen.line(f"this command cannot show a {group.type} group, only groups of type classic and consumer")
         return
     summary = members_text(group) if group.readable or not group.occupied else f"this command cannot show the members of a {group.type} group"
-    screen.line(f"{summary}; {progress_text(rows)}")
+    screen.line(f"{summary}; {progress_text(rows, lag)}")
     if rows:
         screen.line()
         show_partitions(screen, group, rows)
@@ -178,11 +183,8 @@ def members_text(group: Group) -> str:
     return f"{noun} ({group.static_count} static, {count - group.static_count} dynamic)"
 
 
-def progress_text(rows: list[Row]) -> str:
-    if not rows:
-        return "nothing committed"
-    lag = total_lag(rows)
-    return f"{counted(len(rows), 'partition')}, lag {'unknown' if lag is None else lag}"
+def progress_text(rows: list[Row], lag: TotalLag) -> str:
+    return f"{counted(len(rows), 'partition')}, lag {lag.text}" if rows else "nothing committed"
 
 
 def show_partitions(screen: Screen, group: Group, rows: list[Row]) -> None:

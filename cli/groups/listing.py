@@ -27,7 +27,7 @@ TYPES = ("classic", "consumer", "share", "streams")
 class ListedGroup:
     """One group of ListGroups, completed by its description."""
 
-    __slots__ = ("coordinator", "group", "members", "protocol", "protocol_type", "state", "static_count", "type")
+    __slots__ = ("coordinator", "error", "group", "members", "protocol", "protocol_type", "state", "static_count", "type")
 
     def __init__(self, group: str, state: str | None, type: str | None, protocol_type: str, coordinator: int) -> None:
         self.group = group
@@ -38,6 +38,7 @@ class ListedGroup:
         self.protocol: str | None = None
         self.members: int | None = None
         self.static_count: int | None = None
+        self.error: Failure | None = None  # why it cannot be described
 
     def complete(self, description: Group) -> None:
         self.state = description.state
@@ -56,6 +57,7 @@ class ListedGroup:
             "coordinator": self.coordinator,
             "members": self.members,
             "static_members": self.static_count,
+            "error": self.error and self.error.document(),
         }
 
 
@@ -70,14 +72,16 @@ def run(options: argparse.Namespace) -> int:
         troubles = list(listing.problems)
         unready = unready_brokers(cluster, [answer.broker for answer in listing.answers])
         troubles += [Failure(Exit.AGAIN, f"{line}: its groups are missing here", kind=NOT_READY) for line in unready]
+    complete = not troubles
+    troubles += undescribed(groups)
     if states:
         wanted_states = {state.lower() for state in states}
         groups = [group for group in groups if group.state is not None and group.state.lower() in wanted_states]
     groups.sort(key=lambda group: group.group)
     if screen.json:
-        screen.document({"complete": not troubles, "groups": [group.document() for group in groups]})
+        screen.document({"complete": complete, "groups": [group.document() for group in groups]})
     else:
-        show(screen, groups, brokers, filtered=bool(states or types), complete=not troubles)
+        show(screen, groups, brokers, filtered=bool(states or types), complete=complete)
     return max([screen.fail(trouble) for trouble in troubles], default=Exit.DONE)
 
 
@@ -115,11 +119,27 @@ def list_groups(listing: Listing, types: list[str]) -> list[ListedGroup]:
 def describe_groups(cluster: Cluster, listed: list[ListedGroup], *, everything: bool, states_wanted: bool) -> None:
     stateless = any(entry.state is None for entry in listed)
     if len(listed) <= DESCRIBED_MAX or everything or (stateless and states_wanted):
-        groups = describe(cluster, [entry.group for entry in listed]) if listed else {}
+        problems: dict[str, Failure] = {}
+        groups = describe(cluster, [entry.group for entry in listed], problems) if listed else {}
         for entry in listed:
             group = groups[entry.group]
+            entry.error = problems.get(entry.group)
             if group is not None:
                 entry.complete(group)
+
+
+def undescribed(listed: list[ListedGroup]) -> list[Failure]:
+    """One Failure for each reason why groups of the list are not described."""
+    reasons: dict[str, list[tuple[str, Failure]]] = {}
+    for entry in listed:
+        if entry.error is not None:
+            reasons.setdefault(entry.error.line.removeprefix(f"group {entry.group}: "), []).append((entry.group, entry.error))
+    failures = []
+    for reason, entries in reasons.items():
+        name, error = entries[0]
+        others = "" if len(entries) == 1 else " and 1 other" if len(entries) == 2 else f" and {len(entries) - 1} others"
+        failures.append(error.with_line(f"group {name}{others} listed without members: {reason}"))
+    return failures
 
 
 def show(screen: Screen, groups: list[ListedGroup], brokers: dict[int, str], *, filtered: bool, complete: bool) -> None:

@@ -39,7 +39,8 @@ def add_show(commands: Any) -> None:
             "tenure group offsets show orders --json > before.json    # `offsets reset --from-file before.json` restores it",
         ),
         notes="A partition of a topic named with --topic is shown even when nothing is committed for it.\n"
-        "`-`: unknown: nothing is committed, or the partition does not exist or has no leader (see NOTE).",
+        "`-`: unknown: nothing is committed, or the partition does not exist or has no leader (see NOTE). A total with unknown partitions is `at least N`,\n"
+        "with --json null; exit code 75 after --timeout.",
     )
     show.add_argument("groups", metavar="GROUP", nargs="+", help="the group")
     show.add_argument("--topic", metavar=SCOPE, type=scope_argument, action="append", default=[], dest="topics", help=f"only {SCOPE_HELP}; may be repeated")
@@ -63,6 +64,8 @@ def add_reset(commands: Any) -> None:
         ),
         notes="An offset outside of a log becomes the nearer end of the log, with a warning. A group that does not exist is created.\n"
         "A time is ISO 8601; one without a zone is UTC. It means the first record at or after that time, or else the end of the log.\n"
+        "A partition whose leader does not answer within --timeout is named and not set, as its target is unknown; the others are set, and the exit code is\n"
+        "75. --to-current needs no leader.\n"
         "Lines of CSV are topic,partition,offset or group,topic,partition,offset; the first may be a header of these names. Comments are refused.",
     )
     reset.add_argument("group", metavar="GROUP", help="the group")

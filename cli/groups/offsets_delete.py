@@ -10,7 +10,8 @@ from cli.groups import offsets_change, offsets_requests
 from cli.groups.finding import unknown_group
 from cli.groups.offset_formats import Scope, merge_scopes
 from cli.groups.offsets_plan import Committed
-from cli.groups.offsets_reset import in_scopes, report_errors, share_group_text
+from cli.groups.offsets_reset import in_scopes, share_group_text
+from cli.groups.partition_problems import report, scopes_text
 from cli.shown import Column, Screen
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import OffsetDeleteRequest
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         missing_lines = [f"group {group} has committed nothing for {scope}" for scope in not_committed(scopes, committed)]
         if not chosen:
             if screen.json:
-                screen.document(document(group, chosen, dry_run=options.dry_run, errors={}))
+                screen.document(document(group, chosen, {}, dry_run=options.dry_run))
             return max(screen.fail(Failure(Exit.MISSING, line, kind="no-offsets")) for line in missing_lines)
         for line in missing_lines:
             screen.warn(line)
@@ -46,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
             return finish_dry_run(screen, group, chosen, offsets_requests.group_status(cluster, group).topics)
         if not screen.confirm(f"Delete {counted(chosen)} of group {group}?", options):
             raise Failure(Exit.REFUSED, "nothing was changed")
-        errors = offsets_change.delete(cluster, group, chosen)
-    return finish(screen, group, chosen, errors)
+        problems = offsets_change.delete(cluster, group, chosen, lambda error: refusal(group, error))
+    return finish(screen, group, chosen, problems)
 
 
 def not_committed(scopes: Mapping[str, Collection[int] | None], committed: Mapping[TopicPartition, Committed]) -> list[Scope]:
@@ -65,31 +66,31 @@ def counted(chosen: Collection[TopicPartition]) -> str:
     return "the offset of 1 partition" if len(chosen) == 1 else f"the offsets of {len(chosen)} partitions"
 
 
-def document(group: str, chosen: Mapping[TopicPartition, Committed], *, dry_run: bool, errors: Mapping[TopicPartition, int]) -> dict[str, object]:
+def document(group: str, chosen: Mapping[TopicPartition, Committed], problems: Mapping[TopicPartition, Failure], *, dry_run: bool) -> dict[str, object]:
     rows = [
-        {"topic": tp[0], "partition": tp[1], "committed_offset": offset.offset, "error": refusal(group, errors[tp]).document() if tp in errors else None}
+        {"topic": tp[0], "partition": tp[1], "committed_offset": offset.offset, "error": problems[tp].document() if tp in problems else None}
         for tp, offset in chosen.items()
     ]
     return {"group": group, "dry_run": dry_run, "offsets": rows}
 
 
 def finish_dry_run(screen: Screen, group: str, chosen: Mapping[TopicPartition, Committed], subscribed: Collection[str]) -> int:
-    errors = {tp: int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) for tp in chosen if tp[0] in subscribed}
+    problems = {tp: refusal(group, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) for tp in chosen if tp[0] in subscribed}
     if screen.json:
-        screen.document(document(group, chosen, dry_run=True, errors=errors))
+        screen.document(document(group, chosen, problems, dry_run=True))
     else:
-        would = f"{counted(chosen.keys() - errors.keys())} would be deleted" if len(errors) < len(chosen) else "nothing would be deleted"
+        would = f"{counted(chosen.keys() - problems.keys())} would be deleted" if len(problems) < len(chosen) else "nothing would be deleted"
         screen.line(f"dry run: nothing was changed, {would}")
-    return Exit.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "would not be deleted")
+    return report(screen, problems, "{} would not be deleted")
 
 
-def finish(screen: Screen, group: str, chosen: Mapping[TopicPartition, Committed], errors: Mapping[TopicPartition, int]) -> int:
+def finish(screen: Screen, group: str, chosen: Mapping[TopicPartition, Committed], problems: Mapping[TopicPartition, Failure]) -> int:
     if screen.json:
-        screen.document(document(group, chosen, dry_run=False, errors=errors))
-    done = [tp for tp in chosen if tp not in errors]
+        screen.document(document(group, chosen, problems, dry_run=False))
+    done = [tp for tp in chosen if tp not in problems]
     if not screen.json and done:
-        screen.line(f"deleted {counted(done)} of group {group}")
-    return Exit.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "not deleted")
+        screen.line(f"deleted {counted(done)} of group {group}{f': {scopes_text(done)}' if problems else ''}")
+    return report(screen, problems, "{} not deleted", "{} perhaps deleted")
 
 
 def refusal(group: str, error: int) -> Failure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from cli.client import TopicPartition
@@ -28,7 +28,7 @@ class OffsetChange(NamedTuple):
     partition: int
     before: int | None  # the committed offset
     after: Committed
-    bounds: Bounds
+    bounds: Bounds | None  # None: they are not known, nor needed
     remark: str | None = None  # why `after` is not the requested offset
 
     @property
@@ -43,12 +43,18 @@ class OffsetChange(NamedTuple):
             "from_offset": self.before,
             "to_offset": self.after.offset,
             "difference": self.difference,
-            "earliest_offset": self.bounds.earliest,
-            "latest_offset": self.bounds.latest,
+            "earliest_offset": None if self.bounds is None else self.bounds.earliest,
+            "latest_offset": None if self.bounds is None else self.bounds.latest,
             "leader_epoch": None if self.after.leader_epoch < 0 else self.after.leader_epoch,
             "metadata": self.after.metadata,
             "warning": self.remark,
         }
+
+
+def unplanned_document(tp: TopicPartition, before: Committed | None) -> dict[str, object]:
+    """The JSON object of a partition whose target is unknown: that of an OffsetChange, with nulls."""
+    change = OffsetChange(*tp, None if before is None else before.offset, Committed(0), None)
+    return change.document() | {"to_offset": None, "difference": None, "metadata": None}
 
 
 class NotCommitted(Exception):
@@ -88,19 +94,21 @@ def to_time(
     bounds: Mapping[TopicPartition, Bounds],
     committed: Mapping[TopicPartition, Committed],
 ) -> list[OffsetChange]:
-    """Move to the first record at or after a time. None in `first_offsets`: no such record; move to the log end."""
+    """Move the partitions of `first_offsets` to their first record at or after a time. None: no such record; move to the log end."""
     remark = f"no record since {time_text}: to the end"
     return [
-        move(tp, first_offsets[tp] or Committed(bounds[tp].latest), bounds[tp], committed, None if first_offsets[tp] else remark) for tp in sorted(bounds)
+        move(tp, first or Committed(bounds[tp].latest), bounds[tp], committed, None if first else remark) for tp, first in sorted(first_offsets.items())
     ]
 
 
-def to_current(bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[OffsetChange]:
-    """Commit the same offsets again, which restarts their retention; without a committed offset, move to the log end."""
+def to_current(
+    partitions: Iterable[TopicPartition], bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]
+) -> list[OffsetChange]:
+    """Commit the same offsets again, which restarts their retention; without a committed offset, move to the log end, which must be in `bounds`."""
     remark = "nothing was committed: to the end"
     return [
-        move(tp, committed.get(tp) or Committed(bounds[tp].latest), bounds[tp], committed, None if tp in committed else remark)
-        for tp in sorted(bounds)
+        move(tp, committed.get(tp) or Committed(bounds[tp].latest), bounds.get(tp), committed, None if tp in committed else remark)
+        for tp in sorted(partitions)
     ]
 
 
@@ -113,6 +121,6 @@ def clamped(tp: TopicPartition, wanted: Committed, bounds: Bounds, committed: Ma
     return move(tp, wanted, bounds, committed)
 
 
-def move(tp: TopicPartition, after: Committed, bounds: Bounds, committed: Mapping[TopicPartition, Committed], remark: str | None = None) -> OffsetChange:
+def move(tp: TopicPartition, after: Committed, bounds: Bounds | None, committed: Mapping[TopicPartition, Committed], remark: str | None = None) -> OffsetChange:
     before = committed.get(tp)
     return OffsetChange(tp[0], tp[1], None if before is None else before.offset, after, bounds, remark)

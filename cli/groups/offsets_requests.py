@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cli.client import Exit, Failure, TopicPartition, check, failure
+from cli.client import Exit, Failure, TopicPartition, check
 from cli.failure import UNKNOWN_PARTITION
 from cli.groups.offsets_plan import Bounds, Committed
 from cli.topics.finding import required_topics
-from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
+from cli.topics.log_offsets import log_bounds, log_offsets
 from history.words import list_names
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -53,21 +53,37 @@ class GroupStatus(NamedTuple):
 # Committed offsets
 
 
-def fetch_committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[TopicPartition, Committed]]:
-    """The committed offsets of each group: an empty dict for a group that does not exist."""
+def fetch_committed(cluster: Cluster, groups: Sequence[str], problems: dict[str, Failure] | None = None) -> dict[str, dict[TopicPartition, Committed]]:
+    """The committed offsets of each group: an empty dict for a group that does not exist.
+
+    A group whose offsets cannot be fetched, as this user may not, gets an empty dict and an entry in `problems`; without `problems` its Failure is raised.
+    """
     offsets: dict[str, dict[TopicPartition, Committed]] = {}
+    failed: dict[str, Failure] = {}
+
+    def add(reply: Any, name: str) -> None:
+        try:
+            offsets[name] = offsets_of(reply, name)
+        except Failure as failure:
+            offsets[name], failed[name] = {}, failure
+
     if len(groups) > 1:
-        for broker_id, names in cluster.coordinators(groups).items():
+        for broker_id, names in cluster.coordinators(groups, failed=failed).items():
             if len(names) > 1 and cluster.version(OffsetFetchRequest.API_KEY, broker_id) >= MANY_GROUPS_VERSION:
                 reply = cluster.send_to_broker(broker_id, OffsetFetchRequest([OffsetFetchRequestGroup(name) for name in names]))
                 for group in reply.groups:
                     if group.error_code not in RETRIABLE:  # with a retriable error, request the group alone below, with retries
-                        offsets[group.group_id] = offsets_of(group, group.group_id)
+                        add(group, group.group_id)
+    offsets |= {name: {} for name in failed}
     for name in groups:
         if name not in offsets:
             request = OffsetFetchRequest([OffsetFetchRequestGroup(name)], name)
             reply = cluster.send_to_coordinator(name, request, oldest=ALL_TOPICS_VERSION)
-            offsets[name] = offsets_of(reply.groups[0] if reply.groups else reply, name)
+            add(reply.groups[0] if reply.groups else reply, name)
+    if failed and problems is None:
+        raise next(iter(failed.values()))
+    if problems is not None:
+        problems |= failed
     return offsets
 
 
@@ -116,30 +132,18 @@ def metadata_error(topic: TopicInfo, partition: int) -> int:
     return ErrorCode.NONE
 
 
-def bounds(cluster: Cluster, partitions: Iterable[TopicPartition], *, retry: bool = True) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, int]]:
-    """The start and end offset of each log, and the error code of each partition without them."""
-    partitions = sorted(partitions)
-    if not partitions:
-        return {}, {}
-    starts = log_offsets(cluster, dict.fromkeys(partitions, EARLIEST), retry=retry)
-    errors = {tp: result.error for tp, result in starts.items() if result.error}
-    ends = log_offsets(cluster, {tp: LATEST for tp in partitions if tp not in errors}, retry=retry)
-    errors |= {tp: result.error for tp, result in ends.items() if result.error}
-    return {tp: Bounds(starts[tp].offset, ends[tp].offset) for tp in partitions if tp not in errors}, errors
+def bounds(cluster: Cluster, partitions: Iterable[TopicPartition]) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, int]]:
+    """The start and end offset of each log, and the error code of each partition without them after retries within --timeout."""
+    starts, ends = log_bounds(cluster, sorted(partitions))
+    errors = {tp: error for tp, start in starts.items() if (error := start.error or ends[tp].error)}
+    return {tp: Bounds(start.offset, ends[tp].offset) for tp, start in starts.items() if tp not in errors}, errors
 
 
-def first_since(cluster: Cluster, partitions: Iterable[TopicPartition], ms: int) -> dict[TopicPartition, Committed | None]:
-    """For each partition the offset of the first record at or after this time; None: no such record."""
+def first_since(cluster: Cluster, partitions: Iterable[TopicPartition], ms: int) -> tuple[dict[TopicPartition, Committed | None], dict[TopicPartition, int]]:
+    """For each partition the offset of the first record at or after this time (None: no such record), and the error codes of the others."""
     results = log_offsets(cluster, dict.fromkeys(partitions, ms))
-    raise_first_error({tp: result.error for tp, result in results.items() if result.error})
-    return {tp: None if result.offset < 0 else Committed(result.offset) for tp, result in results.items()}
-
-
-def raise_first_error(errors: Mapping[TopicPartition, int]) -> None:
-    """Raise Failure for the first error, if there is one, so that nothing is changed in part."""
-    if errors:
-        (topic, partition), error = min(errors.items())
-        raise failure(error, f"topic {topic} partition {partition}")
+    errors = {tp: result.error for tp, result in results.items() if result.error}
+    return {tp: None if result.offset < 0 else Committed(result.offset) for tp, result in results.items() if tp not in errors}, errors
 
 
 # The group

@@ -1,19 +1,21 @@
-"""`tenure group offsets reset`: plans, shows and commits offsets; it commits all of them or none."""
+"""`tenure group offsets reset`: plans, shows and commits offsets. Partitions whose leader cannot be reached are named, and the others are set."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from cli.client import Cluster, Exit, Failure, TopicPartition, by_topic, failure
 from cli.groups import offsets_change, offsets_file, offsets_plan, offsets_requests
 from cli.groups.finding import nonempty_group, stop_first
 from cli.groups.offset_formats import Scope, merge_scopes, time_text
-from cli.groups.offsets_plan import Bounds, Committed, NotCommitted, OffsetChange
+from cli.groups.offsets_plan import Bounds, Committed, NotCommitted, OffsetChange, unplanned_document
 from cli.groups.offsets_requests import GroupStatus
+from cli.groups.partition_problems import failures_of, report, scopes_text
 from cli.shown import Column, Painted, Role, Screen, counted, plain
 from protocol.errors import ErrorCode
 
@@ -35,20 +37,39 @@ def run(options: argparse.Namespace) -> int:
         planner = Planner(cluster, screen, options, wanted)
         plan = planner.plan()
         if options.export:
-            export(options.export, group, plan)
+            export(options.export, group, plan.changes)
         if not screen.json:
             if planner.since:
                 screen.line(f"to the first record since {planner.since}:")
             show(screen, plan)
         if options.dry_run:
             return finish_dry_run(screen, group, status, plan)
-        if not screen.confirm(f"Set {counted(len(plan), 'partition')} of group {group}?", options):
+        without = f" ({scopes_text(plan.unknown)} cannot be set)" if plan.unknown else ""
+        if not screen.confirm(f"Set {counted(len(plan.changes), 'partition')} of group {group}?{without}", options):
             raise Failure(Exit.REFUSED, "nothing was changed")
-        errors = offsets_change.commit(cluster, group, plan)
-    return finish(screen, group, status, plan, errors)
+        problems = offsets_change.commit(cluster, group, plan.changes, lambda error: refusal(group, error))
+    return finish(screen, group, status, plan, problems)
 
 
 # The plan
+
+
+class Plan(NamedTuple):
+    """`unknown`: partitions whose target is unknown, as their log cannot be asked, and why."""
+
+    changes: list[OffsetChange]
+    unknown: dict[TopicPartition, Failure]
+    committed: Mapping[TopicPartition, Committed]
+
+    def document(self, problems: Mapping[TopicPartition, Failure]) -> list[dict[str, object]]:
+        """`problems`: of changes that were not made."""
+        rows = {
+            tp: change.document() | {"error": problems[tp].document() if tp in problems else None}
+            for change in self.changes
+            for tp in [(change.topic, change.partition)]
+        }
+        rows |= {tp: unplanned_document(tp, self.committed.get(tp)) | {"error": problem.document()} for tp, problem in self.unknown.items()}
+        return [rows[tp] for tp in sorted(rows)]
 
 
 class Planner:
@@ -59,16 +80,22 @@ class Planner:
         self.wanted = wanted
         self.group: str = options.group
         self.since: str | None = None  # the target time, if there is one
+        self.errors: dict[TopicPartition, int] = {}  # of partitions whose log cannot be asked
 
-    def plan(self) -> list[OffsetChange]:
+    def plan(self) -> Plan:
         committed = offsets_requests.fetch_committed(self.cluster, [self.group])[self.group]
         partitions = self.partitions(committed)
-        bounds, errors = offsets_requests.bounds(self.cluster, partitions)
-        offsets_requests.raise_first_error(errors)
+        bounds, self.errors = offsets_requests.bounds(self.cluster, partitions)
         try:
-            return self.moves(bounds, committed)
+            changes = self.moves(bounds, committed)
         except NotCommitted as error:
             raise Failure(Exit.MISSING, self.nothing_to_shift(error.partitions)) from error
+        planned = {(change.topic, change.partition) for change in changes}
+        unknown = failures_of({tp: error for tp, error in sorted(self.errors.items()) if tp not in planned})
+        if not changes and unknown:
+            problem = next(iter(unknown.values()))
+            raise problem.with_line(f"{scopes_text(unknown)}: {problem.line}; nothing was changed")
+        return Plan(changes, unknown, committed)
 
     def moves(self, bounds: Mapping[TopicPartition, Bounds], committed: Mapping[TopicPartition, Committed]) -> list[OffsetChange]:
         options = self.options
@@ -81,12 +108,13 @@ class Planner:
         if options.shift_by is not None:
             return offsets_plan.shifted(options.shift_by, bounds, committed)
         if options.to_current:
-            return offsets_plan.to_current(bounds, committed)
+            return offsets_plan.to_current([*bounds, *(tp for tp in self.errors if tp in committed)], bounds, committed)
         ms = options.to_datetime
         if ms is None:
             ms = max(0, int(time.time() * 1000) - options.by_duration)
         self.since = time_text(ms)
-        first_offsets = offsets_requests.first_since(self.cluster, bounds, ms)
+        first_offsets, errors = offsets_requests.first_since(self.cluster, bounds, ms)
+        self.errors |= errors
         return offsets_plan.to_time(first_offsets, self.since, bounds, committed)
 
     def partitions(self, committed: Mapping[TopicPartition, Committed]) -> set[TopicPartition]:
@@ -117,8 +145,7 @@ class Planner:
         return set(committed.keys() - missing.keys())
 
     def nothing_to_shift(self, partitions: list[TopicPartition]) -> str:
-        partitions_text = ", ".join(str(Scope(topic, tuple(numbers))) for topic, numbers in by_topic(sorted(partitions)).items())
-        return f"group {self.group} has committed nothing for {partitions_text}, so there is no offset to shift (use --to-earliest, --to-latest or --to-offset)"
+        return f"group {self.group} has committed nothing for {scopes_text(partitions)}, so there is no offset to shift (use --to-earliest, --to-latest or --to-offset)"
 
 
 def in_scopes(tp: TopicPartition, scopes: Mapping[str, Collection[int] | None]) -> bool:
@@ -176,43 +203,48 @@ def share_group_text(group: str) -> str:
     return f"group {group} is a share group, which commits no offsets; use kafka-share-groups.sh"
 
 
-def show(screen: Screen, plan: list[OffsetChange]) -> None:
-    remarks = any(move.remark for move in plan)
+def show(screen: Screen, plan: Plan) -> None:
+    remarks = bool(plan.unknown) or any(move.remark for move in plan.changes)
     columns: list[Column | str] = [Column("TOPIC", False), "PARTITION", "FROM", "TO", Column("DIFFERENCE", True), "EARLIEST", "LATEST"]
-    screen.table(columns + [Column("NOTE", False)] * remarks, [cells(move, remarks) for move in plan])
+    rows = {(move.topic, move.partition): cells(move, remarks) for move in plan.changes}
+    for tp, problem in plan.unknown.items():
+        committed = plan.committed.get(tp)
+        rows[tp] = [*tp, committed and committed.offset, None, None, None, None, Painted(f"not set: {problem.line}", Role.CAREFUL)]
+    screen.table(columns + [Column("NOTE", False)] * remarks, [rows[tp] for tp in sorted(rows)])
 
 
 def cells(move: OffsetChange, remarks: bool) -> list[object]:
     difference = None if move.difference is None else f"{move.difference:+d}" if move.difference else "0"
     role = Role.DIM if not move.difference else Role.CAREFUL if move.difference < 0 else Role.GOOD
-    row: list[object] = [move.topic, move.partition, move.before, move.after.offset, Painted(difference, role), *move.bounds]
+    bounds = move.bounds or (None, None)
+    row: list[object] = [move.topic, move.partition, move.before, move.after.offset, Painted(difference, role), *bounds]
     return row + [Painted(move.remark or "", Role.CAREFUL)] * remarks
 
 
-def document(group: str, status: GroupStatus, plan: list[OffsetChange], *, dry_run: bool, errors: Mapping[TopicPartition, int]) -> dict[str, object]:
-    rows = [move.document() | {"error": refusal(group, errors[tp]).document() if (tp := (move.topic, move.partition)) in errors else None} for move in plan]
-    return {"group": group, "dry_run": dry_run, "new_group": not status.exists, "members": status.members, "offsets": rows}
+def document(group: str, status: GroupStatus, plan: Plan, problems: Mapping[TopicPartition, Failure], *, dry_run: bool) -> dict[str, object]:
+    return {"group": group, "dry_run": dry_run, "new_group": not status.exists, "members": status.members, "offsets": plan.document(problems)}
 
 
-def finish_dry_run(screen: Screen, group: str, status: GroupStatus, plan: list[OffsetChange]) -> int:
+def finish_dry_run(screen: Screen, group: str, status: GroupStatus, plan: Plan) -> int:
     if screen.json:
-        screen.document(document(group, status, plan, dry_run=True, errors={}))
+        screen.document(document(group, status, plan, {}, dry_run=True))
     elif status.is_empty:
         new = "; the group does not exist yet and would be created" if not status.exists else ""
-        screen.line(f"dry run: nothing was changed, {counted(len(plan), 'partition')} would be set{new}")
+        screen.line(f"dry run: nothing was changed, {counted(len(plan.changes), 'partition')} would be set{new}")
     if not status.is_empty:
         raise Failure(Exit.REFUSED, f"this would be refused: {nonempty_text(group, status)}")
-    return Exit.DONE
+    return report(screen, plan.unknown, "{} would not be set")
 
 
-def finish(screen: Screen, group: str, status: GroupStatus, plan: list[OffsetChange], errors: Mapping[TopicPartition, int]) -> int:
+def finish(screen: Screen, group: str, status: GroupStatus, plan: Plan, problems: Mapping[TopicPartition, Failure]) -> int:
     if screen.json:
-        screen.document(document(group, status, plan, dry_run=False, errors=errors))
-    done = [move for move in plan if (move.topic, move.partition) not in errors]
+        screen.document(document(group, status, plan, problems, dry_run=False))
+    done = [tp for move in plan.changes if (tp := (move.topic, move.partition)) not in problems]
     if not screen.json and done:
+        which = f": {scopes_text(done)}" if problems or plan.unknown else ""
         new = "; the group is new" if not status.exists else ""
-        screen.line(f"set {counted(len(done), 'partition')} of group {group}{new}")
-    return Exit.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "not set")
+        screen.line(f"set {counted(len(done), 'partition')} of group {group}{which}{new}")
+    return report(screen, {**plan.unknown, **problems}, "{} not set", "{} perhaps set")
 
 
 def refusal(group: str, error: int) -> Failure:
@@ -221,17 +253,3 @@ def refusal(group: str, error: int) -> Failure:
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
         return Failure(Exit.REFUSED, f"group {group} is not a consumer group, and accepts no offsets from administrators")
     return failure(error, f"group {group}")
-
-
-def report_errors(screen: Screen, errors: Mapping[TopicPartition, int], failure_of: Callable[[int], Failure], action: str) -> int:
-    """Report each error code with its partitions. Returns the exit code for the first."""
-    kinds: dict[int, list[TopicPartition]] = {}
-    for tp, error in sorted(errors.items()):
-        kinds.setdefault(error, []).append(tp)
-    code = 0
-    for error, partitions in kinds.items():
-        problem = failure_of(error)
-        scopes_text = ", ".join(str(Scope(topic, tuple(numbers))) for topic, numbers in by_topic(sorted(partitions)).items())
-        screen.fail(problem, f"{scopes_text} {action}: {problem.line}")
-        code = code or problem.exit_code
-    return code

@@ -6,11 +6,13 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from cli.client import Cluster, Exit, TopicPartition, failure
+from cli.client import Cluster, Failure, TopicPartition
 from cli.groups import offsets_requests, offsets_reset
 from cli.groups.finding import unknown_group, unknown_group_failure
+from cli.groups.lag import TotalLag, report_unknown, total_lag
 from cli.groups.offset_formats import merge_scopes
 from cli.groups.offsets_plan import Bounds, Committed
+from cli.groups.partition_problems import reason
 from cli.shown import Column, Role, Screen
 
 
@@ -44,43 +46,51 @@ class Row(NamedTuple):
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
-    groups = list(dict.fromkeys(options.groups))
+    names = list(dict.fromkeys(options.groups))
     with Cluster.of(options) as cluster:
-        rows = rows_of(cluster, groups, merge_scopes(options.topics))
+        problems: dict[str, Failure] = {}
+        rows, errors = rows_of(cluster, names, merge_scopes(options.topics), problems)
+        if len(problems) == len(names):
+            raise problems[names[0]]
+        groups = [group for group in names if group not in problems]
         statuses = {group: offsets_requests.group_status(cluster, group) for group in groups if not rows[group]}
         missing = [group for group, status in statuses.items() if not status.exists]
-        problem = unknown_group(cluster, missing[0]) if len(missing) == len(groups) == 1 else None
+        problem = unknown_group(cluster, missing[0]) if len(missing) == len(names) == 1 else None
     existing = [group for group in groups if group not in missing]
     if screen.json:
-        screen.document({"groups": [document(group, rows[group]) for group in existing]})
+        screen.document({"groups": [document(group, rows[group], total_lag(rows[group], errors)) for group in existing]})
     else:
-        show(screen, [row for group in existing for row in rows[group]], existing, scopes=bool(options.topics))
+        show(screen, {group: rows[group] for group in existing}, errors)
     if problem is not None:
         raise problem
     for group in [group for group, status in statuses.items() if status.is_share_group]:
         screen.warn(offsets_reset.share_group_text(group))
-    return max([screen.fail(unknown_group_failure(group)) for group in missing], default=Exit.DONE)
+    failures = [*problems.values(), *map(unknown_group_failure, missing)]
+    return max([report_unknown(screen, errors), *map(screen.fail, failures)])
 
 
-def rows_of(cluster: Cluster, groups: list[str], scopes: Mapping[str, Collection[int] | None]) -> dict[str, list[Row]]:
-    committed = offsets_requests.fetch_committed(cluster, groups)
+def rows_of(
+    cluster: Cluster, groups: list[str], scopes: Mapping[str, Collection[int] | None], problems: dict[str, Failure]
+) -> tuple[dict[str, list[Row]], dict[TopicPartition, int]]:
+    """The rows of each group, and the error codes of partitions whose log end is unknown. A group that cannot be read is added to `problems`."""
+    committed = offsets_requests.fetch_committed(cluster, groups, problems)
     requested = offsets_requests.partitions_of(cluster, scopes)
-    partitions_of_group = {group: requested if scopes else set(committed[group]) for group in groups}
-    every = set().union(*partitions_of_group.values())
+    # A group without committed offsets gets no rows: it may not exist.
+    partitions_of_group = {group: (requested if scopes else set(committed[group])) if committed[group] else set() for group in groups}
+    every: set[TopicPartition] = set().union(*partitions_of_group.values())
     missing = offsets_requests.missing_partitions(cluster, every)
-    bounds, errors = offsets_requests.bounds(cluster, every - missing.keys(), retry=False)
-    if scopes:  # a group without committed offsets gets no rows: it may not exist
-        partitions_of_group = {group: partitions_of_group[group] if committed[group] else set() for group in groups}
-    return {
-        group: [row(group, tp, committed[group].get(tp), bounds.get(tp), missing.get(tp) or errors.get(tp)) for tp in sorted(partitions_of_group[group])]
-        for group in groups
+    bounds, errors = offsets_requests.bounds(cluster, every - missing.keys())
+    errors |= missing
+    rows = {
+        group: [row(group, tp, committed[group].get(tp), bounds.get(tp), errors.get(tp)) for tp in sorted(partitions_of_group[group])] for group in groups
     }
+    return rows, errors
 
 
 def row(group: str, tp: TopicPartition, committed: Committed | None, bounds: Bounds | None, error: int | None) -> Row:
     remark = None
     if error:
-        remark = failure(error, "").line.removeprefix(": ")
+        remark = reason(error)
     elif committed and bounds and committed.offset > bounds.latest:
         remark = "after the end of the log: was the topic created again?"
     elif committed and bounds and committed.offset < bounds.earliest:
@@ -88,15 +98,12 @@ def row(group: str, tp: TopicPartition, committed: Committed | None, bounds: Bou
     return Row(group, *tp, committed, bounds, remark)
 
 
-def document(group: str, rows: list[Row]) -> dict[str, object]:
-    return {"group": group, "lag": total(rows), "offsets": [row.document() for row in rows]}
+def document(group: str, rows: list[Row], lag: TotalLag) -> dict[str, object]:
+    return {"group": group, **lag.document(), "offsets": [row.document() for row in rows]}
 
 
-def total(rows: list[Row]) -> int:
-    return sum(max(row.lag or 0, 0) for row in rows)
-
-
-def show(screen: Screen, rows: list[Row], groups: list[str], *, scopes: bool) -> None:
+def show(screen: Screen, rows_of_group: Mapping[str, list[Row]], errors: Mapping[TopicPartition, int]) -> None:
+    rows = [row for of_group in rows_of_group.values() for row in of_group]
     if rows:
         epochs = any(row.committed and row.committed.leader_epoch >= 0 for row in rows)
         metadata = any(row.committed and row.committed.metadata for row in rows)
@@ -104,12 +111,11 @@ def show(screen: Screen, rows: list[Row], groups: list[str], *, scopes: bool) ->
         columns: list[Column | str] = [Column("GROUP", False), Column("TOPIC", False), "PARTITION", "COMMITTED", "EARLIEST", "LATEST", Column("LAG", True)]
         columns += ["EPOCH"] * epochs + [Column("METADATA", False)] * metadata + [Column("NOTE", False, Role.CAREFUL)] * remarks
         screen.table(columns, [cells(row, epochs, metadata, remarks) for row in rows])
-    for group in groups:
-        rows_of_group = [row for row in rows if row.group == group]
-        if not rows_of_group:
+    for group, of_group in rows_of_group.items():
+        if not of_group:
             screen.line(f"{group} has committed no offsets")
-        elif len(rows_of_group) > 1:
-            screen.line(f"{group}: lag {total(rows_of_group)} in {len(rows_of_group)} partitions")
+        elif len(of_group) > 1:
+            screen.line(f"{group}: lag {total_lag(of_group, errors).text} in {len(of_group)} partitions")
 
 
 def cells(row: Row, epochs: bool, metadata: bool, remarks: bool) -> list[object]:

@@ -12,7 +12,7 @@ from cli.failure import UNKNOWN_PARTITION
 from cli.records.positions import StartPosition, offsets_at, parse_position
 from cli.shown import Screen, counted, plain
 from cli.topics.finding import required_topics
-from cli.topics.log_offsets import EARLIEST, LATEST, PAUSE_SECONDS, RETRIABLE, log_offsets
+from cli.topics.log_offsets import EARLIEST, LATEST, RETRIABLE, log_offsets
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
@@ -99,18 +99,17 @@ def delete(cluster: Cluster, topic: str, before: Mapping[int, int]) -> dict[int,
     """Delete the records of each partition before its offset; retry while leaders move. Returns the failures."""
     remaining = dict(before)
     problems: dict[int, Failure] = {}
-    deadline = time.monotonic() + cluster.limits.call
+    wait = cluster.wait()
     while True:
-        codes = ask_leaders(cluster, topic, remaining, deadline)
+        codes = ask_leaders(cluster, topic, remaining, wait.deadline)
         problems |= {partition: problem_of(code, topic, partition) for partition, code in codes.items() if code}
         for partition, code in codes.items():
             if code not in RETRIABLE:
                 del remaining[partition]
             if not code:
                 problems.pop(partition, None)
-        if not remaining or time.monotonic() + PAUSE_SECONDS >= deadline:
+        if not remaining or not wait.again():
             return problems
-        time.sleep(PAUSE_SECONDS)
         cluster.topics([topic], refresh=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import by_topic
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-PAUSE_SECONDS: Final = 0.1
+ATTEMPT_SECONDS: Final = 2.5  # the time of a leader in the first attempt, if the cluster has several brokers
 
 # Errors that new metadata, or a short wait, may resolve.
 RETRIABLE: Final = frozenset(
@@ -39,61 +39,102 @@ class LogOffset(NamedTuple):
     error: int
 
 
-def log_offsets(cluster: Cluster, requested: Mapping[TopicPartition, int], *, retry: bool = True, committed: bool = False) -> dict[TopicPartition, LogOffset]:
-    """The offset of each partition at the requested timestamp, EARLIEST or LATEST. `retry`: wait for a leader; `committed`: LATEST is the last
-    stable offset, before the first open transaction.
+Question = Mapping["TopicPartition", int]  # the timestamp, EARLIEST or LATEST whose offset is asked for
+Answer = dict["TopicPartition", LogOffset]
+
+
+def log_offsets(cluster: Cluster, requested: Question, *, retry: bool = True, committed: bool = False, timeout: float | None = None) -> Answer:
+    """The offset of each partition at the requested timestamp, EARLIEST or LATEST. `retry`: ask again within --timeout for those whose leader is not
+    known or does not answer; `committed`: LATEST is the last stable offset, before the first open transaction; `timeout`: of a leader's first attempt.
+
+    What is still unknown then has an error. Raises Failure, with `retry`, if no leader answered at all.
     """
-    results: dict[TopicPartition, LogOffset] = {}
-    remaining = dict(requested)
-    deadline = time.monotonic() + cluster.limits.call
-    while True:
+    return ask(cluster, [requested], retry, committed, timeout)[0]
+
+
+def log_bounds(cluster: Cluster, partitions: Iterable[TopicPartition], *, retry: bool = True) -> tuple[Answer, Answer]:
+    """The start and the end of each log; as `log_offsets`, and within the same time for both."""
+    listed = list(partitions)
+    starts, ends = ask(cluster, [dict.fromkeys(listed, EARLIEST), dict.fromkeys(listed, LATEST)], retry, committed=False)
+    return starts, ends
+
+
+def ask(cluster: Cluster, questions: Sequence[Question], retry: bool, committed: bool, timeout: float | None = None) -> list[Answer]:
+    answers: list[Answer] = [{} for _ in questions]
+    unanswered = [dict(question) for question in questions]
+    names = sorted({topic for question in questions for topic, _ in question})
+    wait = cluster.wait()
+    # A leader that does not answer may be replaced: look again soon, and give it more time with each attempt.
+    attempt = timeout or (ATTEMPT_SECONDS if retry else cluster.timeout)
+    while names:
         unreachable: list[Failure] = []
-        for tp, result in ask_leaders(cluster, remaining, committed, unreachable).items():
-            results[tp] = result
-            if result.error not in RETRIABLE:
-                del remaining[tp]
-        if retry and unreachable and time.monotonic() >= deadline:
+        for answer, question, replies in zip(answers, unanswered, ask_leaders(cluster, unanswered, committed, wait.deadline, attempt, unreachable), strict=True):
+            answer |= replies
+            for tp, reply in replies.items():
+                if reply.error not in RETRIABLE:
+                    del question[tp]
+        if not any(unanswered):
+            break
+        if retry and wait.again():
+            attempt *= 2
+            try:
+                cluster.topics(names, refresh=True)
+                continue
+            except Failure as failure:
+                if failure.exit_code != Exit.UNREACHABLE:
+                    raise
+        if retry and unreachable and all(reply.error for answer in answers for reply in answer.values()):
             raise unreachable[0]
-        if not remaining or not retry or time.monotonic() >= deadline:
-            return results
-        time.sleep(PAUSE_SECONDS)
-        cluster.topics(sorted({topic for topic, _ in remaining}), refresh=True)
+        break
+    return answers
 
 
-def ask_leaders(cluster: Cluster, requested: Mapping[TopicPartition, int], committed: bool, unreachable: list[Failure]) -> dict[TopicPartition, LogOffset]:
-    """Send one ListOffsets to each leader. For an unreachable leader, append the Failure to `unreachable`: another broker may lead soon."""
-    topics = cluster.topics(sorted({topic for topic, _ in requested}))
-    results: dict[TopicPartition, LogOffset] = {}
-    by_leader: dict[int, list[TopicPartition]] = {}
-    for tp in requested:
+def ask_leaders(
+    cluster: Cluster, questions: Sequence[Question], committed: bool, deadline: float, attempt: float, unreachable: list[Failure]
+) -> list[Answer]:
+    """Send each leader one ListOffsets for each question. For an unreachable leader, append the Failure to `unreachable`: another broker may lead soon."""
+    answers: list[Answer] = [{} for _ in questions]
+    asked = {tp for question in questions for tp in question}
+    topics = cluster.topics(sorted({topic for topic, _ in asked}))
+    by_leader: dict[int, set[TopicPartition]] = {}
+    errors: dict[TopicPartition, int] = {}
+    for tp in asked:
         topic = topics[tp[0]]
         partition = topic.partitions.get(tp[1])
         if topic.error or partition is None:
-            results[tp] = LogOffset(-1, -1, topic.error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            errors[tp] = topic.error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif partition.leader not in cluster.brokers:
-            results[tp] = LogOffset(-1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
+            errors[tp] = ErrorCode.LEADER_NOT_AVAILABLE
         else:
-            by_leader.setdefault(partition.leader, []).append(tp)
-    for leader, partitions in by_leader.items():
-        request = ListOffsetsRequest(-1, int(committed), topics_of(partitions, requested), int(cluster.timeout * 1000))
-        try:
-            reply = cluster.send_to_broker(leader, request, retry=False)
-        except Failure as failure:
-            if failure.exit_code != Exit.UNREACHABLE:
-                raise
-            unreachable.append(failure)
-            results |= dict.fromkeys(partitions, LogOffset(-1, -1, ErrorCode.NETWORK_EXCEPTION))
-            continue
-        for topic in reply.topics:
-            for partition_reply in topic.partitions:
-                results[topic.name, partition_reply.partition_index] = LogOffset(partition_reply.offset, partition_reply.timestamp, partition_reply.error_code)
-    for tp in requested:
-        results.setdefault(tp, LogOffset(-1, -1, ErrorCode.UNKNOWN_SERVER_ERROR))
-    return results
+            by_leader.setdefault(partition.leader, set()).add(tp)
+    only_one = len(cluster.brokers) == 1
+    for number, (leader, partitions) in enumerate(sorted(by_leader.items())):
+        for question, answer in zip(questions, answers, strict=True):
+            of_leader = {tp: timestamp for tp, timestamp in question.items() if tp in partitions and tp not in errors}
+            if not of_leader:
+                continue
+            share = max((deadline - time.monotonic()) / (len(by_leader) - number), cluster.patience.grace_share)
+            timeout = share if only_one else min(share, attempt)
+            request = ListOffsetsRequest(-1, int(committed), topics_of(of_leader), int(timeout * 1000))
+            try:
+                reply = cluster.send_to_broker(leader, request, retry=False, timeout=timeout)
+            except Failure as failure:
+                if failure.exit_code != Exit.UNREACHABLE:
+                    raise
+                unreachable.append(failure)
+                errors |= dict.fromkeys(of_leader, int(ErrorCode.NETWORK_EXCEPTION))
+                continue
+            for topic in reply.topics:
+                for entry in topic.partitions:
+                    answer[topic.name, entry.partition_index] = LogOffset(entry.offset, entry.timestamp, entry.error_code)
+    for question, answer in zip(questions, answers, strict=True):
+        for tp in question:
+            answer.setdefault(tp, LogOffset(-1, -1, errors.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR)))
+    return answers
 
 
-def topics_of(partitions: Iterable[TopicPartition], requested: Mapping[TopicPartition, int]) -> list[ListOffsetsTopic]:
+def topics_of(requested: Question) -> list[ListOffsetsTopic]:
     return [
         ListOffsetsTopic(name, [ListOffsetsPartition(number, timestamp=requested[name, number]) for number in numbers])
-        for name, numbers in by_topic(partitions).items()
+        for name, numbers in by_topic(sorted(requested)).items()
     ]

@@ -137,3 +137,45 @@ def test_a_refused_deletion_is_reported_for_each_group(tenure: Tenure) -> None:
         assert done.code == 1
         assert done.out.splitlines()[-1] == "deleted group a"
         assert done.err == "tenure: group b: has members; stop them first, or remove them (tenure group remove-member)\n"
+
+
+@pytest.mark.parametrize("refused_by", [FindCoordinatorRequest, DescribeGroupsRequest])
+def test_a_forbidden_group_is_listed_and_hides_no_other(tenure: Tenure, refused_by: type) -> None:
+    """A user who may describe the cluster lists all groups, and may describe some of them. Kafka refuses to find the coordinator of the others."""
+    secret_coordinator, secret_group = (30, 0) if refused_by is FindCoordinatorRequest else (0, 30)
+    with FakeBroker() as broker:
+        broker.answers |= {
+            MetadataRequest.API_KEY: metadata_of(broker),
+            ListGroupsRequest.API_KEY: lambda request, version: ListGroupsResponse(
+                groups=[ListedGroup(name, "consumer", "Stable", "classic") for name in ("open", "secret", "secret-too")]
+            ),
+            FindCoordinatorRequest.API_KEY: lambda request, version: FindCoordinatorResponse(
+                coordinators=[
+                    Coordinator(key, 0, broker.host, broker.port, secret_coordinator if key.startswith("secret") else 0) for key in request.coordinator_keys
+                ]
+            ),
+            DescribeGroupsRequest.API_KEY: lambda request, version: DescribeGroupsResponse(
+                groups=[DescribedGroup(secret_group if name.startswith("secret") else 0, None, name, "Stable", "consumer", "range") for name in request.groups]
+            ),
+            OffsetFetchRequest.API_KEY: lambda request, version: OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group.group_id) for group in request.groups]),
+        }
+        options = ("--bootstrap", broker.address)
+        done = tenure("group", "list", *options)
+        reason = "this user may not use the group"
+        assert (done.code, done.err) == (77, f"tenure: group secret and 1 other listed without members: {reason}\n")
+        assert [line.split()[:6] for line in done.out.splitlines()[1:]] == [
+            ["open", "Stable", "classic", "range", "0", "0"],
+            ["secret", "Stable", "classic", "-", "-", "-"],
+            ["secret-too", "Stable", "classic", "-", "-", "-"],
+        ]
+        document = json.loads(tenure("group", "list", "--json", *options).out)
+        assert [(group["group"], group["members"], group["error"] and group["error"]["code"]) for group in document["groups"]] == [
+            ("open", 0, None),
+            ("secret", None, "group-authorization-failed"),
+            ("secret-too", None, "group-authorization-failed"),
+        ]
+        assert document["error"]["code"] == "group-authorization-failed"
+        described = tenure("group", "describe", "secret", "open", *options)
+        assert (described.code, described.err) == (77, f"tenure: group secret: {reason}\n")
+        assert described.out.startswith("open: Stable")
+        assert tenure("group", "describe", "secret", *options) == (77, "", f"tenure: group secret: {reason}\n")

@@ -51,6 +51,7 @@ def test_groups_are_listed_as_json(orders: GroupMembers, client_command: Tenure)
         "coordinator": 1,
         "members": 2,
         "static_members": 1,
+        "error": None,
     } in listed
 
 

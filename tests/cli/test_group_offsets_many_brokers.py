@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
+from cli.groups import offsets_change
 from protocol.message import Message
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from protocol.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
@@ -37,7 +39,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from tests.cli.conftest import Tenure
-from tests.cli.fake_brokers import FakeBroker, metadata_of
+from tests.cli.fake_brokers import Close, FakeBroker, metadata_of
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
@@ -52,6 +54,8 @@ class BrokerPair:
         self.refused: dict[int, int] = {}  # by partition of topic t: the error to OffsetCommit and OffsetDelete
         self.moved = False
         self.listed: list[ListedGroup] = []
+        self.absent = 0  # how often Metadata has no leader of partition 1 of topic t yet
+        self.forbidden: set[str] = set()
         for number, broker in enumerate(self.brokers):
             broker.answers |= {
                 MetadataRequest.API_KEY: metadata_of(*self.brokers, topics=self.topics),
@@ -68,11 +72,15 @@ class BrokerPair:
             }
 
     def topics(self, request: Any) -> list[MetadataResponseTopic]:
+        absent = self.absent > 0
+        self.absent -= absent
         return [
             MetadataResponseTopic(
                 0 if name in LEADERS else 3,
                 name,
-                partitions=[MetadataResponsePartition(0, number, leader) for number, leader in enumerate(LEADERS.get(name, ()))],
+                partitions=[
+                    MetadataResponsePartition(0, number, -1 if absent and number == 1 else leader) for number, leader in enumerate(LEADERS.get(name, ()))
+                ],
             )
             for name in (LEADERS if request.topics is None else [topic.name for topic in request.topics])
         ]
@@ -99,7 +107,12 @@ class BrokerPair:
             OffsetFetchResponseTopics(name, [OffsetFetchResponsePartitions(number, 5) for topic, number in every if topic == name])
             for name in ("t", "headless", "gone")
         ]
-        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group.group_id, [] if group.group_id == "N" else topics) for group in request.groups])
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchResponseGroup(group.group_id, [] if group.group_id in {"N", *self.forbidden} else topics, 30 * (group.group_id in self.forbidden))
+                for group in request.groups
+            ]
+        )
 
     def commit(self, request: Any, version: int) -> Message:
         return OffsetCommitResponse(
@@ -165,10 +178,92 @@ def test_a_moved_leader_is_found_again(pair: BrokerPair, offsets: Tenure) -> Non
     assert (commit.generation_id_or_member_epoch, commit.member_id, commit.group_instance_id) == (-1, "", None)
 
 
-def test_a_partition_without_a_leader_stops_the_whole_reset(pair: BrokerPair, offsets: Tenure) -> None:
-    result = offsets("reset", "G", "--to-latest", "--topic", "t", "--topic", "headless", "--timeout", "0.3")
-    assert (result.code, result.err) == (75, "tenure: topic headless partition 0: no leader at the moment; try again\n")
-    assert pair.brokers_asked(OffsetCommitRequest) == []
+def committed_by(pair: BrokerPair) -> dict[tuple[str, int], int]:
+    """The offsets in all OffsetCommit requests."""
+    requests = [request for broker in pair.brokers for request, _ in broker.requests if isinstance(request, OffsetCommitRequest)]
+    return {(topic.name, entry.partition_index): entry.committed_offset for request in requests for topic in request.topics for entry in topic.partitions}
+
+
+def test_a_reset_sets_what_it_can_and_names_the_partition_without_a_leader(pair: BrokerPair, offsets: Tenure) -> None:
+    words = ("reset", "G", "--to-latest", "--topic", "t", "--topic", "headless", "--timeout", "0.3")
+    planned = offsets(*words, "--dry-run")
+    assert (planned.code, planned.err) == (75, "tenure: headless:0 would not be set: no leader at the moment; try again\n")
+    assert planned.out.splitlines()[1].split(maxsplit=7) == ["headless", "0", "5", "-", "-", "-", "-", "not set: no leader at the moment; try again"]
+    assert planned.out.splitlines()[-1] == "dry run: nothing was changed, 3 partitions would be set"
+    assert committed_by(pair) == {}
+    done = offsets(*words)
+    assert (done.code, done.err) == (75, "tenure: headless:0 not set: no leader at the moment; try again\n")
+    assert done.out.splitlines()[-1] == "set 3 partitions of group G: t:0-2"
+    assert committed_by(pair) == {("t", 0): 9, ("t", 1): 9, ("t", 2): 9}
+    document = json.loads(offsets(*words, "--json").out)
+    assert [(row["topic"], row["from_offset"], row["to_offset"], row["error"] and row["error"]["code"]) for row in document["offsets"]] == [
+        ("headless", 5, None, "leader-not-available"),
+        *[("t", 5, 9, None)] * 3,
+    ]
+    assert (document["error"]["code"], [error["code"] for error in document["errors"]]) == ("leader-not-available", ["leader-not-available"])
+
+
+def test_a_reset_to_current_needs_no_leader(pair: BrokerPair, offsets: Tenure) -> None:
+    done = offsets("reset", "G", "--to-current", "--topic", "t:0", "--topic", "headless", "--timeout", "0.3")
+    assert (done.code, done.err, done.out.splitlines()[-1]) == (0, "", "set 2 partitions of group G")
+    assert done.out.splitlines()[1].split() == ["headless", "0", "5", "5", "0", "-", "-"]
+    assert committed_by(pair) == {("t", 0): 5, ("headless", 0): 5}
+
+
+def test_a_reset_that_reaches_no_partition_changes_nothing(pair: BrokerPair, offsets: Tenure) -> None:
+    done = offsets("reset", "G", "--to-latest", "--topic", "headless", "--timeout", "0.3")
+    assert done == (75, "", "tenure: headless:0: no leader at the moment; try again; nothing was changed\n")
+    assert committed_by(pair) == {}
+
+
+def test_a_reset_that_ends_in_the_middle_says_what_was_set(pair: BrokerPair, offsets: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_change, "PARTITIONS_AT_ONCE", 1)
+    done_once: list[int] = []
+
+    def commit(request: Any, version: int) -> Message:
+        if done_once:
+            raise Close
+        done_once.append(1)
+        return pair.commit(request, version)
+
+    for broker in pair.brokers:
+        broker.answers[OffsetCommitRequest.API_KEY] = commit
+    done = offsets("reset", "G", "--to-latest", "--topic", "t", "--timeout", "0.5")
+    assert (done.code, done.out.splitlines()[-1]) == (69, "set 1 partition of group G: t:0")
+    assert done.err.startswith("tenure: t:1")
+    assert "t:2" in done.err or "t:1-2" in done.err
+
+
+def test_a_total_with_unknown_partitions_is_a_lower_bound(pair: BrokerPair, offsets: Tenure) -> None:
+    shown = offsets("show", "G", "--timeout", "0.3")
+    assert (shown.code, shown.err) == (75, "tenure: the lag of headless:0 is unknown: no leader at the moment; try again\n")
+    assert shown.out.splitlines()[-1] == "G: lag at least 12 (1 partition unknown) in 7 partitions"
+    (group,) = json.loads(offsets("show", "G", "--timeout", "0.3", "--json").out)["groups"]
+    assert (group["lag"], group["unknown_partitions"]) == (None, 1)
+
+
+def test_a_leader_that_answers_within_the_timeout_leaves_nothing_unknown(pair: BrokerPair, offsets: Tenure) -> None:
+    pair.absent = 2  # times that Metadata is answered without a leader of partition 1
+    shown = offsets("show", "G", "--topic", "t")
+    assert (shown.code, shown.err, shown.out.splitlines()[-1]) == (0, "", "G: lag 12 in 3 partitions")
+    assert pair.absent == 0
+
+
+def test_a_silent_leader_does_not_keep_the_others_from_being_asked(pair: BrokerPair, offsets: Tenure) -> None:
+    pair.brokers[0].answers[ListOffsetsRequest.API_KEY] = lambda request, version: None
+    begin = time.monotonic()
+    shown = offsets("show", "G", "--topic", "t", "--timeout", "1")
+    assert time.monotonic() - begin < 3
+    assert (shown.code, shown.out.splitlines()[-1]) == (75, "G: lag at least 4 (2 partitions unknown) in 3 partitions")
+    assert shown.err == "tenure: the lag of t:0,2 is unknown: the broker that leads it cannot be reached; try again\n"
+
+
+def test_a_forbidden_group_does_not_hide_the_others(pair: BrokerPair, offsets: Tenure, tenure: Tenure) -> None:
+    pair.forbidden = {"S"}
+    shown = offsets("show", "G", "S", "--topic", "t")
+    assert (shown.code, shown.err) == (77, "tenure: group S: this user may not use the group\n")
+    assert shown.out.splitlines()[-1] == "G: lag 12 in 3 partitions"
+    assert offsets("show", "S").code == 77
 
 
 def test_all_topics_skips_deleted_topics(pair: BrokerPair, offsets: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +290,7 @@ def test_all_topics_skips_deleted_topics(pair: BrokerPair, offsets: Tenure, monk
 def test_refused_partitions_are_named_with_the_reason(error: int, code: int, words: str, pair: BrokerPair, offsets: Tenure) -> None:
     pair.refused = {0: error, 2: error}
     result = offsets("reset", "G", "--to-latest", "--topic", "t")
-    assert (result.code, result.out.splitlines()[-1]) == (code, "set 1 partition of group G")
+    assert (result.code, result.out.splitlines()[-1]) == (code, "set 1 partition of group G: t:1")
     assert result.err.startswith("tenure: t:0,2 not set: ")
     assert words in result.err
     document = json.loads(offsets("reset", "G", "--to-latest", "--topic", "t", "--json").out)
@@ -209,7 +304,7 @@ def test_offsets_of_a_subscribed_topic_are_not_deleted(pair: BrokerPair, offsets
     assert result.err == (
         "tenure: t:1 not deleted: members of group G are subscribed to the topic: stop them first, or remove them (tenure group remove-member)\n"
     )
-    assert result.out.splitlines()[-1] == "deleted the offsets of 3 partitions of group G"
+    assert result.out.splitlines()[-1] == "deleted the offsets of 3 partitions of group G: gone:0-1, t:0"
 
 
 def test_groups_of_other_types_are_named(pair: BrokerPair, offsets: Tenure) -> None:

@@ -43,7 +43,7 @@ def test_a_time_without_a_later_record_is_the_end() -> None:
 
 
 def test_a_reset_to_current_keeps_epoch_and_metadata() -> None:
-    unchanged, new = offsets_plan.to_current(BOUNDS, COMMITTED)
+    unchanged, new = offsets_plan.to_current(BOUNDS, BOUNDS, COMMITTED)
     assert (unchanged.after, unchanged.difference) == (Committed(40, 3, "mine"), 0)
     assert goals([new]) == [(None, 0, "nothing was committed: to the end")]
 

@@ -140,16 +140,16 @@ def test_an_unknown_member_stops_the_whole_removal(admin: Admin, bootstrap: str,
 
 
 def test_a_list_with_commas_names_several_instances(admin: Admin, bootstrap: str, client_command: Tenure) -> None:
-    with group_members(bootstrap, "listed", ["removed"]) as members:
+    with group_members(bootstrap, "named-at-once", ["removed"]) as members:
         members.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {"removed": [2, 3]}}, static=["a", "b", "c"])
-        refused = client_command("group", "remove-member", "listed", "--instance", "a,z, y")
+        refused = client_command("group", "remove-member", "named-at-once", "--instance", "a,z, y")
         assert (refused.code, refused.out) == (66, "")
-        assert refused.err == "tenure: group listed has no instance z and no instance y; it has a, b and c; nothing was changed\n"
-        dry = json.loads(client_command("group", "remove-member", "listed", "--instance", "a, b", "--dry-run", "--json").out)
+        assert refused.err == "tenure: group named-at-once has no instance z and no instance y; it has a, b and c; nothing was changed\n"
+        dry = json.loads(client_command("group", "remove-member", "named-at-once", "--instance", "a, b", "--dry-run", "--json").out)
         assert [removed["instance_id"] for removed in dry["removed"]] == ["a", "b"]
-        done = client_command("group", "remove-member", "listed", "--instance", "a,b", "--instance", "b")
+        done = client_command("group", "remove-member", "named-at-once", "--instance", "a,b", "--instance", "b")
         assert (done.code, done.err) == (0, "")
-        assert members_of(client_command, "listed") == ["c"]
+        assert members_of(client_command, "named-at-once") == ["c"]
 
 
 def test_a_member_whose_instance_id_has_commas_is_named_by_it() -> None:
@@ -245,6 +245,7 @@ def test_no_group_is_deleted_if_any_named_group_cannot_be(admin: Admin, client_c
             {"group": "nope", "error": error, "offsets": [], "deleted": False},
         ],
         "error": error,
+        "errors": [error],
     }
     done = client_command("group", "delete", "gone-1", "gone-2")
     assert (done.code, done.out.splitlines()[-1]) == (0, "deleted 2 groups")
