@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +18,9 @@ from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
 
+# What each part that may not be answered gets of the time that is left, so that the parts after it get some too.
+BROKER_SHARE = 0.25
+CONTROLLER_SHARE = 0.5
 QUORUM_TOPIC = "__cluster_metadata"  # the leader of its only partition is the controller
 FORBIDDEN = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 Versions = dict[int, tuple[int, int]]
@@ -65,13 +69,13 @@ def view_of(cluster: Cluster) -> View:
     problems: list[Failure] = []
     tenure = asked(lambda: cluster.topics([NOTES])[NOTES].internal, False, "whether it is Tenure", problems)
     versions = asked(cluster.served_apis, Versions(), "its versions", problems)
-    brokers = broker_views(cluster, tenure, problems)
-    problems += quarantined(brokers)
-    groups = counted_groups(cluster, brokers, tenure, problems)
     no_features: list[dict[str, Any]] = []
     known_features = asked(lambda: features(cluster), no_features, "its features", problems)
-    controller, known = controller_id(cluster, problems)  # last: brokers that have lost their controller let a client wait for this answer
+    brokers = broker_views(cluster, tenure, problems)
+    problems += quarantined(brokers)
+    controller, known = controller_id(cluster, problems)
     brokers = [broker._replace(controller=broker.id == controller) for broker in brokers]
+    groups = counted_groups(cluster, brokers, tenure, problems)
     view = View(cluster_id, controller, known, tenure, brokers, versions, known_features, topics, groups, problems)
     problems += troubles_of_partitions(view)
     return view
@@ -112,9 +116,10 @@ def controller_id(cluster: Cluster, problems: list[Failure]) -> tuple[int | None
                 return cluster.controller_id, True
             raise Failure(Exit.AGAIN, "there is none at the moment")
         request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(QUORUM_TOPIC, [DescribeQuorumRequestPartitionData(0)])])
-        wait = cluster.wait()
+        wait = cluster.wait(CONTROLLER_SHARE)
         while True:
-            reply = cluster.send_to_any(request)
+            # A broker that has lost the controller holds the request for long, and is not asked again.
+            reply = cluster.send_to_any(request, timeout=max(wait.deadline - time.monotonic(), cluster.patience.grace_share))
             partitions = [partition for topic in reply.topics for partition in topic.partitions]
             code = reply.error_code or next((partition.error_code for partition in partitions), 0)
             if not code and partitions and partitions[0].leader_id >= 0:
@@ -147,7 +152,7 @@ def broker_views(cluster: Cluster, tenure: bool, problems: list[Failure]) -> lis
 
 def advertised_versions(cluster: Cluster, id: int) -> tuple[Versions | None, str | None]:
     try:
-        return cluster.apis_at_advertised_address(id), None
+        return cluster.apis_at_advertised_address(id, timeout=cluster.patience.share(BROKER_SHARE)), None
     except Failure as trouble:
         return None, trouble.line
 

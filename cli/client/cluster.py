@@ -75,9 +75,9 @@ class Cluster:
         """The limit of each attempt: --timeout."""
         return self.limits.attempt
 
-    def wait(self) -> Wait:
-        """For a loop that repeats calls until the cluster is in the wanted state."""
-        return Wait(self.patience, self.patience.left)
+    def wait(self, share: float = 1.0) -> Wait:
+        """For a loop that repeats calls until the cluster is in the wanted state. `share`: of the time that the command still has."""
+        return Wait(self.patience, self.patience.left * share)
 
     # Properties of the cluster
 

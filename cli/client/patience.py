@@ -50,6 +50,10 @@ class Patience:
         """The time for a broker that has not failed yet."""
         return max(self.left, self.grace_share)
 
+    def share(self, share: float) -> float:
+        """The time for one of several parts, each of which may not be answered."""
+        return max(self.left * share, self.grace_share)
+
     def renew(self) -> None:
         """Begin anew: a command without an end has done a step."""
         self._spent = 0.0
