@@ -83,7 +83,7 @@ def test_without_time_nothing_is_repeated_and_a_broker_still_has_a_moment() -> N
     whole = Patience(lambda: 10.0)
     mark = whole.mark()
     whole.spend(mark._replace(at=mark.at - 20))
-    assert (whole.left, whole.grace) == (0, 0.5)
+    assert (whole.left, whole.grace) == (0, patience.GRACE_SECONDS)
     assert not Wait(whole, whole.grace).again()
 
 
