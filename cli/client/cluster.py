@@ -317,7 +317,7 @@ class Cluster:
                         raise problem from no_reply
                     problem = Failure(Exit.UNREACHABLE, self._line_of(no_reply, mark.at))
                     if connection is not None:
-                        self._pool.mark_failed(connection, no_reply)
+                        self._pool.mark_failed((connection.host, connection.port), no_reply)
                         in_doubt = in_doubt or (no_reply.sent and effect.changes)
                         if no_reply.sent and not effect.repeatable:
                             raise problem from no_reply
@@ -349,7 +349,7 @@ class Cluster:
 
     def _deadline_of_reply(self, route: Route, deadline: float, effect: Effect) -> float:
         """The deadline for the reply to one attempt. If any of several brokers may answer, each gets a share of the time."""
-        candidates = len(self._pool.candidates(self._addresses())) if route.find == self._any_broker else 1
+        candidates = self._pool.promising(self._addresses()) if route.find == self._any_broker else 1
         until = self._deadline_of_attempt(deadline, final=candidates > 1 or not effect.repeatable)
         now = time.monotonic()
         return now + (until - now) / candidates
@@ -379,6 +379,7 @@ class Cluster:
             return self._pool.connect(address, self._deadline_of_attempt(deadline))
         except NoReply as no_reply:
             no_reply.line = f"broker {broker_id} cannot be reached at its advertised address: {no_reply.line}"
+            self._pool.mark_failed(address, no_reply)
             raise
 
     def _controller(self, deadline: float) -> Connection:

@@ -53,7 +53,11 @@ def describe_listener(host: str, port: int, deadline: float) -> str | None:
 def probe_socket(host: str, port: int, deadline: float) -> socket.socket:
     soon = min(deadline, time.monotonic() + PROBE_SECONDS)
     connection = dial(host, port, soon)
-    connection.settimeout(remaining(soon))
+    try:
+        connection.settimeout(remaining(soon))
+    except TimeoutError:
+        connection.close()
+        raise
     return connection
 
 

@@ -10,7 +10,7 @@ PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 1.0
 # A broker that has not failed yet gets so long also when the time is up, and at most this share of the limit: others were waited for, not it.
 GRACE_SECONDS: Final = 0.4
-GRACE_SHARE: Final = 0.1
+GRACE_SHARE: Final = 0.5
 
 
 class Limits(NamedTuple):

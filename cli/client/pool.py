@@ -34,7 +34,7 @@ class Pool:
         try:
             connection = Connection(*address, deadline)
         except NoReply as no_reply:
-            self._failed[address] = no_reply.repeated()
+            self.mark_failed(address, no_reply)
             raise
         if METADATA not in connection.versions:
             connection.close()
@@ -44,9 +44,9 @@ class Pool:
         self.has_connected = True
         return connection
 
-    def mark_failed(self, connection: Connection, no_reply: NoReply) -> None:
-        """The connection did not answer: from now on try other addresses first."""
-        self._failed[connection.host, connection.port] = no_reply.repeated()
+    def mark_failed(self, address: Address, no_reply: NoReply) -> None:
+        """The address did not answer: from now on try other addresses first."""
+        self._failed[address] = no_reply.repeated()
 
     def check_not_failed(self, address: Address) -> None:
         """Raise the NoReply of the last attempt at an address, if that failed."""
@@ -57,6 +57,10 @@ class Pool:
         """The addresses in the order to try them: those with a connection, then the others; failed ones last."""
         known = dict.fromkeys([*(address for address, open in self._open.items() if not open.stale), *self.bootstrap, *more])
         return sorted(known, key=lambda address: address in self._failed)
+
+    def promising(self, more: Iterable[Address]) -> int:
+        """The number of candidates whose last attempt did not fail, and at least one."""
+        return max(1, sum(address not in self._failed for address in self.candidates(more)))
 
     def any_connection(self, more: Iterable[Address], deadline: float) -> Connection:
         """The first broker that answers. Each attempt gets a share of the time."""

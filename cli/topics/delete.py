@@ -10,7 +10,7 @@ from cli.selection import confirm_selection, selects_unnamed
 from cli.shown import Screen, counted, plain
 from cli.topics.finding import await_change, existing_topics, selected_topics, unknown_topics
 from cli.topics.readers import groups_with_offsets
-from cli.topics.sizes import shown_bytes, topic_contents
+from cli.topics.sizes import logs_of, shown_bytes
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
@@ -53,15 +53,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def losses(cluster: Cluster, topics: dict[str, TopicInfo]) -> list[dict[str, Any]]:
-    contents = topic_contents(cluster, topics)
+    logs = logs_of(cluster, topics)
     readers = groups_with_offsets(cluster, {name: list(topic.partitions) for name, topic in topics.items()})
     return [
         {
             "name": name,
             "internal": topic.internal,
             "partitions": len(topic.partitions),
-            "records": contents[name].records,
-            "bytes": contents[name].bytes,
+            "records": logs.records(name),
+            "bytes": logs.bytes(name),
             "groups": readers[name],
         }
         for name, topic in topics.items()

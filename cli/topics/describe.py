@@ -6,12 +6,13 @@ import argparse
 from shlex import quote
 from typing import Any, Final
 
-from cli.client import Cluster, Exit, Failure, TopicInfo, TopicPartition
+from cli.client import Cluster, Exit, Failure, TopicPartition
+from cli.groups.partition_problems import failures_of, report
 from cli.shown import Column, Painted, Role, Screen, counted, plain, topic_id_text
 from cli.topics.finding import existing_topics, selected_topics, unknown_topics
-from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, log_offsets
+from cli.topics.listing import UNKNOWN
 from cli.topics.settings import Setting, setting_document, setting_table, topic_settings
-from cli.topics.sizes import partition_sizes, shown_bytes
+from cli.topics.sizes import Logs, logs_of, shown_bytes
 from cli.watching import watched
 
 NO_SETTINGS: Final = "settings: not available from this cluster or to this user"
@@ -24,7 +25,8 @@ def run(options: argparse.Namespace) -> int:
 def show_topics(options: argparse.Namespace, screen: Screen) -> int:
     with Cluster.of(options) as cluster:
         topics, missing = existing_topics(cluster, selected_topics(cluster, options))
-        documents = documents_of(cluster, topics) if topics else []
+        logs = logs_of(cluster, topics)
+        documents = documents_of(cluster, logs) if topics else []
         failure = unknown_topics(cluster, missing) if missing else None
     if screen.json:
         screen.document({"topics": documents})
@@ -35,28 +37,25 @@ def show_topics(options: argparse.Namespace, screen: Screen) -> int:
             if number:
                 screen.line()
             show(screen, document)
+    code = report(screen, failures_of(logs.errors), UNKNOWN)
     if failure:
         raise failure
-    return 0
+    return code
 
 
-def documents_of(cluster: Cluster, topics: dict[str, TopicInfo]) -> list[dict[str, Any]]:
-    partitions = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
-    starts = log_offsets(cluster, dict.fromkeys(partitions, EARLIEST), retry=False)
-    ends = log_offsets(cluster, dict.fromkeys(partitions, LATEST), retry=False)
-    sizes = partition_sizes(cluster, topics)
-    settings = settings_or_none(cluster, list(topics))
+def documents_of(cluster: Cluster, logs: Logs) -> list[dict[str, Any]]:
+    settings = settings_or_none(cluster, list(logs.topics))
     return [
         {
             "name": name,
             "id": topic_id_text(topic.id),
             "internal": topic.internal,
-            "partitions": [partition_document(topic, (name, number), starts, ends, sizes) for number in topic.partitions],
+            "partitions": [partition_document(logs, (name, number)) for number in topic.partitions],
             "settings": None if settings is None else [
                 setting_document(setting) for setting in settings[name].values() if not setting.is_default
             ],
         }
-        for name, topic in topics.items()
+        for name, topic in logs.topics.items()
     ]  # fmt: skip
 
 
@@ -70,11 +69,9 @@ def settings_or_none(cluster: Cluster, names: list[str]) -> dict[str, dict[str, 
         raise
 
 
-def partition_document(
-    topic: TopicInfo, tp: TopicPartition, starts: dict[TopicPartition, LogOffset], ends: dict[TopicPartition, LogOffset], sizes: dict[TopicPartition, int]
-) -> dict[str, Any]:
-    partition = topic.partitions[tp[1]]
-    start, end = starts[tp], ends[tp]
+def partition_document(logs: Logs, tp: TopicPartition) -> dict[str, Any]:
+    partition = logs.topics[tp[0]].partitions[tp[1]]
+    start, end, bounds = logs.starts[tp], logs.ends[tp], logs.bounds(tp)
     return {
         "partition": tp[1],
         "leader": partition.leader if partition.leader >= 0 else None,
@@ -82,8 +79,8 @@ def partition_document(
         "in_sync": partition.isr,
         "earliest": None if start.error else start.offset,
         "latest": None if end.error else end.offset,
-        "records": None if start.error or end.error else end.offset - start.offset,
-        "bytes": sizes.get(tp),
+        "records": None if bounds is None else bounds[1] - bounds[0],
+        "bytes": logs.sizes.get(tp),
     }
 
 

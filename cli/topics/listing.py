@@ -6,15 +6,18 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cli.client import Cluster
+from cli.client import Cluster, Exit
+from cli.groups.partition_problems import failures_of, report
 from cli.selection import selected
 from cli.shown import Column, Screen
 from cli.topics.finding import required_topics
-from cli.topics.sizes import shown_bytes, topic_contents
+from cli.topics.sizes import Logs, logs_of, shown_bytes
 from cli.watching import watched
 
 if TYPE_CHECKING:
     from cli.client import TopicInfo
+
+UNKNOWN = "the contents of {} are unknown"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,7 +35,8 @@ def show_topics(options: argparse.Namespace, screen: Screen) -> int:
         if options.states:
             entries = [entry for entry in entries if not states_of(entry).isdisjoint(options.states)]
         if long:
-            add_contents(cluster, {entry["name"]: topics[entry["name"]] for entry in entries}, entries)
+            logs = logs_of(cluster, {entry["name"]: topics[entry["name"]] for entry in entries})
+            entries = [short_entry(name, topic) | contents(logs, name) for name, topic in logs.topics.items()]
     entries.sort(key=sort_keys(options.sort))
     if screen.json:
         screen.document({"topics": entries})
@@ -43,7 +47,7 @@ def show_topics(options: argparse.Namespace, screen: Screen) -> int:
     else:
         hidden = sum(topic.internal for topic in all_topics.values())
         screen.line("no topics" + (f", except {hidden} internal (--internal shows them)" if hidden else ""))
-    return 0
+    return report(screen, failures_of(logs.errors), UNKNOWN) if long else Exit.DONE
 
 
 def sort_keys(key: str) -> Callable[[dict[str, Any]], Any]:
@@ -68,10 +72,8 @@ def short_entry(name: str, topic: TopicInfo) -> dict[str, Any]:
     }
 
 
-def add_contents(cluster: Cluster, topics: dict[str, TopicInfo], entries: list[dict[str, Any]]) -> None:
-    contents = topic_contents(cluster, topics)
-    for entry in entries:
-        entry["records"], entry["bytes"] = contents[entry["name"]]
+def contents(logs: Logs, name: str) -> dict[str, Any]:
+    return {"records": logs.records(name), "bytes": logs.bytes(name), "unknown_partitions": logs.unknown_partitions(name)}
 
 
 def show(screen: Screen, entries: list[dict[str, Any]], long: bool) -> None:
@@ -93,4 +95,6 @@ def state(entry: dict[str, Any]) -> str:
         parts.append(f"{entry['without_leader']} without leader")
     if entry["under_replicated"]:
         parts.append(f"{entry['under_replicated']} under-replicated")
+    if entry.get("unknown_partitions", 0) > entry["without_leader"]:
+        parts.append(f"{entry['unknown_partitions']} unknown")
     return ", ".join(parts) or "ok"
