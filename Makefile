@@ -18,13 +18,13 @@ help: ## list these words
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' Makefile | expand -t 20
 
 setup: ## make .venv from the lock (a second time: nothing to do)
-	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN)
+	@$(FIND_PYTHON); exec env PYTHONSAFEPATH= $$python -m project.install $(VENV) $(PYTHON_GIVEN)
 
 setup-analyze: setup ## add to .venv what `tenure analyze` needs: PySpark, half a gigabyte (Java 17 comes from your system)
-	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN) --analyze $(PYSPARK)
+	@$(FIND_PYTHON); exec env PYTHONSAFEPATH= $$python -m project.install $(VENV) $(PYTHON_GIVEN) --analyze $(PYSPARK)
 
 run: ## serve on 127.0.0.1:9092, data under ./data (installs what serving needs and no more)
-	@$(FIND_PYTHON); exec $$python -P project/install.py $(VENV) $(PYTHON_GIVEN) --serving
+	@$(FIND_PYTHON); exec env PYTHONSAFEPATH= $$python -m project.install $(VENV) $(PYTHON_GIVEN) --serving
 	@$(BIN)/python project/compiled.py --fresh
 	@exec $(BIN)/tenure serve --data ./data $(ARGS)
 
@@ -165,14 +165,14 @@ compiled-suite-%: setup
 	@$(BIN)/python -m project.compiled --copy build/compiled
 	@$(COMPILED) $(BIN)/python -P -m tests.suites $* $(ARGS)
 
-dist: setup ## wheel and sdist, and beside them a compiled wheel where there is a C compiler, into dist/
-	@rm -rf dist build/lib tenure.egg-info; mkdir -p build
+dist: setup ## what a release needs, into dist/: wheel, sdist, a compiled wheel where there is a C compiler, bill of materials, checksums
+	@rm -rf dist; mkdir -p build
 	@$(BIN)/python -m build --no-isolation --outdir dist . >build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
-	@rm -rf build/lib build/bdist.* tenure.egg-info
 	@$(BIN)/python -m project.distribution dist
 	@if $(BIN)/python -m project.compiled --possible; then $(MAKE) dist-compiled; fi
+	@$(BIN)/python -m project.release dist
 
-dist-compiled: setup ## a wheel with machine code for .venv's Python and this system, into dist/ (needs a C compiler)
+dist-compiled: setup ## a wheel with machine code for .venv's Python and systems like this one, into dist/ (needs a C compiler)
 	@$(BIN)/python -m project.compiled --copy build/compiled --wheel dist
 	@$(BIN)/python -m project.distribution --compiled dist
 

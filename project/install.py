@@ -1,4 +1,4 @@
-"""Creates a virtual environment from the locks: `python project/install.py .venv`. Needs only the standard library.
+"""Creates a virtual environment from the locks: `python -m project.install .venv`. Needs only the standard library.
 
 `--serving` installs only the packages that `tenure serve` needs, a tenth of all; a later run without the option adds the others. `--analyze`
 adds the packages of `tenure analyze`, half a gigabyte, `--analyze newest` with the newest PySpark. A second run changes nothing: a stamp in the environment, written last, names its
@@ -12,12 +12,14 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
-import venv
+import time
 from pathlib import Path
+
+from project.installers import Installer, choose, pins
+from project.progress import Failed
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVING = ROOT / "requirements" / "serving.txt"
@@ -25,11 +27,9 @@ DEVELOPMENT = ROOT / "requirements" / "development.txt"
 ANALYZE = ROOT / "requirements" / "analyze.txt"
 ANALYZE_NEWEST = ROOT / "requirements" / "analyze-newest.txt"
 STAMP = "tenure.json"
-WHEELS = "serving-wheels"  # packages that tests/project installs into an empty environment, without a package index
 OLDEST = (3, 11)
-LOCKED = ("--require-hashes", "--only-binary=:all:", "--no-deps")
+SERVES = ("protocol", "coordinator", "storage", "history", "broker", "cli", "tenure")  # the packages of `tenure serve`
 FROM_SOURCE = ("--no-build-isolation", "--no-binary=pyspark")  # PySpark is published only as source
-REDIRECTING = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT")
 
 
 LAUNCHER = "#!/bin/sh\nexec {python} -P -m tenure \"$@\"\n"
@@ -54,6 +54,9 @@ def main() -> int:
             analyze = {None: None, "oldest": ANALYZE, "newest": ANALYZE_NEWEST}[options.analyze]
             bring_up_to_date(options.folder.absolute(), options.this_python, development=not options.serving, analyze=analyze)
             write_bytecode(options.folder.absolute())
+        except Failed as error:
+            print(f"{error.output.rstrip()}\nsetup: {error}", file=sys.stderr)
+            return 1
         except subprocess.CalledProcessError as error:
             print(f"setup: {' '.join(map(str, error.cmd))} failed (exit code {error.returncode})", file=sys.stderr)
             return 1
@@ -64,51 +67,66 @@ def main() -> int:
 
 
 def bring_up_to_date(folder: Path, this_python: bool, development: bool, analyze: Path | None) -> None:
-    installed = stamp(folder)
-    if installed is None or installed["serving"] != lock_of(folder, SERVING) or (this_python and installed["python"] != python()):
-        installed = create(folder)
+    """Install what the environment lacks."""
     requested = {"development": DEVELOPMENT if development else None, "analyze": analyze}
-    locks = {name: lock for name, lock in requested.items() if lock is not None}
-    if any(installed[name] not in ("", lock_of(folder, lock)) for name, lock in locks.items()):
-        installed = create(folder)  # remove packages that only the old lock has
-    for name, lock in locks.items():
-        digest = lock_of(folder, lock)
-        if installed[name] != digest:
-            {"development": install_development, "analyze": install_analyze}[name](folder, lock)
+    locks = {name: (lock, lock_of(folder, lock)) for name, lock in requested.items() if lock is not None}
+    installed = stamp(folder)
+    if (
+        installed is None
+        or installed["serving"] != lock_of(folder, SERVING)
+        or (this_python and installed["python"] != python())
+        or any(installed[name] not in ("", digest) for name, (_, digest) in locks.items())  # remove packages that only the old lock has
+    ):
+        installed = None
+    missing = [name for name, (_, digest) in locks.items() if installed is None or installed[name] != digest]
+    if installed is None or missing:
+        begin = time.monotonic()
+        installer = choose(DEVELOPMENT if missing else None)
+        if installed is None:
+            installed = create(folder, installer)
+        for name in missing:
+            lock, digest = locks[name]
+            {"development": install_development, "analyze": install_analyze}[name](folder, lock, installer)
             installed[name] = digest
             write_stamp(folder, installed)
+        print(f"setup: {folder.name} is ready after {time.monotonic() - begin:.1f} s", flush=True)
 
 
-def create(folder: Path) -> dict[str, str]:
+def create(folder: Path, installer: Installer) -> dict[str, str]:
     """Create an environment with the packages for serving; return its stamp."""
-    print(f"setup: {folder.name} with Python {sys.version.split()[0]}, from {SERVING.relative_to(ROOT)}", flush=True)
+    print(f"setup: {folder.name} with Python {sys.version.split()[0]}: {what(SERVING)}, with {installer.name}", flush=True)
     (folder / STAMP).unlink(missing_ok=True)  # first, so that an interrupted installation does not count as complete
-    venv.create(folder, clear=True, with_pip=True, symlinks=True)
-    wheels = str(folder / WHEELS)
-    pip(folder, "download", *LOCKED, "--dest", wheels, "--requirement", str(SERVING))
-    pip(folder, "install", *LOCKED, "--no-index", "--find-links", wheels, "--requirement", str(SERVING))
+    installer.create(folder)
+    installer.install(folder, SERVING, bytecode=True)
     install_project(folder)
     made = {"serving": lock_of(folder, SERVING), "development": "", "analyze": "", "python": python()}
     write_stamp(folder, made)
     return made
 
 
-def install_development(folder: Path, lock: Path) -> None:
-    print(f"setup: {folder.name}, from {lock.relative_to(ROOT)} (once; it takes a minute or two)", flush=True)
+def install_development(folder: Path, lock: Path, installer: Installer) -> None:
+    print(f"setup: {folder.name}: {what(lock)}, with {installer.name} (once)", flush=True)
     (folder / STAMP).unlink(missing_ok=True)
-    pip(folder, "install", *LOCKED, "--find-links", str(folder / WHEELS), "--requirement", str(lock))
-    pip(folder, "check")
+    installer.install(folder, lock)
+    installer.check(folder)
 
 
-def install_analyze(folder: Path, lock: Path) -> None:
-    print(f"setup: {folder.name}, from {lock.relative_to(ROOT)} (once; half a gigabyte, some minutes)", flush=True)
+def install_analyze(folder: Path, lock: Path, installer: Installer) -> None:
+    print(f"setup: {folder.name}: {what(lock)}, with {installer.name} (once; half a gigabyte, some minutes)", flush=True)
     (folder / STAMP).unlink(missing_ok=True)
-    blocks = re.split(r"^(?=\w)", lock.read_text(), flags=re.MULTILINE)
-    wheels = folder / "analyze-wheels.txt"
-    wheels.write_text("".join(block for block in blocks if not block.startswith("pyspark==")))
-    pip(folder, "install", *LOCKED, "--requirement", str(wheels))
-    pip(folder, "install", *LOCKED, *FROM_SOURCE, "--requirement", str(lock))
-    wheels.unlink()
+    blocks = pins(lock)
+    for name, packages, options in (
+        ("analyze-wheels.txt", [block for name, block in blocks.items() if name != "pyspark"], ()),
+        ("analyze-sources.txt", [blocks["pyspark"]], FROM_SOURCE),
+    ):
+        part = folder / name
+        part.write_text("".join(packages))
+        installer.install(folder, part, *options)
+        part.unlink()
+
+
+def what(lock: Path) -> str:
+    return f"{len(pins(lock))} packages of {lock.relative_to(ROOT)}"
 
 
 def install_project(folder: Path) -> None:
@@ -121,8 +139,12 @@ def install_project(folder: Path) -> None:
 
 
 def write_bytecode(folder: Path) -> None:
-    """Compile all modules to bytecode now: with PYTHONDONTWRITEBYTECODE every start would compile them again, and take 0.5 s instead of 0.2."""
-    packages = [str(path.parent) for path in sorted(ROOT.glob("*/__init__.py"))]
+    """Compile what serves to bytecode now, so that the first start is as fast as the next.
+
+    With PYTHONDONTWRITEBYTECODE all packages: no start would write theirs.
+    """
+    everything = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    packages = [str(path.parent) for path in sorted(ROOT.glob("*/__init__.py")) if everything or path.parent.name in SERVES]
     subprocess.run([str(folder / "bin" / "python"), "-I", "-m", "compileall", "-qq", *packages], check=False, stdin=subprocess.DEVNULL)
 
 
@@ -150,12 +172,6 @@ def stamp(folder: Path) -> dict[str, str] | None:
 
 def write_stamp(folder: Path, made: dict[str, str]) -> None:
     (folder / STAMP).write_text(json.dumps(made, indent=1) + "\n")
-
-
-def pip(folder: Path, verb: str, *arguments: str) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in REDIRECTING}
-    command = [str(folder / "bin" / "python"), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet", verb]
-    subprocess.run([*command, *arguments], check=True, env=environment, stdin=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def environment_of(minor: str) -> Path | None:
         return Path(sys.prefix)
     for python in pythons(minor):
         folder = ROOT / f".venv-{minor}"
-        subprocess.run([python, "-P", ROOT / "project" / "install.py", folder], check=True)
+        subprocess.run([python, "-m", "project.install", folder], cwd=ROOT, check=True)
         return folder
     return None
 

@@ -14,23 +14,40 @@ from tests.running import ROOT
 
 
 class Recorded:
-    """Runs install.py with an environment that is cheap to make and only records the calls of pip."""
+    """Runs install.py with an installer that only records what it should do."""
+
+    name = "recorded"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.done: list[str] = []
+        self.interrupted_at = ""
 
-    def create(self, folder: Path, **options: object) -> None:
-        assert options["clear"]
-        self.done.append("create")
+    def choose(self, fetch_from: Path | None) -> Recorded:
+        self.fetched_from = fetch_from
+        return self
+
+    def create(self, folder: Path) -> None:
+        self._record("create")
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "bin").mkdir(parents=True)
         (folder / "lib/python3.11/site-packages").mkdir(parents=True)
         (folder / "bin/python").touch(mode=0o755)
 
-    def pip(self, folder: Path, verb: str, *arguments: str) -> None:
-        self.done.append(" ".join([verb, *(Path(arguments[-1]).stem for _ in arguments[:1])]))
-        assert verb == "check" or "--require-hashes" in arguments
+    def install(self, folder: Path, lock: Path, *options: str, bytecode: bool = False) -> None:
+        assert bytecode == (lock.stem == "serving")
+        assert options == (install.FROM_SOURCE if lock.stem == "analyze-sources" else ())
+        assert "==" in lock.read_text()
+        self._record(f"install {lock.stem}")
+
+    def check(self, folder: Path) -> None:
+        self._record("check")
+
+    def _record(self, step: str) -> None:
+        if step.split()[0] == self.interrupted_at:
+            self.interrupted_at = ""
+            raise KeyboardInterrupt
+        self.done.append(step)
 
     def ready(self, this_python: bool = False, development: bool = True, analyze: Path | None = None) -> list[str]:
         self.done = []
@@ -38,16 +55,15 @@ class Recorded:
         return self.done
 
 
-SERVING = ["create", "download serving", "install serving"]
+SERVING = ["create", "install serving"]
 REST = ["install development", "check"]
-ANALYZE = ["install analyze-wheels", "install analyze"]
+ANALYZE = ["install analyze-wheels", "install analyze-sources"]
 
 
 @pytest.fixture
 def recorded_venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     recorded = Recorded(tmp_path / ".venv")
-    monkeypatch.setattr(venv, "create", recorded.create)
-    monkeypatch.setattr(install, "pip", recorded.pip)
+    monkeypatch.setattr(install, "choose", recorded.choose)
     return recorded
 
 
@@ -83,8 +99,7 @@ def test_analyze_dependencies_are_installed_on_request(recorded_venv: Recorded) 
 
 def test_another_pyspark_rebuilds_the_environment(recorded_venv: Recorded) -> None:
     recorded_venv.ready(analyze=install.ANALYZE)
-    newest = ["install analyze-wheels", "install analyze-newest"]
-    assert recorded_venv.ready(analyze=install.ANALYZE_NEWEST) == SERVING + REST + newest
+    assert recorded_venv.ready(analyze=install.ANALYZE_NEWEST) == SERVING + REST + ANALYZE
 
 
 def test_another_serving_lock_rebuilds_the_environment(complete: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -135,21 +150,19 @@ def test_another_python_rebuilds_the_environment_only_on_request(complete: Recor
     assert complete.ready(this_python=True) == SERVING + REST
 
 
-@pytest.mark.parametrize("at", ["create", "download", "install", "check"])
-def test_an_interrupted_setup_does_not_count_as_complete(recorded_venv: Recorded, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    def interrupted(*arguments: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    def pip(folder: Path, verb: str, *arguments: str) -> None:
-        interrupted() if verb == at else recorded_venv.pip(folder, verb, *arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(install, "pip", pip)
-        if at == "create":
-            patched.setattr(venv, "create", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            recorded_venv.ready()
+@pytest.mark.parametrize("at", ["create", "install", "check"])
+def test_an_interrupted_setup_does_not_count_as_complete(recorded_venv: Recorded, at: str) -> None:
+    recorded_venv.interrupted_at = at
+    with pytest.raises(KeyboardInterrupt):
+        recorded_venv.ready()
     assert recorded_venv.ready() == SERVING + REST
+
+
+def test_uv_is_fetched_for_the_many_packages_only(recorded_venv: Recorded) -> None:
+    recorded_venv.ready(development=False)
+    assert recorded_venv.fetched_from is None
+    recorded_venv.ready()
+    assert recorded_venv.fetched_from == install.DEVELOPMENT
 
 
 @pytest.mark.once
