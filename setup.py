@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: what is installed where, and which modules mypyc compiles.
+"""What pyproject.toml cannot say: what is installed where, which modules mypyc compiles, and README as a package index shows it.
 
 Tenure's packages have common names and are installed inside the one package `tenure`, in `tenure/_inside/`, where only Tenure's
 own processes look for them (tenure/start.py). In a checkout they are the folders beside this file.
@@ -6,14 +6,23 @@ own processes look for them (tenure/start.py). In a checkout they are the folder
 
 from __future__ import annotations
 
+import atexit
 import os
+import re
+import shutil
+import sys
+import tempfile
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+from setuptools.command.egg_info import egg_info
+from setuptools.command.sdist import sdist
 
 # The one list of what `make compile` turns into machine code. `__init__.py` files only pass names on.
 COMPILED = (
@@ -64,6 +73,36 @@ def packages() -> list[str]:
     return find_packages(include=[f"{name}{deeper}" for name in PACKAGES for deeper in ("", ".*")], exclude=["protocol.generator*"])
 
 
+def temporary_folder() -> str:
+    folder = tempfile.mkdtemp(prefix="tenure-build-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+class BuildElsewhere(build):
+    """Builds outside the checkout, in which `pip install .` would leave a folder. Compiled code stays there, for the next compilation."""
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        if not os.environ.get("WITH_MYPYC"):
+            self.build_base = temporary_folder()
+
+
+class EggInfoElsewhere(egg_info):
+    """Writes its folder outside the checkout too, except for an sdist, which has it among its files."""
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        if "sdist" not in sys.argv:
+            self.egg_base = temporary_folder()
+
+
+class SdistThenClean(sdist):
+    def run(self) -> None:
+        super().run()
+        shutil.rmtree("tenure.egg-info", ignore_errors=True)
+
+
 class BuildRuntime(build_py):
     """Leaves out the one module of `protocol` that needs the development dependencies."""
 
@@ -111,11 +150,37 @@ def extensions() -> list[Extension]:
     return built
 
 
+TEXT = r"(?:!\[[^\]]*\]\([^)]*\)|[^\]])*"  # of a link; it may be a picture
+RELATIVE_LINK = re.compile(rf"(!?)\[({TEXT})\]\((?!\w+:|#)([^)\s]+)\)")
+
+
+def description(readme: str, source: str | None) -> str:
+    """README as a page of a package index, where its relative links lead nowhere: into the repository `source`, or else without them."""
+
+    def replaced(link: re.Match[str]) -> str:
+        picture, text, target = link.groups()
+        if source is None:
+            return "" if picture else text
+        return f"{picture}[{text}]({source}/{'raw' if picture else 'blob'}/HEAD/{target})"
+
+    pictures = re.sub(r"!\[[^\]]*\]\([^)]*\)", lambda picture: RELATIVE_LINK.sub(replaced, picture[0]), readme)
+    return RELATIVE_LINK.sub(replaced, pictures)
+
+
 if __name__ == "__main__":
+    declared = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     setup(
+        long_description=description(Path("README.md").read_text(encoding="utf-8"), declared.get("urls", {}).get("Source")),
+        long_description_content_type="text/markdown",
         packages=["tenure", SPARK_SOURCE, *(f"{INSIDE}.{name}" for name in packages())],
         package_dir={INSIDE: "", **{f"{INSIDE}.{name}": name.replace(".", "/") for name in packages()}},
         package_data={f"{INSIDE}.pipeline.report": ["*.css", "*.html", "*.js", "*.json"]},
-        cmdclass={"build_ext": BuildCompiled, "build_py": BuildRuntime},
+        cmdclass={
+            "build": BuildElsewhere,
+            "build_ext": BuildCompiled,
+            "build_py": BuildRuntime,
+            "egg_info": EggInfoElsewhere,
+            "sdist": SdistThenClean,
+        },
         ext_modules=extensions(),
     )

@@ -90,7 +90,7 @@ def test_the_build_tools_of_the_wheel_are_locked_with_hashes() -> None:
 
 def test_the_build_gets_every_file_of_the_wheel() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = {"pyproject.toml", "setup.py", declared["readme"], *declared["license-files"], *PACKAGES}
+    needed = {"pyproject.toml", "setup.py", "README.md", *declared["license-files"], *PACKAGES}
     sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert needed <= sent
     assert set(DOCKERFILE.all("COPY")[0].replace("pe[m]", "pem").split()[:-1]) <= sent

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 import signal
 import subprocess
 import sys
@@ -22,31 +22,15 @@ import pytest
 
 from cli import VERSION
 from project import distribution
-from project.install import SERVING, WHEELS
-from tests.running import PACKAGES, ROOT, wait_until
+from project.install import SERVING
+from setup import description
+from tests.project.archives import COMPILED, copy_of_the_checkout, environment_with, wheel_of
+from tests.running import wait_until
 
 pytestmark = pytest.mark.once
 
-IGNORED_FILES = shutil.ignore_patterns(".*", "build", "dist", "data", "*.egg-info", "__pycache__", "*.so")
 PLAIN = {"PATH": os.defpath, "PYTHONWARNINGS": "error"}
-COMPILED = "COMPILED" in os.environ
 BUILD = "compiled" if COMPILED else "plain"
-
-
-@pytest.fixture(scope="module")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the sdist, built from a copy of this checkout that has typical leftovers; or with the compiled wheel."""
-    if COMPILED:
-        return PACKAGES / "dist"
-    checkout, built = tmp_path_factory.mktemp("checkout") / "tenure", tmp_path_factory.mktemp("dist")
-    shutil.copytree(ROOT, checkout, ignore=IGNORED_FILES)
-    for stray in ("docker/__init__.py", "bench/__init__.py", "protocol/wire.cpython-311.so", "protocol/note.txt"):
-        (checkout / stray).parent.mkdir(exist_ok=True)
-        (checkout / stray).touch()
-    command = [sys.executable, "-P", "-m", "build", "--no-isolation", "--outdir", str(built), "."]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return built
 
 
 def test_the_archives_have_only_the_files_of_the_application(archives: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,6 +70,41 @@ def test_the_package_metadata_is_complete(archives: Path) -> None:
     assert {requirement.split(">")[0] for requirement in needed} == locked
 
 
+def test_an_installation_leaves_nothing_in_the_checkout(tmp_path: Path) -> None:
+    checkout = copy_of_the_checkout(tmp_path / "tenure")
+    before = sorted(checkout.rglob("*"))
+    for words in (["wheel", "--wheel-dir", str(tmp_path / "wheels")], ["install", "--target", str(tmp_path / "target")]):
+        command = [sys.executable, "-I", "-m", "pip", *words, "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "."]
+        done = subprocess.run(command, cwd=checkout, env=PLAIN, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(checkout.rglob("*")) == before
+    assert (tmp_path / "target" / "tenure" / "_inside" / "broker").is_dir()
+
+
+def test_the_page_of_a_package_index_has_no_link_that_leads_nowhere(archives: Path) -> None:
+    wheel = wheel_of(archives)
+    with ZipFile(wheel) as opened:
+        (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+        page = str(Parser().parsestr(opened.read(name).decode()).get_payload())
+    targets = re.findall(r"\]\(([^)\s]+)", page) + re.findall(r"(?:src|href)=[\"\']([^\"\']+)", page)
+    assert [target for target in targets if not target.startswith(("https://", "#"))] == []
+    assert "docs/start.md" in page
+
+
+@pytest.mark.parametrize(
+    ("readme", "without", "linked"),
+    [
+        ("see [the start](docs/start.md#how)", "see the start", "see [the start](https://e/blob/HEAD/docs/start.md#how)"),
+        ("![a report](docs/report.png)", "", "![a report](https://e/raw/HEAD/docs/report.png)"),
+        ("[![a report](docs/r.png)](docs/a.md)", "", "[![a report](https://e/raw/HEAD/docs/r.png)](https://e/blob/HEAD/docs/a.md)"),
+        ("[there](https://x/y) and [here](#here)", "[there](https://x/y) and [here](#here)", "[there](https://x/y) and [here](#here)"),
+    ],
+)
+def test_relative_links_lead_into_the_repository_if_it_has_an_address(readme: str, without: str, linked: str) -> None:
+    assert description(readme, None) == without
+    assert description(readme, "https://e") == linked
+
+
 def test_the_wheel_declares_its_own_name_and_that_of_the_spark_source(archives: Path) -> None:
     (wheel,) = archives.glob("*.whl")
     with ZipFile(wheel) as opened:
@@ -100,7 +119,7 @@ DECOY = "raise ImportError('this is a package of another application')\n"
 @pytest.fixture(scope="module")
 def environment(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel, and with packages of another application that have the same names as ours."""
-    venv = empty_environment(tmp_path_factory.mktemp("environment"), archives)
+    venv = environment_with(archives, tmp_path_factory.mktemp("environment"))
     (site_packages,) = venv.glob("lib/python3.*/site-packages")
     decoys(site_packages)
     return venv
@@ -209,18 +228,3 @@ def test_an_installed_broker_works_with_packages_of_the_same_names_and_survives_
         server.send_signal(signal.SIGTERM)
         assert server.wait(10) == 0, tenure.errors()
     assert "0 problems" in tenure("log", "verify", str(tenure.folder / "data"))
-
-
-def empty_environment(folder: Path, archives: Path) -> Path:
-    """An environment with the wheel and the serving lock, from the files that setup kept, without a package index."""
-    wheels = Path(sys.prefix) / WHEELS
-    if not wheels.is_dir():
-        pytest.skip("needs the wheels that `make setup` keeps, and this Python is not of its making")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    pip = [sys.executable, "-I", "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check", "install", "--quiet"]
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}  # without PYTHONPATH, whose packages would count as installed
-    (wheel,) = archives.glob("tenure-*.whl")
-    serving = ["--find-links", str(wheels), "--require-hashes", "--requirement", str(SERVING)]
-    for packages in (serving, [str(wheel)]):  # the wheel is installed with dependency checks, which find a package that the lock lacks
-        subprocess.run([*pip, "--no-index", *packages], env=plain, check=True)
-    return folder
