@@ -106,7 +106,7 @@ def _keep_interrupt_handler() -> Iterator[None]:
 def connected(remote: str, settings: Mapping[str, str]) -> Iterator[Any]:
     """A session of Spark Connect, whose server and workers get the project's code."""
     if find_spec("pyspark") is None or find_spec("grpc") is None:
-        raise NoSpark("Spark Connect needs pyspark[connect], which is not installed: pip install 'pyspark[connect]'")
+        raise NoSpark("Spark Connect needs pyspark[connect], which is not installed: pip install 'tenure[connect]' adds it")
     from pyspark.sql import SparkSession
 
     with tempfile.TemporaryDirectory(prefix="tenure-analyze-", ignore_cleanup_errors=True) as folder:
@@ -173,7 +173,7 @@ def stderr_to_file(log: Path) -> Iterator[None]:
 
 def check_requirements() -> None:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise NoSpark(f"Spark needs PySpark, which is not installed: `make setup-analyze` in the checkout adds it; {NO_SPARK_HINT}")
+        raise NoSpark(f"Spark needs PySpark, which is not installed: pip install 'tenure[spark]' adds it, in a checkout `make setup-analyze`; {NO_SPARK_HINT}")
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     remedy = f"install Java {JAVA_MIN} or newer (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME"

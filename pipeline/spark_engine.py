@@ -25,13 +25,14 @@ from pipeline.blocks import CHUNKS_DEFAULT, COMMON, blocks_in
 from pipeline.chunks import ChunkResult, ChunkTask, Common, build_chunk
 from pipeline.inputs import BadInput, Inputs, NoAnswer
 from pipeline.jobs import follow
+from pipeline.out_folder import TablesError
 from pipeline.packing import again_if_replaced
 from pipeline.progress import Progress
 from pipeline.reading import SegmentReplaced
 from pipeline.rounds import Round, Steps, cursors_of
 from pipeline.session import SparkFailed
 from pipeline.source import NAME
-from pipeline.tables import Store, Tables, TablesBusy, TablesError
+from pipeline.tables import Store, Tables, TablesBusy
 
 _BLOCKS: Final = "cluster string, chunk int, kind string, records long, block binary"
 DONE: Final = "cluster string, chunk int, result binary"

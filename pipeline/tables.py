@@ -33,12 +33,11 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
+from pipeline.out_folder import LAYERS, PROGRESS, TablesError, check_folder
 from pipeline.rows import TABLES
 from pipeline.schema import in_order, schema_of
 from pipeline.state import STATES
 
-LAYERS: Final = ("bronze", "silver", "gold", "state")
-PROGRESS: Final = "progress"
 ROWS_TOGETHER: Final = 1 << 17  # the rows of a file that are decoded together, before those that are not wanted are dropped
 SCHEMA: Final = 3  # the version of the tables' meaning: an older Tenure refuses a newer one
 DESCRIPTION: Final = f"Tenure {SCHEMA}"  # of each table
@@ -53,10 +52,6 @@ PARTS: Final = pa.schema([pa.field("chunk", pa.int32()), pa.field("settled", pa.
 PROGRESS_SCHEMA: Final = pa.schema([("batch", pa.int64()), ("versions", pa.string()), ("content", pa.string()), ("claim", pa.string())])
 
 Only: TypeAlias = Mapping[str, str | bool | Iterable[str]]  # by column: the value, or the possible values, of the wanted rows
-
-
-class TablesError(Exception):
-    """The tables are unusable; the text has the remedy, in one line."""
 
 
 class TablesBusy(TablesError):
@@ -332,7 +327,9 @@ class Tables:
     def open(cls, root: str | Path, *, create: bool = False, options: Mapping[str, str] | None = None) -> Tables:
         """Open the tables. Raises TablesError for another folder, or tables of another version."""
         store = Store(str(root), options or {})
-        created = _checked_folder(Path(store.root), create) if store.is_local else ()
+        if store.is_local:
+            check_folder(Path(store.root), create)
+        created = _made_folder(Path(store.root)) if store.is_local else ()
         tables = cls(store, created)
         if not store.is_local and not create and tables._delta(PROGRESS) is None:
             raise TablesError(f"{store.root}: empty; `tenure analyze run` or `ingest` fills it")
@@ -670,26 +667,14 @@ def _may_have(part: Part, only: Only | None) -> bool:
     return part.cluster in ([wanted] if isinstance(wanted, str | bool) else list(wanted))
 
 
-def _checked_folder(folder: Path, create: bool) -> tuple[Path, ...]:
-    """Refuse a folder of something else; return the folders that were made for the tables."""
+def _made_folder(folder: Path) -> tuple[Path, ...]:
+    """Make the folder; return all that were made for it."""
+    created = tuple(path for path in (*reversed(folder.parents), folder) if not path.exists())
     try:
-        if not folder.exists():
-            if not create:
-                raise TablesError(f"{folder}: there is no such folder; `tenure analyze run` or `ingest` creates it")
-            created = tuple(path for path in (*reversed(folder.parents), folder) if not path.exists())
-            folder.mkdir(parents=True)
-            return created
-        inside = {path.name for path in folder.iterdir()}
-        is_ours = (folder / "state" / PROGRESS).exists()  # what others have put beside the tables is theirs
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TablesError(f"{error.filename}: {error.strerror}") from None
-    if {"FORMAT", "CURRENT.json"} & inside:
-        raise TablesError(f"{folder}: its tables are of another version of Tenure; use another --out")
-    if inside - set(LAYERS) and not is_ours:
-        raise TablesError(f"{folder}: not the folder of an analysis, and not empty; use another --out")
-    if not create and not is_ours:
-        raise TablesError(f"{folder}: empty; `tenure analyze run` or `ingest` fills it")
-    return ()
+    return created
 
 
 def _is_alive(claim: Mapping[str, Any]) -> bool:

@@ -8,7 +8,10 @@ from typing import Any
 
 from cli.arguments import add_command, add_family, whole_number
 
-REQUIREMENTS_NOTE = "Needs PySpark (make setup-analyze) and Java 17, unless --master none is given; docs/analyze.md explains every table and number."
+REQUIREMENTS_NOTE = (
+    "Needs the packages of tenure[analyze], and runs on Spark where those of tenure[spark] are installed, with Java 17; "
+    "docs/analyze.md explains every table and number."
+)
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SECONDS_MIN, SECONDS_MAX = 0.001, 365 * SECONDS["d"]
 EVERY_DEFAULT = 10.0
@@ -235,7 +238,7 @@ def _add_spark_options(command: argparse.ArgumentParser) -> None:
         "--master",
         metavar="URL",
         type=master,
-        help="where Spark runs; default: local[*], this machine, or that of spark-submit; none: without Spark, in this process",
+        help="where Spark runs; default: local[*], this machine, or that of spark-submit; none, the default without PySpark: in this process",
     )
     group.add_argument("--remote", metavar="URL", type=remote, help="the address of a Spark Connect server, in place of --master: sc://HOST:PORT")
     group.add_argument("--conf", metavar="NAME=VALUE", type=setting, action="append", default=[], help="a setting of Spark's; may be repeated")

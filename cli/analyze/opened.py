@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from cli.failure import UNKNOWN_GROUP, Exit, Failure
@@ -16,17 +17,25 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=tuple[object, ...])
 
 FINDINGS = 2
-INSTALL_HINT = "`make setup-analyze` in the checkout adds it"
+NEEDED = ("pyarrow", "numpy", "deltalake", "jinja2")  # by the extra `analyze`
+INSTALL_HINT = "pip install 'tenure[analyze]' adds it, in a checkout `make setup`"
 
 
 @contextmanager
 def open_tables(options: argparse.Namespace, *, create: bool = False) -> Iterator[Tables]:
     """The tables in --out. Errors with a message for users become a Failure."""
-    missing = [name for name in ("pyarrow", "numpy", "deltalake") if find_spec(name) is None]
+    from pipeline.out_folder import TablesError, check_folder
+
+    if "://" not in options.out:
+        try:
+            check_folder(Path(options.out), create)
+        except TablesError as error:
+            raise Failure(Exit.DAMAGED, str(error)) from None
+    missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise Failure(Exit.UNSUPPORTED, f"analyses need {missing[0]}, which is not installed: {INSTALL_HINT}", kind="missing-extra", hint=INSTALL_HINT)
     from pipeline.session import NoSpark
-    from pipeline.tables import Tables, TablesBusy, TablesError
+    from pipeline.tables import Tables, TablesBusy
 
     try:
         tables = Tables.open(options.out, create=create, options=dict(options.storage_option))

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from cli import VERSION, Interrupted, code_of_interrupt
@@ -18,7 +19,7 @@ from cli.records.interrupts import Interrupts
 from cli.shown import Screen
 
 if TYPE_CHECKING:
-    from pipeline.inputs import Inputs
+    from pipeline.inputs import Folder, Inputs
     from pipeline.jobs import Engine, Steps
     from pipeline.progress import Progress
     from pipeline.tables import Tables
@@ -35,8 +36,9 @@ def run(options: argparse.Namespace) -> int:
         if options.report == STANDARD_OUTPUT:
             raise Failure(Exit.USAGE, "--report -: standard output has the summary of the run; name a file, or run `tenure analyze report --html -` after it")
         check_target(options.report)
+    inputs, folders = inputs_of(options) if options.action != "build" else (None, [])
     with open_tables(options, create=options.action != "build") as tables, Interrupts() if follows else nullcontext() as interrupts:
-        from pipeline.inputs import BadInput, NoAnswer, NoSuchLog, folders_of
+        from pipeline.inputs import BadInput, NoAnswer, NoSuchLog
         from pipeline.jobs import Steps
         from pipeline.progress import to_standard_error
         from pipeline.session import SparkFailed
@@ -46,9 +48,8 @@ def run(options: argparse.Namespace) -> int:
         keep = getattr(options, "keep", None)
         steps = Steps(options.action != "build", options.action != "ingest", getattr(options, "full", False), None if keep is None else round(keep * 1000))
         try:
-            inputs = inputs_of(options) if steps.reads else None
             if inputs is not None:  # raises for wrong inputs before Spark is started
-                check_limits(inputs, folders_of(inputs))
+                check_limits(inputs, folders)
             with open_engine(options, progress) as engine:
                 if interrupts is None:
                     show(screen, engine.round(tables, inputs, steps) | report(options, tables))
@@ -110,7 +111,7 @@ def show(screen: Screen, summary: dict[str, object], *, line: bool = False) -> N
 def open_engine(options: argparse.Namespace, progress: Progress) -> Iterator[Engine]:
     from pipeline.jobs import PlainEngine
 
-    if options.master == WITHOUT_SPARK and options.remote is None:
+    if options.remote is None and (options.master == WITHOUT_SPARK or (options.master is None and not options.conf and find_spec("pyspark") is None)):
         yield PlainEngine(progress)
         return
     from pipeline.session import session
@@ -121,10 +122,11 @@ def open_engine(options: argparse.Namespace, progress: Progress) -> Iterator[Eng
         yield SparkEngine(spark, progress)
 
 
-def inputs_of(options: argparse.Namespace) -> Inputs:
-    from pipeline.inputs import Inputs
+def inputs_of(options: argparse.Namespace) -> tuple[Inputs, list[Folder]]:
+    """The inputs, and the folders of logs in their directories, which need none of the packages that an analysis needs."""
+    from pipeline.inputs import BadInput, Inputs, folders_of
 
-    return Inputs.of(
+    inputs = Inputs.of(
         options.offsets,
         options.notes or [],
         cluster=options.cluster,
@@ -132,6 +134,10 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
         until=partition_limits(options.until_offset),
         offsets_retention_ms=None if options.offsets_retention is None else round(options.offsets_retention * 1_000),
     )
+    try:
+        return inputs, folders_of(inputs)
+    except BadInput as error:
+        raise Failure(Exit.DAMAGED, str(error)) from None
 
 
 def report(options: argparse.Namespace, tables: Tables) -> dict[str, object]:

@@ -10,12 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cli
+from cli.analyze import opened, run
 from pipeline import session, wire
 from pipeline.inputs import NoAnswer
 from pipeline.jobs import PlainEngine
@@ -106,8 +108,41 @@ def test_a_missing_pyspark_is_reported_with_the_remedy(
     monkeypatch.setattr(session, "find_spec", lambda name: None)
     assert cli.main([*command("run", tmp_path / "out", "--offsets", data), "--master", "local[1]"]) == 76
     assert capsys.readouterr().err == (
-        "tenure: Spark needs PySpark, which is not installed: `make setup-analyze` in the checkout adds it; --master none needs neither PySpark nor Java\n"
+        "tenure: Spark needs PySpark, which is not installed: pip install 'tenure[spark]' adds it, in a checkout `make setup-analyze`; "
+        "--master none needs neither PySpark nor Java\n"
     )
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    """As if these packages were not installed."""
+    for module in (opened, run, session):
+        monkeypatch.setattr(module, "find_spec", lambda name: None if name in packages else find_spec(name))
+
+
+def test_what_is_not_installed_is_named_with_its_extra_after_the_arguments_were_checked(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without(monkeypatch, "deltalake", "jinja2", "numpy", "pyarrow", "pyspark")
+    for words, code, message in (
+        (command("run", tmp_path / "out", "--offsets", tmp_path / "nope"), 65, "nope: "),
+        (command("run", tmp_path / "out", "--offsets", data, "--report", tmp_path / "nope" / "report.html"), 74, "there is no such folder"),
+        (command("run", data, "--offsets", data), 65, "not the folder of an analysis"),
+        (command("build", tmp_path / "out"), 65, "there is no such folder"),
+        (command("run", tmp_path / "out", "--offsets", data), 76, "analyses need pyarrow, which is not installed: pip install 'tenure[analyze]' adds it"),
+    ):
+        assert cli.main(words) == code
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_pyspark_a_run_is_one_in_this_process(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without(monkeypatch, "pyspark")
+    words = ["analyze", "run", "--out", str(tmp_path / "out"), "--quiet", "--offsets", str(data)]
+    assert cli.main([*words, "--conf", "spark.driver.memory=2g"]) == 76
+    assert "pip install 'tenure[spark]' adds it" in capsys.readouterr().err
+    assert cli.main(words) == 0
 
 
 @pytest.mark.parametrize("master", ["nonee", "", "local[", "None"])

@@ -23,8 +23,9 @@ import pipeline.session
 import pipeline.wire_reading
 from cli.analyze import run as command
 from pipeline import tables as module
+from pipeline.out_folder import PROGRESS
 from pipeline.rows import TABLES
-from pipeline.tables import PROGRESS, Batch, Tables, Writer, key_of
+from pipeline.tables import Batch, Tables, Writer, key_of
 from tests.pipeline.building import SLICED
 
 STEPS_TESTED = 5  # about this many of the steps that do not publish are tested

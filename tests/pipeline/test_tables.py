@@ -20,11 +20,11 @@ import pytest
 import cli
 from pipeline.demo import write_world
 from pipeline.jobs import Inputs, Steps
+from pipeline.out_folder import PROGRESS, TablesError
 from pipeline.rows import TABLES, Coverage, Deploy, Hygiene
 from pipeline.schema import in_order, rows_of, schema_of, table_of
 from pipeline.tables import (
     CLAIM_S,
-    PROGRESS,
     PROGRESS_SCHEMA,
     TIDY_BATCHES,
     Batch,
@@ -34,7 +34,6 @@ from pipeline.tables import (
     Store,
     Tables,
     TablesBusy,
-    TablesError,
     _files,
 )
 from tests.pipeline.building import ENGINE, analyzed
