@@ -1,4 +1,4 @@
-"""The confidence of a row."""
+"""How sure a statement about a group is: of a row in the tables of the pipeline, or of a cause that is not in notes."""
 
 from __future__ import annotations
 

@@ -144,6 +144,11 @@ class RebalancesMissing(NamedTuple):
     after: GroupRecord | None = None
     older: bool = False  # they are older than the first note, or there are no notes at all
 
+    @property
+    def is_one(self) -> bool:
+        """Whether it is exactly one rebalance, whose result is in a record."""
+        return self.count_min == self.count_max == 1 and self.after is not None
+
 
 class End(Enum):
     """How a rebalance ended."""

@@ -13,6 +13,7 @@ from coordinator.notes import Cause
 from history.causes import AnyCause, InferredCause, name_of
 from history.commits import NO_COMMITS, Commits, NearbyCommits, Silence, silence
 from history.compared import Difference, MemberIdentity, compare
+from history.confidence import STRONG, WEAK
 from history.consumer import assigned, is_cooperative, partitions_of
 from history.note_records import GroupRecord
 from history.words import list_names, short_name
@@ -33,6 +34,10 @@ class Inferred(NamedTuple):
     trigger_member: MemberIdentity | None
     evidence: str
     expired: list[MemberIdentity]  # removed members whose session seems to have expired
+
+    @property
+    def confidence(self) -> str:
+        return STRONG if self.strong else WEAK
 
 
 class Silences(NamedTuple):

@@ -62,7 +62,8 @@ def moves_of(entry: Rebalance | RebalancesMissing) -> list[Move] | None:
     if entry.after is None or entry.after.stored is None:
         return None
     before: Owners | None = {}
-    if entry.from_generation != 0:  # a new group had no partitions
+    first = entry.from_generation == 0 and (isinstance(entry, Rebalance) or entry.count_max == 1)
+    if not first:  # a new group had no partitions
         before = owners_of(entry.before.stored) if entry.before is not None and entry.before.stored is not None else None
     after = owners_of(entry.after.stored)
     return moves(before, after) if before is not None and after is not None else None

@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from history.newer import KIND_OF_KEY
 from pipeline.columns import Ints, ints
-from pipeline.decode import KIND_OF_KEY, NOTE, OFFSET
+from pipeline.decode import NOTE, OFFSET
 from pipeline.end_offsets import from_notes
 from pipeline.schema import schema_of
 

@@ -14,10 +14,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from history.recorded import SHORT_RUN
 from pipeline.inputs import LogId
 from pipeline.rows import Coverage
-
-SHORT_RUN: Final = 64  # offsets
 
 COMPACTED: Final = "compacted"
 TORN: Final = "torn"

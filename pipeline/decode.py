@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from history.newer import CONSUMER, KIND_OF_KEY, SHARE, STREAMS, newer_group
 from pipeline.inputs import LogId
 from pipeline.rows import Record
 from protocol import batch as batches
@@ -21,19 +22,9 @@ OFFSET: Final = "offset"
 GROUP: Final = "group"
 NOTE: Final = "note"
 CONTROL_KIND: Final = "control"
-CONSUMER: Final = "consumer"
-SHARE: Final = "share"
-STREAMS: Final = "streams"
 OTHER: Final = "other"
 UNREADABLE: Final = "unreadable"
 KINDS: Final = (OFFSET, GROUP, NOTE, CONTROL_KIND, CONSUMER, SHARE, STREAMS, OTHER, UNREADABLE)
-
-# The kinds of groups with a newer protocol (KIP-848, KIP-932, KIP-1071), by the versions of their records' keys. Each key begins with the group.
-KIND_OF_KEY: Final = {
-    **dict.fromkeys((*range(3, 9), 16), CONSUMER),
-    **dict.fromkeys(range(9, 16), SHARE),
-    **dict.fromkeys(range(17, 25), STREAMS),
-}
 
 NO_VERSION: Final = -1
 
@@ -127,11 +118,6 @@ def _of_notes(key: bytes, value: bytes | None, versions: tuple[int, int]) -> Dec
     if value is not None and not is_note(value):
         return DecodedRecord(UNREADABLE, *versions, group)
     return DecodedRecord(NOTE, *versions, group)
-
-
-def newer_group(key: bytes) -> str:
-    """The group in a key of KIND_OF_KEY. Raises ProtocolError."""
-    return GroupMetadataKey.decode(key, 2, GroupMetadataKey.VERSIONS[1])[0].group
 
 
 def is_group(value: bytes) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -11,14 +10,14 @@ import pyarrow as pa
 
 from history import GroupRecord, NoteRecord, read_group_record, read_note_record
 from history.compared import MemberIdentity, identity_of
-from pipeline.decode import KIND_OF_KEY, newer_group
+from history.newer import NewerRecord, beside_newer, newer_group, newer_kind
 from pipeline.rows import Coverage, NewerGroup, NoteRow
 from protocol.errors import ProtocolError
 from protocol.message import Part, field_names
 from protocol.messages.consumer_offsets import GroupMetadataKey
 from protocol.messages.coordinator_notes import MemberJoin, StaticReplaced
 from protocol.messages.kinds import NoteKind
-from protocol.records import read_offsets_key, version_of
+from protocol.records import read_offsets_key
 
 OFFSETS: Final = "offsets"
 NOTES: Final = "notes"
@@ -43,14 +42,6 @@ class NoteAt(NamedTuple):
     partition: int
     offset: int
     record: NoteRecord
-
-
-class NewerRecord(NamedTuple):
-    """A record of a group in a newer protocol."""
-
-    kind: str
-    offset: int
-    at_ms: int
 
 
 class Events(NamedTuple):
@@ -107,7 +98,7 @@ def events_of(records: Iterable[Raw], epochs: Epochs | None = None) -> dict[str,
             of_partition[record.leader_epoch] = min(first, of_partition.get(record.leader_epoch, first))
             if record.key is None:
                 continue
-            kind = KIND_OF_KEY.get(version_of(record.key))
+            kind = newer_kind(record.key)
             if kind is not None:
                 group = newer_group(record.key)
                 newer.setdefault(group, []).append(NewerRecord(kind, record.offset, record.append_ms))
@@ -138,23 +129,9 @@ def events_of(records: Iterable[Raw], epochs: Epochs | None = None) -> dict[str,
         own_records = sorted(group_records.get(group, []), key=lambda group_record: group_record.offset)
         newer_records = sorted(newer.get(group, []), key=lambda newer_record: newer_record.offset)
         events_by_group[group] = Events(
-            group_notes, _beside_newer(own_records, newer_records), unreadable.get(group, ()), newer_records, epochs_ms.get(home, {}), home
+            group_notes, beside_newer(own_records, newer_records), unreadable.get(group, ()), newer_records, epochs_ms.get(home, {}), home
         )
     return events_by_group
-
-
-def _beside_newer(group_records: Sequence[GroupRecord], newer: Sequence[NewerRecord]) -> list[GroupRecord]:
-    """The records, with `taken_over` and `newer_since_ms`: a group that changes to a newer protocol gets a tombstone, although it goes on."""
-    offsets = [record.offset for record in newer]
-    # For each record the index of the first newer one after it; at the beginning, that of the first one at all.
-    following = [0, *(bisect(offsets, record.offset) for record in group_records), len(newer)]
-    return [
-        record._replace(
-            taken_over=record.stored is None and here < following[at + 2],
-            newer_since_ms=newer[before].at_ms if before < here and record.stored is not None else -1,
-        )
-        for at, (record, before, here) in enumerate(zip(group_records, following, following[1:], strict=False))
-    ]
 
 
 def newer_rows(cluster: str, group: str, events: Events) -> list[NewerGroup]:

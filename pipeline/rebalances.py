@@ -10,18 +10,17 @@ from coordinator.states import State
 from history import End, Entry, GroupRecord, Rebalance, RebalancesMissing, moves_of, owners_of
 from history.causes import name_of, removal_end
 from history.compared import Difference, MemberIdentity, compare, keys, pair_returned
-from history.confidence import EXACT, NONE, STRONG, WEAK
+from history.confidence import EXACT, NONE, STRONG
 from history.consumer import is_cooperative
 from history.inferred import (
     InferenceCache,
     Inferred,
-    is_replacement,
     join_phase_end_ms,
-    last_stable_record,
     stable_ms,
     timeout_ms,
 )
 from history.moves import Owners
+from history.recorded import RecordedCauses
 from history.stalls import Stall, exact_stall, stall_bounds, stalled_partitions
 from history.storms import window_ms
 from history.words import describe_end, reasons, title
@@ -57,7 +56,9 @@ class Rebalances:
         self._cluster = cluster
         self._group = group
         self._members = MemberIdentities(events)
-        self._same_generation = _generations(events.group_records)
+        self._recorded = RecordedCauses(between, lambda first, last: not holes.between(first, last))
+        for record in events.group_records:
+            self._recorded.generations.add(record)
         self._offsets = [record.offset for record in events.group_records]
         self._index_of = {offset: at for at, offset in enumerate(self._offsets)}
         self._inferences = between
@@ -127,7 +128,7 @@ class Rebalances:
 
     def _from_notes(self, rebalance: Rebalance) -> Episode:
         before, after = _stored(rebalance.before), _stored(rebalance.after)
-        inferred = self._infer(rebalance.before, rebalance.after, rebalance.from_generation) if not rebalance.all_noted else None
+        inferred = self._recorded.of(rebalance)
         confidence, cause = self._cause(rebalance, inferred)
         difference = compare(before.stored if before else None, after.stored) if after and after.stored and (before or rebalance.from_generation == 0) else None
         start_lo = start_hi = rebalance.began_ms
@@ -185,7 +186,7 @@ class Rebalances:
                 name = FORMATION
             return (EXACT if not rebalance.missing_notes or rebalance.end is End.INTERRUPTED else STRONG), name
         if inferred is not None:
-            return (STRONG if inferred.strong else WEAK), inferred.cause
+            return inferred.confidence, inferred.cause
         return NONE, UNKNOWN
 
     def _trigger_member(self, rebalance: Rebalance) -> MemberIdentity | None:
@@ -240,31 +241,17 @@ class Rebalances:
     # Without notes
 
     def _without_notes(self, rebalance: RebalancesMissing) -> Episode | None:
-        if rebalance.count_min == rebalance.count_max == 1 and rebalance.after is not None:
-            inferred = self._infer(rebalance.before, rebalance.after, rebalance.from_generation)
-            if inferred is not None:
-                return self._from_records(rebalance, rebalance.after, inferred)
+        inferred = self._recorded.of(rebalance)
+        if inferred is not None and rebalance.after is not None:
+            return self._from_records(rebalance, rebalance.after, inferred)
         if rebalance.after_ms < 0:  # nothing is known before: the logs may begin in the middle of the history
             return None
-        if not rebalance.count_min and rebalance.after is not None and self._same_generation[rebalance.after.offset][1]:  # the members are unchanged
+        if not rebalance.count_min and rebalance.after is not None and self._recorded.generations.repeats(rebalance.after):  # the members are unchanged
             return None
         return self._summary_row(rebalance)
 
-    def _infer(self, before: GroupRecord | None, after: GroupRecord | None, from_generation: int) -> Inferred | None:
-        if after is None or after.stored is None or ((before is None or before.stored is None) and from_generation != 0):
-            return None
-        without_gap = not self._holes.between(before.offset, after.offset) if before is not None else True
-        if before is not None:
-            before = self._last_stable_record(before, after)
-        inferred = self._inferences.infer(before, after)
-        return inferred if without_gap else inferred._replace(strong=False, evidence=f"{inferred.evidence}; records between them are missing")
-
-    def _last_stable_record(self, before: GroupRecord, after: GroupRecord | None) -> GroupRecord:
-        same, number = self._same_generation[before.offset]
-        return last_stable_record(same, number, after) if after is not None else same[0]
-
     def _stable_ms(self, before: GroupRecord, after: GroupRecord | None) -> int | None:
-        first = self._last_stable_record(before, after)
+        first = self._recorded.generations.last_stable(before, after)
         if after is not None:
             return stable_ms(first, after)
         return none_if_unknown(first.stored.current_state_timestamp) if first.stored is not None else None
@@ -272,7 +259,7 @@ class Rebalances:
     def _is_fresh(self, record: GroupRecord) -> bool:
         """Whether this is certainly the first record of its generation, so that its times are those of the rebalance."""
         at = self._index_of[record.offset]
-        return not self._same_generation[record.offset][1] and not self._holes.between(self._offsets[at - 1] if at else -1, record.offset)
+        return not self._recorded.generations.repeats(record) and not self._holes.between(self._offsets[at - 1] if at else -1, record.offset)
 
     def _from_records(self, rebalance: RebalancesMissing, after: GroupRecord, inferred: Inferred) -> Episode:
         stored = after.stored
@@ -296,7 +283,7 @@ class Rebalances:
             trigger_member=inferred.trigger_member.key if inferred.trigger_member else None,
             trigger_client=_client(inferred.trigger_member),
             evidence=f"{inferred.evidence} ({reason}: inferred from records)",
-            confidence=STRONG if inferred.strong else WEAK,
+            confidence=inferred.confidence,
             members_before=_size(rebalance.before) if rebalance.before is not None else 0,
             members_after=_size(after),
             protocol_change=inferred.difference.protocol_changed,
@@ -330,17 +317,6 @@ class Rebalances:
             members_after=_size(rebalance.after) if rebalance.after is not None else None,
             missing=count,
         )
-
-
-def _generations(group_records: Sequence[GroupRecord]) -> dict[int, tuple[list[GroupRecord], int]]:
-    """For each record the records of its generation, and its index among them."""
-    records_by_offset: dict[int, tuple[list[GroupRecord], int]] = {}
-    same: list[GroupRecord] = []
-    for record in group_records:
-        same = same if same and is_replacement(same[-1], record) else []
-        same.append(record)
-        records_by_offset[record.offset] = same, len(same) - 1
-    return records_by_offset
 
 
 def _window_ms(entry: Entry) -> int:

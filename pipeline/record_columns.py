@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from history.newer import KIND_OF_KEY
 from pipeline.batches import Bytes, Ints
-from pipeline.decode import CONTROL_KIND, GROUP, KIND_OF_KEY, KINDS, NOTE, OFFSET, OTHER, UNREADABLE, is_commit, is_group, is_note
+from pipeline.decode import CONTROL_KIND, GROUP, KINDS, NOTE, OFFSET, OTHER, UNREADABLE, is_commit, is_group, is_note
 from pipeline.end_offsets import walk_ends
 from pipeline.gathering import blobs, number, texts
 from pipeline.inputs import LogId

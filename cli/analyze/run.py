@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from cli.analyze.opened import open_tables
 from cli.analyze.report import STANDARD_OUTPUT, check_target
 from cli.failure import Exit, Failure
 from cli.records.interrupts import Interrupts
-from cli.shown import Screen
+from cli.shown import Screen, counted
 
 if TYPE_CHECKING:
     from pipeline.inputs import Folder, Inputs
@@ -52,7 +52,9 @@ def run(options: argparse.Namespace) -> int:
                 check_limits(inputs, folders)
             with open_engine(options, progress) as engine:
                 if interrupts is None:
-                    show(screen, engine.round(tables, inputs, steps) | report(options, tables))
+                    summary = engine.round(tables, inputs, steps)
+                    show(screen, summary | report(options, tables))
+                    warn_of_other_types(screen, summary)
                 else:
                     with interrupts.waiting():
                         follow(options, tables, engine, inputs, steps, screen)
@@ -105,6 +107,17 @@ def show(screen: Screen, summary: dict[str, object], *, line: bool = False) -> N
     else:
         for name, value in summary.items():
             screen.line(f"{name}: {value}")
+
+
+def warn_of_other_types(screen: Screen, summary: Mapping[str, object]) -> None:
+    """Say in one line which groups are in the tables only with their commits and lag."""
+    from history.newer import PROPOSALS
+    from history.words import list_names
+
+    counts = {kind: number for kind in PROPOSALS if isinstance(number := summary.get(f"{kind}_groups_not_understood"), int)}
+    if counts:
+        groups = list_names(f"{counted(number, f'{kind} group')} ({PROPOSALS[kind]})" for kind, number in counts.items())
+        screen.warn(f"only commits and lag are known of {groups}: their members and rebalances are in records that are not understood")
 
 
 @contextmanager

@@ -96,14 +96,17 @@ def add_history(actions: Any) -> None:
         run="cli.groups.history",
         help="show what happened to a group: each rebalance and its cause",
         description="Show the history of a group: each rebalance with its cause and duration, members that joined and left, and moved partitions.\n"
-        "A Tenure broker keeps it as notes (__coordinator_notes, seven days); Apache Kafka keeps none.",
+        "A Tenure broker keeps it as notes (__coordinator_notes, seven days). Apache Kafka keeps none: there each rebalance that compaction has left in\n"
+        "__consumer_offsets is shown, with a cause that is inferred from the group's records and commits, strong or weak.",
         examples=(
             "tenure group history orders",
             "tenure group history orders --since 2h --limit 50",
             "tenure group history orders --since 2026-11-21T08:30:00Z --json",
             "tenure group history orders --follow",
         ),
-        notes="Times are UTC. With --json --follow: one JSON object per line, as events arrive.",
+        notes="Times are UTC. With --json --follow: one JSON object per line, as events arrive. In JSON `cause` is from a note, and `inferred` has the cause,\n"
+        "confidence and evidence of a rebalance without one (`noted` false).\n"
+        "Exit code 77 if this user may not read __consumer_offsets, 76 for groups of type consumer, share and streams, whose records are not understood.",
     )
     history.add_argument("group", metavar="GROUP", help="which group")
     history.add_argument("--since", metavar="TIME", type=past_time, help="only entries since: 90s, 15m, 2h, 1d ago, or 2026-11-21T08:30:00Z")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from cli.client import Cluster, Exit
-from cli.groups import history_shown
+from cli.client import Cluster, Exit, Failure
+from cli.groups import history_document, history_shown
 from cli.groups.described import describe
 from cli.groups.finding import unknown_group
+from cli.groups.history_details import NOTHING_KNOWN, Details
 from cli.groups.history_reading import GroupLogReader
-from cli.groups.history_shown import NOTHING_KNOWN, Partitions
 from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, plain
 from history.episodes import (
@@ -29,13 +30,17 @@ from history.episodes import (
     StaticReturned,
     at_ms,
 )
-from history.moves import moves_of, owners_of
+from history.inferred import InferenceCache
+from history.moves import Move, moves_of, owners_of
+from history.newer import PROPOSALS
 from history.order import Order
+from history.recorded import RecordedCauses
 from history.story import Story
 
 if TYPE_CHECKING:
     from history import Entry
-    from history.note_records import NoteRecord
+    from history.note_records import GroupRecord, NoteRecord
+    from protocol.messages.consumer_offsets import GroupMetadataValue
 
 MEMBER_EVENTS: Final = (AbsenceChanged, CommitsRefused, HeartbeatsLate, InstanceRefused, MemberJoined, MemberRemoved, StandbyChanged, StaticReturned)
 # Start to read this long before --since, to show a rebalance in progress from its beginning, and to recognize new members.
@@ -55,7 +60,8 @@ class HistoryReader:
     def __init__(self, reader: GroupLogReader, since_ms: int | None) -> None:
         self._reader = reader
         self._order = Order()
-        group_records = reader.group_records()
+        self._causes = RecordedCauses(InferenceCache(reader.commits), reader.whole)
+        group_records = self._new_group_records()
         # Of the records before --since only the newest is needed: it has the group's state at that time.
         old = [record for record in group_records if since_ms is not None and record.at_ms < since_ms]
         complete = reader.records_complete if since_ms is None else bool(group_records)
@@ -65,9 +71,33 @@ class HistoryReader:
         self._group_records = group_records[len(old) :]
         self.has_young_records = False  # whether records were left out because their notes may still be written
 
+    def _new_group_records(self) -> list[GroupRecord]:
+        group_records = self._reader.group_records()
+        for record in group_records:
+            self._causes.generations.add(record)
+        return group_records
+
+    def details(self, entry: Entry) -> Details:
+        """What the group's records tell about the entry besides."""
+        if not isinstance(entry, Rebalance | RebalancesMissing):
+            return NOTHING_KNOWN
+        stored = [record.stored for record in (entry.after, entry.before) if record and record.stored]
+        protocols = [group.protocol for group in stored if group.protocol]  # an empty group has none
+        moves, before_known = moves_of(entry), True
+        if moves is None and entry.after is not None and entry.after.stored is not None:
+            moves, before_known = unknown_moves(entry.after.stored), False
+        return Details(
+            moves,
+            len({partition for group in stored for partition in owners_of(group) or ()}) if moves is not None else 0,
+            protocols[0] if protocols else "",
+            before_known,
+            self._causes.of(entry),
+            self._reader.has_notes,
+        )
+
     def entries_of(self, records: Iterable[NoteRecord]) -> list[Entry]:
         notes = list(records)
-        group_records, self._group_records = [*self._group_records, *self._reader.group_records()], []
+        group_records, self._group_records = [*self._group_records, *self._new_group_records()], []
         return [entry for event in self._order.feed(notes, group_records) for entry in self.story.add(event)]
 
     def entries_so_far(self) -> list[Entry]:
@@ -91,16 +121,10 @@ class HistoryReader:
         return entries
 
 
-def partitions_of(entry: Entry) -> Partitions:
-    if not isinstance(entry, Rebalance | RebalancesMissing):
-        return NOTHING_KNOWN
-    moves = moves_of(entry)
-    if moves is None:
-        return NOTHING_KNOWN
-    stored = [record.stored for record in (entry.after, entry.before) if record and record.stored]
-    owned = {partition for group in stored for partition in owners_of(group) or ()}
-    protocols = [group.protocol for group in stored if group.protocol]  # an empty group has none
-    return Partitions(moves, len(owned), protocols[0] if protocols else "")
+def unknown_moves(stored: GroupMetadataValue) -> list[Move] | None:
+    """A move of each partition to its owner, from an unknown one."""
+    owners = owners_of(stored)
+    return None if owners is None else [Move(partition, None, owner) for partition, owner in sorted(owners.items())]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -116,35 +140,55 @@ def run(options: argparse.Namespace) -> int:
             entries += history.pending_entries() + history.story.finish()
             if history.has_young_records:
                 screen.warn(NOTES_NOT_WRITTEN_YET)
+        elif not reader.has_notes:
+            entries += history.pending_entries()
         nothing_found = not since_first_event(entries) and open_rebalance is None and not history.has_young_records
-        if nothing_found and not options.follow and describe(cluster, [options.group])[options.group] is None:
-            raise unknown_group(cluster, options.group)
-        print_history(screen, in_order_of_begin(entries), options)
+        problems = unread_parts(cluster, reader, nothing_found=nothing_found and not options.follow)
+        if problems and nothing_found and not options.follow:
+            raise problems[0]
+        print_history(screen, history, in_order_of_begin(entries), options)
+        code = max(map(screen.fail, problems), default=Exit.DONE)
         if options.follow:
             options.endless = True
             follow(screen, history, reader)
-    return Exit.DONE
+    return code
 
 
-def print_history(screen: Screen, entries: list[Entry], options: argparse.Namespace) -> None:
+def unread_parts(cluster: Cluster, reader: GroupLogReader, *, nothing_found: bool) -> list[Failure]:
+    """What of the group's history this command does not read, or may not read. Raises Failure if nothing was found, and there is no such group."""
+    problems = []
+    if reader.records_problem is not None:
+        problem = reader.records_problem
+        problems.append(problem.with_line(f"{problem.line}; without the group's records the moved partitions are not known"))
+    kind = reader.newer[-1].kind if reader.newer else None
+    if nothing_found:
+        group = describe(cluster, [reader.group])[reader.group]
+        if group is None:
+            raise unknown_group(cluster, reader.group)
+        kind = kind or (group.type if group.type in PROPOSALS else None)
+    if kind is not None:
+        since = f" since {time_text(reader.newer[0].at_ms)}" if reader.newer and not nothing_found else ""
+        text = f"group {reader.group} is a {kind} group ({PROPOSALS[kind]}){since}: this command reads only the history of classic groups"
+        problems.append(Failure(Exit.UNSUPPORTED, text, hint=f"tenure group describe {quote(reader.group)} shows its present state"))
+    return problems
+
+
+def print_history(screen: Screen, history: HistoryReader, entries: list[Entry], options: argparse.Namespace) -> None:
     in_period = since_first_event(entries)
     if options.since is not None:
         in_period = [entry for entry in in_period if last_ms(entry) >= options.since]
     newest = in_period[-options.limit :] if options.limit else in_period
     if screen.json and options.follow:
         for entry in newest:
-            screen.json_line(history_shown.document(entry, partitions_of(entry)))
+            screen.json_line(history_document.document(entry, history.details(entry)))
     elif screen.json:
-        screen.document({"group": options.group, "earlier": len(in_period) - len(newest), "entries": documents(newest)})
+        documents = [history_document.document(entry, history.details(entry)) for entry in newest]
+        screen.document({"group": options.group, "earlier": len(in_period) - len(newest), "entries": documents})
     else:
-        show(screen, in_period, newest, options)
+        show(screen, history, in_period, newest, options)
 
 
-def documents(newest: list[Entry]) -> list[dict[str, object]]:
-    return [history_shown.document(entry, partitions_of(entry)) for entry in newest]
-
-
-def show(screen: Screen, in_period: list[Entry], newest: list[Entry], options: argparse.Namespace) -> None:
+def show(screen: Screen, history: HistoryReader, in_period: list[Entry], newest: list[Entry], options: argparse.Namespace) -> None:
     if not newest:
         since = f" since {time_text(options.since)}" if options.since is not None else ""
         screen.line(f"group {plain(options.group)} has no history{since}")
@@ -152,7 +196,7 @@ def show(screen: Screen, in_period: list[Entry], newest: list[Entry], options: a
     if len(in_period) > len(newest):
         screen.line(screen.paint(f"{len(in_period) - len(newest)} earlier entries are left out (--limit 0 shows all)", Role.DIM))
     for entry in newest:
-        history_shown.show(screen, entry, partitions_of(entry))
+        history_shown.show(screen, entry, history.details(entry))
     if not options.follow:
         lines = history_shown.summary(in_period)
         if lines:
@@ -196,7 +240,7 @@ def follow(screen: Screen, history: HistoryReader, reader: GroupLogReader) -> No
         if not reader.has_notes:
             entries += history.pending_entries()
         for entry in entries:
-            print_entry(screen, entry)
+            print_entry(screen, history, entry)
         open_rebalance = history.story.open_rebalance
         if open_rebalance is not None and open_rebalance is not last_begun:
             last_begun = open_rebalance
@@ -205,8 +249,8 @@ def follow(screen: Screen, history: HistoryReader, reader: GroupLogReader) -> No
         screen.out.flush()
 
 
-def print_entry(screen: Screen, entry: Entry) -> None:
+def print_entry(screen: Screen, history: HistoryReader, entry: Entry) -> None:
     if screen.json:
-        screen.json_line(history_shown.document(entry, partitions_of(entry)))
+        screen.json_line(history_document.document(entry, history.details(entry)))
     else:
-        history_shown.show(screen, entry, partitions_of(entry))
+        history_shown.show(screen, entry, history.details(entry))

@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cli.client import Exit, Failure, check, failure
 from coordinator.facts import group_key
 from coordinator.group_partition import partition_of
+from history.commit_times import CommitTimes
+from history.commits import NearbyCommits
+from history.newer import NewerRecord, beside_newer, newer_group, newer_kind
 from history.note_records import GroupRecord, NoteRecord, read_group_record, read_note_record
-from protocol.batch import BatchHeader, iterate_headers, records
+from history.recorded import SHORT_RUN
+from protocol.batch import CONTROL, BatchHeader, iterate_headers, records
+from protocol.batch_record import Record
 from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.consumer_offsets import OffsetCommitKey
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.records import read_offsets_key
 
 if TYPE_CHECKING:
     from cli.client import Cluster
@@ -31,6 +38,10 @@ COMPRESSED: Final = 7  # mask of a batch's attributes
 WAIT_MS: Final = 500
 PAUSE_SECONDS: Final = 0.1
 RETRIABLE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+MAY_NOT_READ: Final = "this user may not read __consumer_offsets, which has the history of groups"
+HOW_TO_ALLOW: Final = "allow Read on it: kafka-acls.sh --add --allow-principal User:NAME --operation Read --topic __consumer_offsets"
 
 
 class Batches(NamedTuple):
@@ -47,14 +58,21 @@ class GroupLogReader:
         topics = cluster.topics([NOTES, OFFSETS])
         notes, offsets = topics[NOTES], topics[OFFSETS]
         self.has_notes = not notes.error and notes.internal
+        if not self.has_notes and offsets.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise may_not_read()
         if not self.has_notes and (offsets.error or not offsets.internal):
             raise Failure(Exit.UNSUPPORTED, "this cluster has no history of groups: neither notes nor __consumer_offsets")
         self._ids = {NOTES: notes.id or bytes(16), OFFSETS: offsets.id or bytes(16)}
         self.partition = partition_of(group, len((notes if self.has_notes else offsets).partitions))
         self.notes_offset = -1
         self.records_complete = False  # whether the log still has all records, since compaction has removed none
+        self.records_problem: Failure | None = None  # why the group's records were not read to their end, although the cluster has notes
+        self.commits: dict[int, NearbyCommits] = {}  # by offset of a group record
+        self.newer: list[NewerRecord] = []  # in a newer protocol, since the last group record
+        self._commit_times = CommitTimes()
+        self._holes: list[tuple[int, int]] = []  # ranges of offsets with missing records
         self._records_offset = -1
-        self._key = group_key(group)
+        self._name = group_key(group)[2:]  # the group as each key has it after its version
 
     def begin(self, since_ms: int | None) -> None:
         """Start at the first note at or after this time (at the log end if there is none); None: at the oldest note."""
@@ -139,8 +157,19 @@ class GroupLogReader:
 
     # Records
 
+    def whole(self, first: int, last: int) -> bool:
+        """Whether no record is missing between these offsets of the group's records."""
+        return not any(begin < last and end > first for begin, end in self._holes)
+
     def group_records(self) -> list[GroupRecord]:
-        """New records of the group since the last call. Most errors, such as a missing authorization, only end the read early."""
+        """New records of the group since the last call. On a cluster with notes, which alone also make a history, most errors only end the read early."""
+        collected = self._new_group_records()
+        with_newer = beside_newer(collected, self.newer)
+        if collected:
+            self.newer = [record for record in self.newer if record.offset > collected[-1].offset]
+        return with_newer
+
+    def _new_group_records(self) -> list[GroupRecord]:
         collected: list[GroupRecord] = []
         try:
             if self._records_offset < 0:
@@ -153,9 +182,11 @@ class GroupLogReader:
                 if self._records_offset >= batches.end or self._records_offset == before:
                     return collected
         except Failure as trouble:
-            if trouble.exit_code in (Exit.UNREACHABLE, Exit.UNSUPPORTED):
-                raise
-            return collected  # the notes alone also make a history
+            problem = may_not_read() if trouble.exit_code == Exit.FORBIDDEN else trouble
+            if not self.has_notes or trouble.exit_code in (Exit.UNREACHABLE, Exit.UNSUPPORTED):
+                raise problem from trouble
+            self.records_problem = problem
+            return collected
 
     def _read_group_records(self, data: bytes, collected: list[GroupRecord]) -> None:
         for at, header in positions_and_headers(data):
@@ -163,17 +194,42 @@ class GroupLogReader:
                 continue
             if header.base_offset > self._records_offset or header.record_count != header.last_offset_delta + 1:
                 self.records_complete = False  # compaction removed records
+                self._add_hole(self._records_offset, header.next_offset - 1 if header.record_count <= header.last_offset_delta else header.base_offset - 1)
             self._records_offset = header.next_offset
             raw = data[at : at + header.size]
-            if not header.attributes & COMPRESSED and self._key not in raw:
-                continue
-            for record in records(data, at):
-                try:
-                    group_record = read_group_record(self.group, record.offset, header.max_timestamp, header.leader_epoch, record.key, record.value)
-                except ProtocolError:
-                    continue  # a record of a newer version
-                if group_record is not None:
-                    collected.append(group_record)
+            if not header.attributes & CONTROL and (header.attributes & COMPRESSED or self._name in raw):
+                for record in records(data, at):
+                    self._read_group_record(record, header.leader_epoch, collected)
+
+    def _add_hole(self, first: int, last: int) -> None:
+        if self._holes and first - self._holes[-1][1] <= SHORT_RUN:
+            first = self._holes.pop()[0]
+        self._holes.append((first, last))
+
+    def _read_group_record(self, record: Record, epoch: int, collected: list[GroupRecord]) -> None:
+        try:
+            if record.key is None:
+                return
+            kind = newer_kind(record.key)
+            if kind is not None:
+                if newer_group(record.key) == self.group:
+                    self.newer.append(NewerRecord(kind, record.offset, record.timestamp))
+                return
+            key = read_offsets_key(record.key)
+            if isinstance(key, OffsetCommitKey):
+                if key.group == self.group:
+                    self._commit_times.add(f"{key.topic}-{key.partition}", record.timestamp, deleted=record.value is None)
+                return
+            group_record = read_group_record(self.group, record.offset, record.timestamp, epoch, record.key, record.value)
+        except ProtocolError:
+            return  # a record of a newer version
+        if group_record is not None:
+            self.commits[record.offset] = self._commit_times.before_now()
+            collected.append(group_record)
+
+
+def may_not_read() -> Failure:
+    return Failure(Exit.FORBIDDEN, f"{MAY_NOT_READ}; {HOW_TO_ALLOW}", hint=HOW_TO_ALLOW)
 
 
 def positions_and_headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:

@@ -1,11 +1,12 @@
-"""Print a history: one block for each rebalance, one line for any other event; or the same as JSON."""
+"""Print a history: one block for each rebalance, one line for any other event."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cli.client import failure, name_of
+from cli.groups.history_details import NOTHING_KNOWN, Details, members_around, seats_kept
 from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, counted, plain
 from coordinator.notes import Replacement, ShardChange, StandbyStep
@@ -43,7 +44,9 @@ from history.words import (
 )
 
 if TYPE_CHECKING:
-    from history import Entry, Move
+    from history import Entry, GroupRecord
+    from history.compared import MemberIdentity
+    from history.inferred import Inferred
     from history.shared_ids import SharedId
 
 LONG_MS = 10_000  # mark a rebalance that took this long
@@ -58,40 +61,27 @@ COORDINATOR_TEXTS = {
 }
 
 
-class Partitions(NamedTuple):
-    """The moves of partitions in a rebalance. `moves` is None if they are unknown."""
-
-    moves: list[Move] | None
-    total: int
-    protocol: str
-
-    @property
-    def cooperative(self) -> bool:
-        return "cooperative" in self.protocol
 
 
-NOTHING_KNOWN = Partitions(None, 0, "")
-
-
-# Text
-
-
-def show(screen: Screen, entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> None:
+def show(screen: Screen, entry: Entry, details: Details = NOTHING_KNOWN) -> None:
     if isinstance(entry, RebalancesMissing):
-        show_missing(screen, entry, partitions)
+        if entry.after is not None and details.inferred is not None:
+            show_recorded(screen, entry, entry.after, details, details.inferred)
+        else:
+            show_missing(screen, entry, details)
         return
     if not isinstance(entry, Rebalance):
         text, role = sentence(entry)
         screen.line(f"{when(screen, entry.at_ms)}  {screen.paint(plain(text), role)}")
         return
     screen.line(f"{when(screen, entry.began_ms)}  {headline(screen, entry)}")
-    for label, text in detail_lines(entry, partitions):
+    for label, text in detail_lines(entry, details):
         screen.line(f"  {screen.paint(label.ljust(LABEL_WIDTH), Role.DIM)}  {plain(text)}")
 
 
-def show_missing(screen: Screen, entry: RebalancesMissing, partitions: Partitions) -> None:
+def show_missing(screen: Screen, entry: RebalancesMissing, details: Details) -> None:
     at = entry.after.at_ms if entry.after is not None else entry.before_ms if entry.before_ms >= 0 else entry.after_ms
-    screen.line(f"{when(screen, at)}  {screen.paint(missing_text(entry), Role.CAREFUL)}")
+    screen.line(f"{when(screen, at)}  {screen.paint(missing_text(entry, notes_kept=details.notes_kept), Role.CAREFUL)}")
     lines = []
     if entry.after_ms >= 0 and entry.before_ms > entry.after_ms:
         lines.append(("between", f"{time_text(entry.after_ms)} and {time_text(entry.before_ms)}"))
@@ -99,14 +89,45 @@ def show_missing(screen: Screen, entry: RebalancesMissing, partitions: Partition
         members = [short_name(member.member_id, member.group_instance_id) for member in entry.after.stored.members]
         members_text = f"with {counted(len(members), 'member')}: {list_names(members)}" if members else "without members"
         lines.append(("stored", f"generation {entry.after.generation} {members_text}"))
-    lines += move_lines(partitions)
-    if partitions.moves is None:
+    lines += move_lines(details)
+    if details.moves is None:
         lines.append(("moved", "unknown"))
     for label, text in lines:
         screen.line(f"  {screen.paint(label.ljust(LABEL_WIDTH), Role.DIM)}  {plain(text)}")
 
 
-def missing_text(entry: RebalancesMissing) -> str:
+def show_recorded(screen: Screen, entry: RebalancesMissing, after: GroupRecord, details: Details, inferred: Inferred) -> None:
+    """A rebalance without notes, between two records of the group."""
+    generations = f"generation {entry.from_generation if entry.from_generation >= 0 else '?'} -> {entry.to_generation}"
+    screen.line(f"{when(screen, after.at_ms)}  {screen.paint('rebalance', Role.CAREFUL)}, {generations}, duration unknown")
+    lines = [("why", inferred_text(inferred))]
+    seats = seats_kept(inferred)
+    lines += [("joined", describe_identity(member)) for member in inferred.difference.joined if member.member_id not in seats]
+    lines += [("gone", short_name(*member[:2])) for member in inferred.difference.left if member.member_id not in seats]
+    lines += [("back", f"{describe_identity(new)}, under another member id") for old, new in inferred.difference.returned if new.member_id in seats]
+    before, now = members_around(entry, after)
+    if before != now or seats or inferred.difference.joined or inferred.difference.left:
+        lines.append(("members", f"{before} -> {now}"))
+    lines += move_lines(details)
+    if before and now:
+        lines.append(("stopped", stopped_text(details)))
+    if not now:
+        lines.append(("end", "no member remains"))
+    if details.notes_kept:
+        lines.append(("lost", "there are no notes from then" if entry.older else "its notes were lost"))
+    for label, text in lines:
+        screen.line(f"  {screen.paint(label.ljust(LABEL_WIDTH), Role.DIM)}  {plain(text)}")
+
+
+def inferred_text(inferred: Inferred) -> str:
+    return f"{inferred.evidence} (inferred from records, {inferred.confidence})"
+
+
+def describe_identity(member: MemberIdentity) -> str:
+    return f"{short_name(member.member_id, member.instance_id)} ({member.client_id or 'no client id'} on {host(member.host)})"
+
+
+def missing_text(entry: RebalancesMissing, *, notes_kept: bool = True) -> str:
     """A line such as `one rebalance is missing here: generation 1 -> 2, its notes were lost`."""
     if entry.count_min == entry.count_max:
         count = "one rebalance is" if entry.count_min == 1 else f"{entry.count_min} rebalances are"
@@ -118,7 +139,12 @@ def missing_text(entry: RebalancesMissing) -> str:
         count = f"at least {'one rebalance is' if entry.count_min == 1 else f'{entry.count_min} rebalances are'}"
     known_ends = [str(number) if number >= 0 else "?" for number in (entry.from_generation, entry.to_generation)]
     generations = f"generation {known_ends[0]} -> {known_ends[1]}, " if known_ends != ["?", "?"] else ""
-    reason = "there are no notes from then" if entry.older else f"{entry.notes} notes were lost" if entry.notes > 0 else "the notes were lost"
+    if entry.after is not None and entry.after.newer_since_ms >= 0:
+        reason = "the group used a newer protocol meanwhile"
+    elif not notes_kept:
+        reason = "the records from then were compacted"
+    else:
+        reason = "there are no notes from then" if entry.older else f"{entry.notes} notes were lost" if entry.notes > 0 else "the notes were lost"
     return f"{count} missing here: {generations}{reason}"
 
 
@@ -144,8 +170,8 @@ def headline(screen: Screen, entry: Rebalance) -> str:
     return ", ".join(parts)
 
 
-def detail_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
-    lines = [("why", cause_text(entry, partitions))]
+def detail_lines(entry: Rebalance, details: Details) -> list[tuple[str, str]]:
+    lines = [("why", cause_text(entry, details))]
     lines += [("", reason) for reason in reasons(entry)]
     if entry.restart_causes:
         lines += [("again", f"restarted: {CAUSES[cause].title}") for cause in dict.fromkeys(entry.restart_causes)]
@@ -157,7 +183,7 @@ def detail_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, st
     lines += wait_lines(entry)
     if min(entry.members_before, entry.members_after) >= 0 and (entry.members_before != entry.members_after or entry.joined or entry.removals):
         lines.append(("members", f"{entry.members_before} -> {entry.members_after}"))
-    lines += moved_lines(entry, partitions)
+    lines += moved_lines(entry, details)
     if describe_end(entry):
         lines.append(("end", describe_end(entry)))
     if entry.missing_notes > 0:
@@ -167,12 +193,14 @@ def detail_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, st
     return lines
 
 
-def cause_text(entry: Rebalance, partitions: Partitions) -> str:
+def cause_text(entry: Rebalance, details: Details) -> str:
     """The cause of a rebalance. The second step of a cooperative rebalance shows only in the moves of partitions, not in the notes."""
     rejoined = entry.cause is not None and CAUSES[entry.cause].rejoin
-    if rejoined and partitions.cooperative and partitions.moves and all(move.before is None for move in partitions.moves):
+    if rejoined and details.cooperative and details.moves and all(move.before is None for move in details.moves):
         who = trigger_name(entry) or "a member"
-        return f"{who} joined again, and partitions without an owner were assigned ({partitions.protocol})"
+        return f"{who} joined again, and partitions without an owner were assigned ({details.protocol})"
+    if entry.cause is None and details.inferred is not None:
+        return f"{inferred_text(details.inferred)}: the notes of its beginning are missing"
     return title(entry)
 
 
@@ -186,29 +214,31 @@ def wait_lines(entry: Rebalance) -> list[tuple[str, str]]:
     return []
 
 
-def moved_lines(entry: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
+def moved_lines(entry: Rebalance, details: Details) -> list[tuple[str, str]]:
     if entry.end is End.OPEN:
         return []
-    if partitions.moves is None:
+    if details.moves is None or not details.before_known:
         return [("moved", "unknown")] if entry.missing_notes or not entry.begin_known else []
-    lines = move_lines(partitions)
+    lines = move_lines(details)
     if entry.from_state is not None and entry.from_state.name == "STABLE" and entry.members_after > 0:
-        if partitions.cooperative:
-            lines.append(("stopped", f"only the moved partitions ({partitions.protocol})"))
-        else:
-            longest = f", for {format_duration(entry.duration_ms)} at most" if entry.duration_ms >= 0 else ""
-            lines.append(("stopped", f"every partition{longest} ({partitions.protocol}: members give up all partitions)"))
+        lines.append(("stopped", stopped_text(details, f", for {format_duration(entry.duration_ms)} at most" if entry.duration_ms >= 0 else "")))
     return lines
 
 
-def move_lines(partitions: Partitions) -> list[tuple[str, str]]:
-    if partitions.moves is None:
+def stopped_text(details: Details, longest: str = "") -> str:
+    if details.cooperative:
+        return f"only the moved partitions ({details.protocol})"
+    return f"every partition{longest} ({details.protocol}: members give up all partitions)"
+
+
+def move_lines(details: Details) -> list[tuple[str, str]]:
+    if details.moves is None:
         return []
-    stayed = partitions.total - len(partitions.moves)
+    stayed = details.total - len(details.moves) if details.before_known else 0
     lines = []
     changes: dict[tuple[str, str], list[tuple[str, int]]] = {}
-    for move in partitions.moves:
-        before = short_name(move.before.member_id, move.before.instance_id) if move.before else "no member"
+    for move in details.moves:
+        before = short_name(move.before.member_id, move.before.instance_id) if move.before else "no member" if details.before_known else "unknown"
         after = short_name(move.after.member_id, move.after.instance_id) if move.after else "no member"
         changes.setdefault((before, after), []).append(move.partition)
     for number, ((before, after), where) in enumerate(changes.items()):
@@ -289,186 +319,6 @@ def standby_text(entry: StandbyChanged) -> tuple[str, Role | None]:
         case StandbyStep.GONE:
             return f"the standby {name} was removed, without a rebalance", None
     return f"{name}: a change of standbys from a newer version", None
-
-
-# JSON
-
-
-def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, object]:
-    match entry:
-        case Rebalance():
-            return {"kind": "rebalance", **rebalance_document(entry, partitions)}
-        case StaticReturned():
-            return {
-                "kind": "static_member_returned",
-                "at": time_text(entry.at_ms),
-                "instance_id": entry.instance_id,
-                "old_member_id": entry.old_id,
-                "new_member_id": entry.new_id,
-                "client_id": entry.client_id,
-                "host": entry.host.removeprefix("/"),
-                "away_ms": entry.since_heartbeat_ms,
-                "outcome": entry.outcome.name.lower() if entry.outcome is not None else None,
-            }
-        case MemberJoined():
-            return {"kind": "member_joined", **member_document(entry)}
-        case MemberRemoved():
-            return {"kind": "member_gone", **member_document(entry)}
-        case CommitsRefused():
-            return {
-                "kind": "commits_refused",
-                "at": time_text(entry.at_ms),
-                "error": name_of(entry.error_code),
-                "member_id": entry.member_id,
-                "instance_id": entry.instance_id,
-                "count": entry.times,
-                "since": time_text(entry.since_ms),
-            }
-        case AbsenceChanged():
-            return {
-                "kind": "member_back" if entry.back else "member_away",
-                "at": time_text(entry.at_ms),
-                "member_id": entry.member_id,
-                "instance_id": entry.instance_id,
-                "away_ms": entry.away_ms,
-            }
-        case StandbyChanged():
-            return {
-                "kind": "standby",
-                "at": time_text(entry.at_ms),
-                "step": entry.step.name.lower() if entry.step is not None else None,
-                "member_id": entry.member_id,
-                "instance_id": entry.instance_id,
-                "from_member_id": entry.from_id,
-                "from_instance_id": entry.from_instance,
-                "after_ms": entry.after_ms,
-            }
-        case InstanceRefused():
-            return {
-                "kind": "join_refused",
-                "at": time_text(entry.at_ms),
-                "instance_id": entry.instance_id,
-                "client_id": entry.client_id,
-                "host": entry.host.removeprefix("/"),
-                "listed": entry.listed,
-            }
-        case HeartbeatsLate():
-            gaps = [{"member": key, "longest_gap_ms": longest, "count": count} for key, longest, count in entry.gaps]
-            return {"kind": "late_heartbeats", "at": time_text(entry.at_ms), "members": gaps}
-        case CoordinatorChanged():
-            what = entry.change.name.lower() if entry.change is not None else None
-            return {
-                "kind": "coordinator",
-                "at": time_text(entry.at_ms),
-                "what": what,
-                "load_ms": entry.load_ms,
-                "groups": entry.groups,
-                "stopped_in_order": entry.orderly,
-                "notes_lost": entry.dropped,
-                "to_node": none_if_unknown(entry.to_node),
-                "drained": entry.drained,
-            }
-        case NotesMissing():
-            return {"kind": "notes_lost", "at": time_text(entry.at_ms), "count": none_if_unknown(entry.notes)}
-        case GroupDeleted():
-            return {"kind": "group_deleted", "at": time_text(entry.at_ms), "certain": entry.recorded}
-        case RebalancesMissing():
-            return missing_document(entry, partitions)
-
-
-def rebalance_document(entry: Rebalance, partitions: Partitions) -> dict[str, object]:
-    moves = partitions.moves
-    return {
-        "at": time_text(entry.began_ms),
-        "began": time_text(entry.began_ms) if entry.begin_known else None,
-        "ended": time_text(entry.ended_ms) if entry.ended_ms >= 0 else None,
-        "took_ms": none_if_unknown(entry.duration_ms),
-        "end": entry.end.value,
-        "from_generation": none_if_unknown(entry.from_generation),
-        "to_generation": none_if_unknown(entry.to_generation),
-        "cause": entry.cause.name.lower() if entry.cause is not None else None,
-        "cause_text": title(entry),
-        "began_anew_for": [cause.name.lower() for cause in entry.restart_causes],
-        "rounds": entry.rounds if not entry.missing_notes and entry.begin_known else None,
-        "join_ms": none_if_unknown(entry.join_ms),
-        "sync_ms": none_if_unknown(entry.sync_ms),
-        "members_before": none_if_unknown(entry.members_before),
-        "members_after": none_if_unknown(entry.members_after),
-        "joined": [member_document(join) for join in entry.joined],
-        "rejoined": [join.member_id for join in entry.joins if join.was_member],
-        "joined_or_rejoined": [join.member_id for join in entry.joins if join.was_member is None],
-        "gone": [member_document(removal) for removal in entry.removals],
-        "returned": [
-            {"instance_id": back.instance_id, "old_member_id": back.old_id, "new_member_id": back.new_id} for back in entry.returns
-        ],
-        "did_not_come": entry.laggards,
-        "protocol": partitions.protocol or None,
-        "partitions": partitions.total if moves is not None else None,
-        "moved": moved_document(partitions),
-        "complete": entry.complete,
-        "notes_lost": none_if_unknown(entry.missing_notes),
-    }
-
-
-def moved_document(partitions: Partitions) -> list[dict[str, object]] | None:
-    if partitions.moves is None:
-        return None
-    return [
-        {
-            "topic": move.partition[0],
-            "partition": move.partition[1],
-            "from": move.before and move.before.member_key,
-            "to": move.after and move.after.member_key,
-        }
-        for move in partitions.moves
-    ]
-
-
-def missing_document(entry: RebalancesMissing, partitions: Partitions) -> dict[str, object]:
-    """The JSON of rebalances that have no notes in __coordinator_notes. `stored`: the group record in __consumer_offsets after the last of them."""
-    stored = entry.after.stored if entry.after is not None else None
-    return {
-        "kind": "gap",
-        "reason": "no_notes" if entry.older else "notes_lost",
-        "after": moment_or_none(entry.after_ms),
-        "before": moment_or_none(entry.before_ms),
-        "from_generation": none_if_unknown(entry.from_generation),
-        "to_generation": none_if_unknown(entry.to_generation),
-        "rebalances_at_least": entry.count_min,
-        "rebalances_at_most": none_if_unknown(entry.count_max),
-        "notes_lost": none_if_unknown(entry.notes),
-        "cause": None,
-        "stored": None
-        if stored is None or entry.after is None
-        else {
-            "at": time_text(entry.after.at_ms),
-            "generation": stored.generation,
-            "protocol": stored.protocol,
-            "leader": stored.leader,
-            "members": [
-                {"member_id": member.member_id, "instance_id": member.group_instance_id, "client_id": member.client_id}
-                for member in stored.members
-            ],
-        },
-        "moved": moved_document(partitions),
-    }
-
-
-def moment_or_none(ms: int) -> str | None:
-    return time_text(ms) if ms >= 0 else None
-
-
-def member_document(entry: MemberJoined | MemberRemoved) -> dict[str, object]:
-    document: dict[str, object] = {"at": time_text(entry.at_ms), "member_id": entry.member_id, "instance_id": entry.instance_id}
-    if isinstance(entry, MemberJoined):
-        document |= {"client_id": entry.client_id, "host": entry.host.removeprefix("/")}
-    else:
-        document |= {"how": entry.cause.name.lower() if entry.cause is not None else None, "since_heartbeat_ms": entry.since_heartbeat_ms}
-    return {**document, "session_timeout_ms": entry.session_ms, "reason": entry.reason}
-
-
-def none_if_unknown(number: int) -> int | None:
-    return number if number >= 0 else None
 
 
 def summary(entries: Sequence[Entry]) -> list[str]:

@@ -42,14 +42,20 @@ def test_a_rebalance_before_a_kill_is_restored_from_records_and_moves_are_shown(
         output = ask("group", "history", "killed").out
     assert [entry["to_generation"] for entry in entries if entry["kind"] in ("rebalance", "gap")] == [1, 2, 3]
     second_one = next(entry for entry in entries if entry.get("to_generation") == 2)
-    assert (second_one["kind"], second_one["from_generation"], second_one["cause"]) == ("gap", 1, None)
-    assert (second_one["rebalances_at_least"], second_one["rebalances_at_most"]) == (1, 1)
+    assert (second_one["kind"], second_one["from_generation"], second_one["noted"], second_one["complete"]) == ("rebalance", 1, False, False)
+    assert second_one["cause"] is None  # no note has it
+    b = second_one["joined"][0]["member_id"]
+    assert second_one["inferred"] == {
+        "cause": "new_member", "confidence": "strong", "evidence": "b joined and no member went away", "member_id": b, "instance_id": "b",
+    }  # fmt: skip
+    assert (second_one["members_before"], second_one["members_after"]) == (1, 2)
     assert moved(second_one) == {(1, "a", "b"), (2, "a", "b")}
     assert moved(entries[-1]) == {(0, "a", None), (1, "b", None), (2, "b", None)}
     started = next(entry for entry in entries if entry["kind"] == "coordinator")
     assert started["stopped_in_order"] is False
-    assert "one rebalance is missing here: generation 1 -> 2, the notes were lost" in output
-    assert "stored    generation 2 with 2 members: a and b" in output
+    assert "rebalance, generation 1 -> 2, duration unknown" in output
+    assert "why       b joined and no member went away (inferred from records, strong)" in output
+    assert "lost      its notes were lost" in output
     assert entries[-1]["complete"]  # no note of the new coordinator is missing
     assert "the last notes may be missing" in output
 

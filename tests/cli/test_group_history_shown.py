@@ -9,12 +9,15 @@ import pytest
 
 from cli.groups import history
 from cli.groups.history import HistoryReader, in_order_of_begin
+from cli.groups.history_details import Details
+from cli.groups.history_document import document
 from cli.groups.history_reading import GroupLogReader
-from cli.groups.history_shown import Partitions, detail_lines, document, missing_text, move_lines, sentence
+from cli.groups.history_shown import detail_lines, missing_text, move_lines, sentence
 from cli.shown import Role
 from coordinator.notes import Cause, ShardChange, StandbyStep
 from coordinator.states import State
 from history import CoordinatorChanged, End, Entry, GroupRecord, NoteRecord, Rebalance, RebalancesMissing, StandbyChanged
+from history.commits import NearbyCommits
 from protocol.messages.consumer_offsets import GroupMetadataValue
 
 pytestmark = pytest.mark.once
@@ -52,7 +55,7 @@ def test_a_hand_over_to_another_node_is_not_called_a_stop(to_node: int, drained:
 def test_restarts_of_a_rebalance_are_shown_once_for_each_cause() -> None:
     restarted = rebalance(10, 20)
     restarted.restart_causes += [Cause.STATIC_DURING_COMPLETING, Cause.MEMBER_LEFT, Cause.MEMBER_LEFT]
-    assert [text for label, text in detail_lines(restarted, Partitions(None, 0, "")) if label == "again"] == [
+    assert [text for label, text in detail_lines(restarted, Details(None, 0, "")) if label == "again"] == [
         "restarted: a static member was restarted while the group waited for assignments",
         "restarted: a member left",
     ]
@@ -62,7 +65,7 @@ def test_restarts_of_a_rebalance_are_shown_once_for_each_cause() -> None:
     ("total", "text"), [(0, "nothing: no member has a partition"), (1, "nothing: 1 partition stayed"), (2, "nothing: 2 partitions stayed")]
 )
 def test_unmoved_partitions_are_counted(total: int, text: str) -> None:
-    assert move_lines(Partitions([], total, "range")) == [("moved", text)]
+    assert move_lines(Details([], total, "range")) == [("moved", text)]
 
 
 @pytest.mark.parametrize(
@@ -90,11 +93,15 @@ class FakeLogReader:
 
     def __init__(self, *group_records: GroupRecord, has_notes: bool = True) -> None:
         self.has_notes = has_notes
+        self.commits: dict[int, NearbyCommits] = {}
         self._group_records = list(group_records)
 
     def group_records(self) -> list[GroupRecord]:
         group_records, self._group_records = self._group_records, []
         return group_records
+
+    def whole(self, first: int, last: int) -> bool:
+        return True
 
     def read(self) -> list[NoteRecord]:
         return []

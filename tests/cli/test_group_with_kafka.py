@@ -135,8 +135,10 @@ def test_history_of_a_kafka_directory_shows_only_stored_rebalances(bootstrap: st
         done = client_command("group", "history", "noted", "--json")
     assert done.code == 0, done.err
     entries = json.loads(done.out)["entries"]
-    assert entries
-    assert {entry["kind"] for entry in entries} == {"gap"}, "only the contents of the group's record are known"
+    assert [(entry["kind"], entry["from_generation"], entry["to_generation"], entry["cause"], entry["noted"]) for entry in entries] == [
+        ("rebalance", number, number + 1, None, False) for number in range(len(entries))
+    ]
+    assert (entries[0]["inferred"]["cause"], entries[0]["inferred"]["confidence"]) == ("formation", "strong")
 
 
 def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, client_command: Tenure) -> None:
@@ -164,6 +166,9 @@ def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, client_c
         assert sum(len(part["partitions"]) for member in members for part in member["assigned"]) == 4
         listed = json.loads(client_command("group", "list", "--type", "consumer", "--json").out)["groups"]
         assert [(group["group"], group["members"]) for group in listed] == [("modern", 2)]
+        history = client_command("group", "history", "modern")
+        assert (history.code, history.out) == (76, "")
+        assert history.err == "tenure: group modern is a consumer group (KIP-848): this command reads only the history of classic groups\n"
         done = client_command("group", "remove-member", "modern", "--instance", "seat")
         assert (done.code, done.err) == (0, "")
     finally:
@@ -181,6 +186,7 @@ def test_a_share_group_is_named_as_such(bootstrap: str, client_command: Tenure) 
     listed = json.loads(client_command("group", "list", "--type", "share", "--json").out)["groups"]
     assert [(group["group"], group["type"], group["members"]) for group in listed] == [("shared", "share", None)]
     assert ", type share," in client_command("group", "describe", "shared").out
+    assert "is a share group (KIP-932)" in client_command("group", "history", "shared").err
     for words in (("members", "shared"), ("remove-member", "shared", "--all")):
         done = client_command("group", *words)
         assert (done.code, done.err.startswith("tenure: group shared is a share group")) == (76, True)

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from cli.groups.history_shown import document, sentence
+from cli.groups.history_document import document
+from cli.groups.history_shown import sentence
 from coordinator.notes import StandbyStep
 from history import (
     AbsenceChanged,

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from history.commit_times import CommitTimes
+from history.commits import NEVER
 from pipeline.commits import BEGINNING, CommitState, DigestedCommits
 from pipeline.edges import WAIT_MS
 from pipeline.minutes import commit_rate
@@ -122,6 +124,26 @@ def test_edges_hold_the_commits_around_each_group_metadata_record(seed: int) -> 
     log = random_log(seed, 300)
     done = all_at_once(log)
     assert rows_of(CommitsAround, in_order("edges", joined("edges", [done.edges, done.open_edges]))) == naive_edges(log)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_commits_of_one_group_that_are_read_in_turn_are_those_before_each_record(seed: int) -> None:
+    """`tenure group history` reads a single group record by record, and knows the same about the commits before each group record."""
+    log = random_log(seed, 300)
+    times: defaultdict[str, CommitTimes] = defaultdict(CommitTimes)
+    read = {}
+    for offset, line in enumerate(log):
+        if line.topic is not None:
+            times[line.group].add(f"{line.topic}-{line.partition}", line.at, deleted=line.committed is None)
+            continue
+        nearby = times[line.group].before_now()
+        read[line.group, offset] = {name: (at_ms, nearby.usual_gap[name]) for name, at_ms in nearby.last_before.items()}
+    assert read == {
+        (edge.group, edge.offset): {
+            name: (at_ms, gap) for name, at_ms, gap in zip(edge.partitions, edge.last_before_ms, edge.usual_gap_ms, strict=True) if at_ms != NEVER
+        }
+        for edge in naive_edges(log)
+    }
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -10,7 +10,8 @@ import pytest
 
 import cli
 from history import GroupDeleted, GroupRecord, Story
-from pipeline.decode import CONSUMER, KIND_OF_KEY, OTHER, SHARE, STREAMS, UNREADABLE, decoded
+from history.newer import CONSUMER, KIND_OF_KEY, SHARE, STREAMS
+from pipeline.decode import OTHER, UNREADABLE, decoded
 from pipeline.report.document import document
 from pipeline.report.tables import ReportTables
 from pipeline.rows import Advice, Episode, Generation, Group, Hygiene, MemberSpell, NewerGroup, Record
@@ -125,7 +126,8 @@ def test_the_run_and_the_report_count_what_is_not_understood(tmp_path: Path, cap
     write_segment(tmp_path / "data" / LOG, [batch_of(0, *joined("a"), *joined("b"), newer(11, "c"), commit("a", "t", 0, 1, EPOCH_MS), group_record("d", 1, ["m"]))])
     html, out = tmp_path / "report.html", tmp_path / "out"
     assert cli.main(["analyze", "run", "--offsets", str(tmp_path / "data"), "--out", str(out), "--master", "none", "--report", str(html)]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed, told = (text.splitlines() for text in capsys.readouterr())
+    assert "tenure: only commits and lag are known of 2 consumer groups (KIP-848) and 1 share group (KIP-932): " in told[-1]
     for line in ("consumer_groups_not_understood: 2", "consumer_records_not_understood: 10", "share_groups_not_understood: 1", "share_records_not_understood: 1"):
         assert line in printed
     assert not [line for line in printed if line.startswith("streams")]
