@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from platform import libc_ver, machine
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure", "pyspark_koffsets")
 OTHER_WHEEL_FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # other files of a wheel
 INSIDE = Path("tenure/_inside")  # as setup.py says
 BUILD_ENDINGS = (".so", ".pyc")  # endings of files that builds make
+GLIBC_OLDEST = 17  # the oldest that package indexes know
 SHARED = "tenure__mypyc*.so"  # the code of all modules; the file of each module only loads it
 
 
@@ -109,11 +112,25 @@ def pack(root: Path, folder: Path) -> int:
     for older in folder.glob("tenure-*-cp*.whl"):
         older.unlink()
     command = [sys.executable, "-P", "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder.absolute()), "."]
+    if platform := platform_tag(root):
+        command.append(f"--config-setting=--build-option=--plat-name={platform}")
     environment = os.environ | {"WITH_MYPYC": "1"}
     done = subprocess.run(command, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         print(done.stdout + done.stderr, "compile: no wheel was made", sep="\n", file=sys.stderr)
     return done.returncode
+
+
+def platform_tag(root: Path) -> str:
+    """For which systems the wheel is: those with the glibc whose functions the modules call, the only library that they need. "": as setuptools says.
+
+    Package indexes refuse wheels for "linux", a name without a version of glibc.
+    """
+    if libc_ver()[0] != "glibc":
+        return ""
+    called = {int(minor) for module, _ in compiled_files(root) for minor in re.findall(rb"GLIBC_2\.(\d+)\b", module.read_bytes())}
+    called |= {int(minor) for shared in root.glob(SHARED) for minor in re.findall(rb"GLIBC_2\.(\d+)\b", shared.read_bytes())}
+    return f"manylinux_2_{max({GLIBC_OLDEST} | called)}_{machine()}"
 
 
 def forget_removed(root: Path) -> None:
