@@ -91,6 +91,12 @@ def failure(error_code: int, about: str, message: str | None = None) -> Failure:
     return Failure(code, f"{about}: {words}", kind=json_code_of(error_code), hint=hint and hint[1])
 
 
+def meaning(error_code: int) -> str:
+    """What the error says, without the remedy."""
+    words, _ = WORDS.get(error_code, ("", Exit.REFUSED))
+    return HINT.split(words)[0] or ErrorCode(error_code).message.rstrip(".")
+
+
 def names_another_rule(broker_message: str) -> bool:
     """Whether the message of INVALID_TOPIC_EXCEPTION names another reason than an invalid name: a collision with a topic, or an internal topic."""
     return bool(broker_message) and not broker_message.startswith(("Topic name is invalid", E.INVALID_TOPIC_EXCEPTION.message.rstrip(".")))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from cli.client import Exit, Failure, TopicPartition, by_topic, check, failure
+from cli.client.remedies import joins_again
 from cli.records.heartbeats import Seat
 from cli.records.membership import Member
 from protocol.errors import ErrorCode
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from cli.client import Cluster
 
 PAUSE_SECONDS: Final = 0.1
-SEAT_CODES: Final = frozenset(
-    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.FENCED_INSTANCE_ID}
-)
 RETRIABLE: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
@@ -95,7 +93,7 @@ class Commits:
                 tp = (topic.name, entry.partition_index)
                 if entry.error_code == ErrorCode.NONE:
                     self._due.pop(tp, None)
-                elif entry.error_code in SEAT_CODES:
+                elif joins_again(entry.error_code) or entry.error_code == ErrorCode.FENCED_INSTANCE_ID:
                     seat_valid = seat_valid and not self._member.must_rejoin_after(entry.error_code)
                 elif entry.error_code not in RETRIABLE:
                     raise failure(entry.error_code, f"group {self._member.group}, {tp[0]}-{tp[1]}")

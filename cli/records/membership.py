@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cli.client import Exit, Failure, TopicPartition, failure
 from cli.client.patience import seconds_text
+from cli.client.remedies import joins_again, loses_member_id
 from cli.client.words import json_code_of
 from cli.records.assignors import ASSIGNORS, Subscriber
 from cli.records.heartbeats import Heartbeats, Seat
@@ -168,10 +169,10 @@ class Member:
         return reply
 
     def _means_rejoin(self, code: int) -> bool:
-        """Whether the error means that the member must join again. After UNKNOWN_MEMBER_ID it joins without a member id."""
-        if code == E.UNKNOWN_MEMBER_ID:
+        """Whether the error means that the member must join again; then it forgets a lost member id."""
+        if loses_member_id(code):
             self._member_id = ""
-        return code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS)
+        return joins_again(code)
 
     def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         assignor = ASSIGNORS.get(joined.protocol_name or "")
