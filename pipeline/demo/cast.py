@@ -10,7 +10,7 @@ from pipeline.demo.topics import DAY_MS
 from pipeline.virtual import Client
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 
-# Hostile names, to test the report.
+# Hostile names, to test the report; only in a cluster that is hostile.
 HOSTILE_GROUP: Final = '<script>alert("group")</script>\x1b[31m\n\'&"; --'
 HOSTILE_CLIENT: Final = "<img src=x onerror=alert('client')>\x00\t{{7*7}}"
 HOSTILE_HOST: Final = "/</td></table><b>host</b>\u202e\u2028"
@@ -30,10 +30,11 @@ def play(cluster: Cluster) -> None:
     cluster.topic("mails", 6, 5)
     cluster.topic("audit", 8, 40)
     for scenario in (
-        checkout, payments, search, mails, recommendations, clickstream, inventory, nightly, audit, fraud, legacy_billing, mirror_offsets, hostile,
-        operations,
+        checkout, payments, search, mails, recommendations, clickstream, inventory, nightly, audit, fraud, legacy_billing, mirror_offsets, operations,
     ):  # fmt: skip
         scenario(cluster)
+    if cluster.hostile:
+        hostile(cluster)
 
 
 def checkout(cluster: Cluster) -> None:

@@ -42,12 +42,15 @@ class Stuck:
 
 @dataclass(slots=True)
 class Cluster:
-    """`membership` overrides the membership of all members: "static", "dynamic", or "" for no override. `commits` False: simulate only rebalances."""
+    """`membership` overrides the membership of all members: "static", "dynamic", or "" for no override. `commits` False: simulate only rebalances.
+    `hostile`: two groups more, whose names no page and no terminal may take literally.
+    """
 
     world: World
     days: float
     commits: bool = True
     membership: str = ""
+    hostile: bool = False
     topics: dict[str, Topic] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
     deploys: list[Deploy] = field(default_factory=list)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pipeline.demo.cast import play
 from pipeline.demo.cluster import START_MS, Cluster
 from pipeline.demo.directory import Directory
-from pipeline.virtual import DiscardingRecorder, TrueRebalance, World
+from pipeline.virtual import Client, DiscardingRecorder, TrueRebalance, World
 
 PARTITIONS: Final = 4
 TRUTH: Final = "truth.json"
@@ -24,13 +24,14 @@ def write_world(
     notes: bool = True,
     *,
     start_ms: int = START_MS,
+    hostile: bool = False,
 ) -> dict[str, Any]:
     """Write the directory; return the truth, which is also in its `truth.json`.
 
-    With `notes` False the directory looks like Apache Kafka's.
+    With `notes` False the directory looks like Apache Kafka's. `hostile`: with groups that have hostile names.
     """
     recorder = Directory(str(directory), PARTITIONS, start_ms, ours=notes, seed=seed)
-    cluster = _cluster(World(start_ms, PARTITIONS, recorder=recorder, seed=seed), days)
+    cluster = _cluster(World(start_ms, PARTITIONS, recorder=recorder, seed=seed), days, hostile)
     cluster.note_ends(ENDS_MS)
     cluster.world.run_until(cluster.end_ms)
     for topic in cluster.topics.values():
@@ -40,22 +41,22 @@ def write_world(
     truth = truth_of(cluster)
     cluster.world.stop()
     recorder.close(cluster.end_ms)
-    others = {membership: _without_commits(start_ms, days, seed, membership) for membership in ("dynamic", "static")}
+    others = {membership: _without_commits(start_ms, days, seed, membership, hostile) for membership in ("dynamic", "static")}
     for name, group in truth["groups"].items():
         group |= {f"rebalances_if_{membership}": len(other.episodes(name)) for membership, other in others.items()}
     Path(directory, TRUTH).write_text(json.dumps(truth, indent=1))
     return truth
 
 
-def _cluster(world: World, days: float, commits: bool = True, membership: str = "") -> Cluster:
-    cluster = Cluster(world, days, commits, membership)
+def _cluster(world: World, days: float, hostile: bool, commits: bool = True, membership: str = "") -> Cluster:
+    cluster = Cluster(world, days, commits, membership, hostile)
     play(cluster)
     return cluster
 
 
-def _without_commits(start_ms: int, days: float, seed: int, membership: str) -> World:
+def _without_commits(start_ms: int, days: float, seed: int, membership: str, hostile: bool) -> World:
     """Simulate the week with only static or only dynamic members, for the true number of avoidable rebalances."""
-    cluster = _cluster(World(start_ms, PARTITIONS, recorder=DiscardingRecorder(), seed=seed), days, False, membership)
+    cluster = _cluster(World(start_ms, PARTITIONS, recorder=DiscardingRecorder(), seed=seed), days, hostile, False, membership)
     cluster.world.run_until(cluster.end_ms)
     return cluster.world
 
@@ -69,7 +70,7 @@ def truth_of(cluster: Cluster) -> dict[str, Any]:
         groups[name] = {
             "partition": world.coordinator_of(name).number,
             "static": service.static,
-            "members": len(group.members) if group is not None else 0,
+            "members": [_living(client) for client in world.clients.get(name, []) if client.alive and group is not None and client.member_id in group.members],
             "generation": world.generation(name),
             "episodes": [_episode(episode) | {"avoidable": id(episode) in avoidable} for episode in world.episodes(name)],
             "avoidable": len(avoidable),
@@ -84,6 +85,21 @@ def truth_of(cluster: Cluster) -> dict[str, Any]:
         "stuck": [asdict(stuck) for stuck in cluster.stuck],
         "remarks": cluster.remarks,
         "topics": {name: _ends(cluster, name) for name in cluster.topics},
+    }
+
+
+def _living(client: Client) -> dict[str, Any]:
+    """A member at the end of the week, with what a process needs that goes on as this member."""
+    return {
+        "member": client.member_id,
+        "instance": client.instance,
+        "client_id": client.client_id,
+        "assignors": client.assignors,
+        "topics": client.topics,
+        "owned": client.owned,
+        "session_ms": client.session_ms,
+        "rebalance_ms": client.rebalance_ms,
+        "heartbeat_ms": client.heartbeat_ms,
     }
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -18,13 +23,14 @@ from pipeline.demo.cast import HOSTILE_GROUP
 from pipeline.demo.commits import write_commits
 from pipeline.demo.topics import DAY_MS
 from pipeline.demo.world import TRUTH
+from project.live_members import living
 from protocol.batch import facts_of, iterate_headers
 from protocol.messages.coordinator_notes import EndOffsets
 from protocol.records import read_note
 from storage import OsDisk
 from storage.checkpoints import RECOVERY_POINTS, read_offsets
 from tests.cli.log_folders import Command
-from tests.running import broker
+from tests.running import broker, wait_until
 
 pytestmark = pytest.mark.once  # bytes and disks do not depend on the Python version
 
@@ -51,7 +57,7 @@ def batches(directory: Path, log: str) -> list[tuple[int, int, int, tuple[bytes,
 def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first day of the made-up week until the afternoon, dated yesterday, so that a broker deletes nothing as too old."""
     directory = tmp_path_factory.mktemp("world")
-    write_world(directory / "data", days=0.7, start_ms=int(time.time() * 1000) - DAY_MS)
+    write_world(directory / "data", days=0.7, start_ms=int(time.time() * 1000) - DAY_MS, hostile=True)
     return directory
 
 
@@ -100,7 +106,7 @@ def test_the_demo_directory_is_sound(log_folder: Path, capsys: pytest.CaptureFix
 
 
 def test_a_directory_of_kafka_has_no_notes(tmp_path: Path, command: Command) -> None:
-    write_world(command.folder / "data", days=0.05, notes=False)
+    write_world(command.folder / "data", days=0.05, notes=False, hostile=True)
     code, problems, _ = command.verify()
     assert (code, problems) == (0, [])
     names = {path.name for path in (command.folder / "data").iterdir()}
@@ -117,6 +123,77 @@ def test_a_broker_serves_the_demo_directory(log_folder: Path, tmp_path: Path, ca
         listed = {group["group"] for group in json.loads(capsys.readouterr().out)["groups"]}
     assert history.count("rebalance, generation") == 17
     assert {HOSTILE_GROUP, "checkout", "payments"} <= listed
+
+
+@contextmanager
+def living_members(truth: dict[str, Any], port: int) -> Iterator[list[str]]:
+    """Run the members of the demo in a thread; yields the ids of those that are gone."""
+    gone: list[str] = []
+    started: Queue[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Queue()
+
+    async def run() -> None:
+        ended = asyncio.Event()
+        tasks = [asyncio.create_task(member.run("127.0.0.1", port, lambda member, code: gone.append(member.member_id))) for member in living(truth)]
+        started.put((asyncio.get_running_loop(), ended))
+        await ended.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(asyncio.run, run())
+        loop, ended = started.get(timeout=10)
+        try:
+            yield gone
+        finally:
+            loop.call_soon_threadsafe(ended.set)
+            running.result(30)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    cli.main([*words, "--json"])
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def members_of(truth: dict[str, Any], group: str) -> list[str]:
+    return sorted(member["member"] for member in truth["groups"][group]["members"])
+
+
+def test_the_members_of_the_demo_rejoin_as_they_are(log_folder: Path, truth: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(log_folder / "data", tmp_path / "data")
+    group = "checkout"
+    with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as started, living_members(truth, started.port) as gone:
+        address = f"127.0.0.1:{started.port}"
+        assert asked(capsys, "group", "rebalance", group, "--reason", "a look", "--yes", "--bootstrap", address).get("error") is None
+
+        def last() -> dict[str, Any]:
+            entries = asked(capsys, "group", "history", group, "--bootstrap", address)["entries"]
+            rebalance: dict[str, Any] = [entry for entry in entries if entry["kind"] == "rebalance"][-1]
+            return rebalance
+
+        wait_until(lambda: (last()["cause"], last()["end"]) == ("requested", "stable"), 60)
+        rebalance = last()
+        described = asked(capsys, "group", "members", group, "--bootstrap", address)
+    assert (rebalance["members_before"], rebalance["members_after"], rebalance["gone"], gone) == (20, 20, [], [])
+    assert sorted(member["member_id"] for member in described["members"]) == members_of(truth, group)
+
+
+@pytest.mark.clients  # waits for a session
+def test_the_groups_of_the_demo_live_while_it_serves(log_folder: Path, truth: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(log_folder / "data", tmp_path / "data")
+    group = "search-indexer"
+    session_ms = max(member["session_ms"] for member in truth["groups"][group]["members"])
+    with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as started, living_members(truth, started.port) as gone:
+        time.sleep(1.5 * session_ms / 1000)
+        described = asked(capsys, "group", "members", group, "--bootstrap", f"127.0.0.1:{started.port}")
+    assert sorted(member["member_id"] for member in described["members"]) == members_of(truth, group)
+    assert len(members_of(truth, group)) == 8
+    assert not gone
+
+
+def test_hostile_names_are_in_the_demo_only_when_asked_for(tmp_path: Path) -> None:
+    assert HOSTILE_GROUP not in write_world(tmp_path / "data", days=0.01)["groups"]
 
 
 def test_commits_made_of_templates_are_sound(tmp_path: Path, command: Command) -> None:
