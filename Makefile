@@ -28,7 +28,7 @@ run: ## serve on 127.0.0.1:9092, data under ./data (installs what serving needs 
 	@$(BIN)/python project/compiled.py --fresh
 	@exec $(BIN)/tenure serve --data ./data $(ARGS)
 
-demo: setup ## a made-up week of deploys, crashes and scaling: a report on it, and a broker that serves it (ARGS="--listen HOST:PORT --seed N")
+demo: setup ## a made-up week of deploys, crashes and scaling: a report on it, and a broker that serves it with living members (ARGS="--listen HOST:PORT --seed N --hostile")
 	@$(BIN)/python -m project.demo $(ARGS)
 
 test: setup ## the tests, on every Python from 3.11 on that is found (PYTHONS="3.11 3.13", "first" or "others"; ARGS="tests/cli -k words")
@@ -87,6 +87,7 @@ check: setup ## ruff, mypy, import contracts, generated code, licences
 	$(BIN)/python -m docs.rebalances --check
 	$(BIN)/python -m docs.policies --check
 	$(BIN)/python -m docs.commands --check
+	$(BIN)/python -m project.picture --check
 	$(BIN)/python -m project.licences
 
 quick: check ## before each commit: check, tests of what changed since main, twenty seconds of the simulator (under six minutes on two cores)
@@ -94,13 +95,14 @@ quick: check ## before each commit: check, tests of what changed since main, twe
 	@$(BIN)/python -m project.quick
 	@$(MAKE) sim ARGS="--seed $(SIM_SEED) --seeds 100000 --jobs 2 --seconds 20"
 
-generate: setup ## write what is generated: protocol/messages, and pages and parts of pages in docs
+generate: setup ## write what is generated: protocol/messages, pages and parts of pages in docs, and the picture of a report (with Chromium)
 	$(BIN)/python -m protocol.generate
 	$(BIN)/python -m docs.configuration
 	$(BIN)/python -m docs.groups
 	$(BIN)/python -m docs.rebalances
 	$(BIN)/python -m docs.policies
 	$(BIN)/python -m docs.commands
+	$(BIN)/python -m project.picture
 
 bench: setup ## floor and broker in turn, as a table and as JSON (needs a C compiler)
 	@$(BIN)/python project/compiled.py --fresh

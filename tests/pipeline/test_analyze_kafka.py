@@ -16,7 +16,7 @@ from pipeline.rows import TABLES, Commit, Coverage, Episode, Replaced, Segment
 from pipeline.rows import Record as Row
 from pipeline.schema import rows_of
 from pipeline.tables import Tables
-from tests.pipeline import browser
+from project import browser
 from tests.pipeline.decoded import check_stored, decoded
 from tests.pipeline.kafka_world import HOSTILE, LOGS, Work, compare, kafka_at_work
 from tests.running import ROOT

@@ -24,7 +24,7 @@ from pipeline.report.words import brief, counted, day, interval, plain, ranges, 
 from pipeline.rows import Episode, Gap, Hygiene, LagMinute, Status
 from pipeline.schema import rows_of, table_of
 from pipeline.tables import Tables
-from tests.pipeline import browser
+from project import browser
 from tests.pipeline.report_rows import BEGAN, NOW, filled, with_second_cluster
 from tests.running import ROOT
 

@@ -13,7 +13,7 @@ from pipeline.report.document import document
 from pipeline.report.page import page
 from pipeline.report.tables import ReportTables
 from pipeline.rows import Status
-from tests.pipeline import browser
+from project import browser
 from tests.pipeline.report_rows import BEGAN, DAY, HOUR, MINUTE, NOW, episode, filled
 
 pytestmark = pytest.mark.once  # one page of HTML

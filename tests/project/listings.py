@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.running import ROOT
+from project.pages import FENCE, LINK, ROOT
+from project.pages import anchors as anchors_of
 
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docker/*.md"), *ROOT.glob("bench/*.md")])
-_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\]\(([^)\s]+)\)")
 _SEPARATORS = {"|", "||", "&&", ";", "&", ">", ">>", "2>&1", "<"}
 
 
@@ -35,7 +33,7 @@ class Listing(NamedTuple):
 def listings(page: Path, language: str | None = None) -> list[Listing]:
     text = page.read_text()
     page_listings = []
-    for fence in _FENCE.finditer(text):
+    for fence in FENCE.finditer(text):
         indent, says, body = fence.groups()
         if language is None or says == language:
             plain = "".join(line.removeprefix(indent) for line in body.splitlines(keepends=True))
@@ -70,13 +68,11 @@ def tenure_commands(text: str) -> list[list[str]]:
 
 
 def links(page: Path) -> list[str]:
-    return _LINK.findall(_FENCE.sub("", page.read_text()))
+    return [link for _, link, _ in LINK.findall(FENCE.sub("", page.read_text()))]
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub derives from headings."""
-    headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return set(anchors_of(page.read_text()))
 
 
 def table(page: Path, header: str) -> list[list[str]]:
