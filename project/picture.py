@@ -1,4 +1,4 @@
-"""Makes docs/report.png, the first screen of the report on the week of `make demo`, in Chromium: python -m project.picture [--check]
+"""Makes docs/report.png, the first screen of the report on the week of `make demo`, in Chromium: python -m project.picture [--check|--again]
 
 The picture says in its metadata what it was made of: a digest of the demo and of the report's template. `--check` compares it, without a browser.
 """
@@ -16,14 +16,13 @@ from typing import Final
 from zlib import crc32
 
 from project import browser
-from tenure import __version__
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PICTURE: Final = ROOT / "docs" / "report.png"
 SEED: Final = 0
 DAYS: Final = 7
 WIDTH, HEIGHT = 1200, 1010
-INPUTS: Final = ("pipeline/demo/*", "pipeline/report/*", "pipeline/virtual/*", "project/picture.py")
+INPUTS: Final = ("pipeline/demo/*.py", "pipeline/report/*.html", "pipeline/report/*.css", "pipeline/report/*.js", "project/picture.py")
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 HEADER_BYTES: Final = 8 + 25  # with the signature
@@ -31,9 +30,9 @@ KEYWORD: Final = b"made of\0"
 
 
 def digest() -> str:
-    """A digest of what the picture is made of, without the analysis: its figures change rarely, and computing them takes a minute."""
-    made_of = hashlib.sha256(f"{SEED} {DAYS} {WIDTH} {HEIGHT} {__version__}".encode())
-    for file in sorted(path for pattern in INPUTS for path in ROOT.glob(pattern) if path.is_file()):
+    """A digest of what the picture is made of, without the analysis: computing its figures takes a minute, so `--again` is for a change of those."""
+    made_of = hashlib.sha256()
+    for file in sorted(path for pattern in INPUTS for path in ROOT.glob(pattern)):
         made_of.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
     return made_of.hexdigest()
 
@@ -85,7 +84,7 @@ def main() -> int:
         if not fresh:
             print(f"{PICTURE.relative_to(ROOT)} is not what pipeline/demo and pipeline/report make: make generate (needs Chromium)", file=sys.stderr)
         return 0 if fresh else 1
-    if fresh:
+    if fresh and "--again" not in sys.argv[1:]:
         return 0
     program = browser.find()
     if program is None:
