@@ -69,8 +69,8 @@ Settings that require a protection or guarantee that Tenure does not have: the b
 {guards}
 
 So are these names after `listener.name.NAME.`, a listener whose protocol is SSL, SASL_PLAINTEXT or SASL_SSL, and more than one directory in
-`log.dirs`. All other settings of Kafka {version} are accepted without effect, with one log line each at start. An unknown name is refused, with the
-nearest known one.
+`log.dirs`. All other settings of Kafka {version} are accepted without effect. A value that asks for something, so one that is neither Kafka's default
+nor in Kafka's own `server.properties`, is a warning at start (`setting without effect`). An unknown name is refused, with the nearest known one.
 
 ## What do the exit codes mean?
 

@@ -50,10 +50,11 @@ class Difference(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A warning that is logged at start: its event and fields."""
+    """An event that is logged at start, with its fields; `level`: warning, unless there is nothing to do about it."""
 
     event: str
     fields: Mapping[str, str]
+    level: str = "warning"
 
 
 def policy_rows() -> list[Setting]:

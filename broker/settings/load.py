@@ -189,7 +189,7 @@ def without_controllers(
     for endpoint in listen:
         if endpoint.name in controllers:
             collected.notices.append(
-                Notice("listener is not opened: controller.listener.names reserves it for a controller", {"listener": str(endpoint)})
+                Notice("listener of a controller is not opened", {"listener": str(endpoint)}, "debug")
             )
     return [endpoint for endpoint in listen if endpoint.name not in controllers], controllers
 

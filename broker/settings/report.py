@@ -13,4 +13,7 @@ def log_settings(config: Config) -> None:
     if config.temporary_data:
         log.info("data is temporary: it is removed when this process ends", directory=config.data_directory)
     for notice in config.notices:
-        log.warning(notice.event, **notice.fields)
+        if notice.level == "warning":
+            log.warning(notice.event, **notice.fields)
+        else:
+            log.debug(notice.event, **notice.fields)

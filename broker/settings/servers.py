@@ -82,7 +82,7 @@ def check_store(collected: CollectedSettings, values: Mapping[str, Any]) -> None
     if "node.id" not in collected.given:
         collected.add_problem(collected.given_or_default("store"), "needs a node.id (--node-id N) that no other node has")
     if "log.dirs" in collected.given:  # no error, since the container image sets it
-        collected.notices.append(Notice("setting has no effect here", collected.given["log.dirs"].fields))
+        collected.notices.append(Notice("setting without effect", collected.given["log.dirs"].fields))
 
 
 def check_credentials_file(servers: Servers, path: str) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.logging.secrets import SCHEME, StoreAddress, hide, note, note_lines
+from broker.settings.asking import asks_for_something
 from broker.settings.config import ALIASES, FLAGS, POLICY_PREFIX, PROFILES, SUPPORTED, Notice
 from broker.settings.kafka_names import KNOWN
 from broker.settings.refused import GUARDED_PREFIXES, GUARDS, LISTENER_PREFIX, OPEN_ENDED_PREFIXES
@@ -57,7 +58,7 @@ class Given:
     @property
     def fields(self) -> dict[str, str]:
         """As in a log line."""
-        return {"name": shorten(self.name), "value": shown_value(self.name, self.value), "source": self.source}
+        return {"setting": shorten(self.name), "value": shown_value(self.name, self.value), "source": self.source}
 
 
 @dataclass(slots=True)
@@ -272,7 +273,8 @@ def classify(collected: CollectedSettings, name: str, given: Given) -> None:
         collected.add_problem(given, GUARDS[name].reason)
     else:
         collected.without_effect[name] = given
-        collected.notices.append(Notice("setting has no effect here", given.fields))
+        level = "warning" if asks_for_something(name, as_text(given.value)) else "debug"
+        collected.notices.append(Notice("setting without effect", given.fields, level))
 
 
 def refusal(name: str) -> str | None:

@@ -62,9 +62,9 @@ def test_members_that_send_heartbeats_stay_and_cost_little(tmp_path: Path) -> No
         pytest.skip(str(error))
     # Longer than a session, so that a lost heartbeat would expire a member.
     seconds = SESSION_MS / 1000 + 1
-    with RestartableBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning", "num.io.threads=8") as restartable:
+    with RestartableBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning", "num.io.threads=9") as restartable:
         assert restartable.broker is not None
-        started = restartable.broker.await_line("setting has no effect here")  # what the log needs is imported
+        started = restartable.broker.await_line("setting without effect")  # what the log needs is imported
         idle = restartable.broker.memory_kib()
         command = [str(kgload), "-p", str(restartable.port), "-c", str(CONNECTIONS), "-m", str(MEMBERS), "-M", "10", "-s", "static"]
         command += ["-i", str(BEAT_MS), "-t", str(seconds), "--session-ms", str(SESSION_MS), "--setup-limit", str(SETUP_SECONDS), "--json"]

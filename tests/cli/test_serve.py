@@ -72,10 +72,10 @@ def test_changed_settings_and_notices_are_logged(serve: Callable[..., int], capf
     assert [(line["level"], line["event"]) for line in lines] == [
         ("info", "setting"),
         ("info", "setting"),
-        ("warning", "setting has no effect here"),
+        ("warning", "setting without effect"),
         ("warning", "listeners can be reached from other machines: every client that reaches the port may do everything"),
     ]
-    assert {key: lines[2][key] for key in ("name", "value", "source")} == {"name": "num.io.threads", "value": "9", "source": "--set"}
+    assert {key: lines[2][key] for key in ("setting", "value", "source")} == {"setting": "num.io.threads", "value": "9", "source": "--set"}
     assert lines[3]["listeners"] == "PLAINTEXT://10.0.0.1:9092"
     assert {key: lines[1][key] for key in ("name", "value", "default", "source")} == {
         "name": "num.partitions",

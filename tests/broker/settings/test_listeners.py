@@ -140,7 +140,7 @@ def test_kafkas_controller_listeners_are_not_opened() -> None:
         ]
     )
     assert [listener.name for listener in config.listeners] == ["PLAINTEXT"]
-    assert Notice("listener is not opened: controller.listener.names reserves it for a controller", {"listener": "CONTROLLER://:9093"}) in config.notices
+    assert Notice("listener of a controller is not opened", {"listener": "CONTROLLER://:9093"}, "debug") in config.notices
     assert problems("controller.listener.names=PLAINTEXT")[0].endswith("there is nothing to listen on")
 
 

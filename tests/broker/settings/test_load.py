@@ -280,11 +280,11 @@ def test_kafkas_alternative_setting_names_are_accepted(toml: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["num.network.threads=3", "log.flush.scheduler.interval.ms=7", "process.roles=broker,controller", "rsm.config.x.y=1", "listener.name.a.max.connections=3"]
+    "setting", ["num.network.threads=4", "log.flush.scheduler.interval.ms=7", "process.roles=controller", "rsm.config.x.y=1", "listener.name.a.max.connections=3"]
 )
 def test_a_kafka_name_without_effect_is_accepted_with_one_line(setting: str) -> None:
     name, _, value = setting.partition("=")
-    assert load_config(settings=[setting]).notices == (Notice("setting has no effect here", {"name": name, "value": value, "source": "--set"}),)
+    assert load_config(settings=[setting]).notices == (Notice("setting without effect", {"setting": name, "value": value, "source": "--set"}),)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,8 @@ def test_a_kafka_properties_file_needs_few_changes(toml: Any) -> None:
     )
     assert (config.node_id, config.data_directory) == (5, "/tmp/kraft-combined-logs")
     assert config.log_retention_ms == 604_800_000
-    assert sum(notice.event == "setting has no effect here" for notice in config.notices) == 6
+    assert sum(notice.event == "setting without effect" for notice in config.notices) == 6
+    assert not [notice.event for notice in config.notices if notice.level == "warning" and "listeners" not in notice.fields]
 
 
 COMBINED = r"""
@@ -385,7 +386,72 @@ def test_a_properties_file_of_kafka_is_read_as_it_is(tmp_path: Path) -> None:
     assert (config.node_id, config.data_directory, config.auto_create_topics_enable) == (5, "/tmp/kraft-combined logs", False)
     assert [(listener.name, listener.port) for listener in config.listeners] == [("PLAINTEXT", 9092)]
     assert config.log_retention_ms == 604_800_000
-    assert sum(notice.event == "setting has no effect here" for notice in config.notices) == 5
+    assert sum(notice.event == "setting without effect" for notice in config.notices) == 5
+
+
+# The settings of config/server.properties of Kafka 4.3.1, in its order.
+STOCK = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def warnings_of(path: str) -> list[str]:
+    return [f"{notice.event} {' '.join(notice.fields.values())}" for notice in load_config(config_file=path).notices if notice.level == "warning"]
+
+
+def test_kafkas_own_properties_file_only_warns_of_open_listeners(tmp_path: Path) -> None:
+    warned = warnings_of(properties(tmp_path, STOCK))
+    assert len(warned) == 1
+    assert warned[0].startswith("listeners can be reached from other machines")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "num.io.threads=16",
+        "process.roles=controller",
+        "controller.quorum.voters=1@a:1,2@b:1,3@c:1",
+        "transaction.state.log.replication.factor=2",
+        "log.cleaner.threads=4",
+        "auto.leader.rebalance.enable=false",
+    ],
+)
+def test_a_changed_value_of_a_properties_file_is_a_warning(tmp_path: Path, line: str) -> None:
+    name, _, value = line.partition("=")
+    path = properties(tmp_path, STOCK.replace("listeners=PLAINTEXT://:9092", "listeners=PLAINTEXT://localhost:9092") + f"\n{line}\n")
+    text = (tmp_path / "server.properties").read_text()
+    (tmp_path / "server.properties").write_text("\n".join(written for written in text.splitlines() if not written.startswith(f"{name}=") or written == line))
+    (warned,) = warnings_of(path)
+    assert warned.startswith(f"setting without effect {name} ")
+
+
+@pytest.mark.parametrize("setting", ["num.io.threads=8", "auto.leader.rebalance.enable=TRUE", "log.cleaner.io.buffer.load.factor=0.90", "compression.type= producer "])
+def test_kafkas_default_without_effect_is_no_warning(setting: str) -> None:
+    notices = load_config(settings=[setting]).notices
+    assert [notice.level for notice in notices] in ([], ["debug"])
 
 
 @pytest.mark.parametrize(
@@ -499,8 +565,8 @@ def test_a_store_needs_servers_and_a_node_id_and_no_directory() -> None:
     assert (config.store.reveal(), config.node_id, config.cluster_name, config.store_replicas) == ("nats://a:4222,b:4222", 2, "east", 3)
     assert config.partitions_max == 500
     assert load_config(settings=["store=nats://a", "node.id=2", "partitions.max=1000"]).partitions_max == 1000
-    assert load_config(settings=["store=nats://a", "node.id=2"], data=["./data"]).notices == (Notice("setting has no effect here", {"name": "log.dirs", "value": "./data", "source": "--data"}),)
-    assert load_config(settings=["cluster.name=east"]).notices == (Notice("setting has no effect without store", {"name": "cluster.name", "value": "east", "source": "--set"}),)
+    assert load_config(settings=["store=nats://a", "node.id=2"], data=["./data"]).notices == (Notice("setting without effect", {"setting": "log.dirs", "value": "./data", "source": "--data"}),)
+    assert load_config(settings=["cluster.name=east"]).notices == (Notice("setting has no effect without store", {"setting": "cluster.name", "value": "east", "source": "--set"}),)
     assert problem(other_flags={"cluster": "east"}).startswith("--cluster east: only nodes over JetStream have a cluster name: give --store too")
     problem_lines = problems(settings=["store=a:4222", "cluster.name=a.b"])
     assert [part for part in ("nats://", "letters", "node.id") if not any(part in line for line in problem_lines)] == []
