@@ -99,8 +99,7 @@ class Call:
 
     @property
     def client_id(self) -> str:
-        size = _HEAD(self.request_frame)[3]
-        return self.request_frame[HEAD_BYTES : HEAD_BYTES + size].decode("utf-8", "replace") if size > 0 else ""
+        return client_id_of(self.request_frame)
 
     @property
     def size(self) -> int:
@@ -185,6 +184,12 @@ class Call:
         self.answer(self.route.error_response(self.request, self.version, error))
 
 
+def client_id_of(frame: bytes) -> str:
+    """The client id in a request's header; "" for null."""
+    size = _HEAD(frame)[3]
+    return frame[HEAD_BYTES : HEAD_BYTES + size].decode("utf-8", "replace") if size > 0 else ""
+
+
 def _skip_header_tags(frame: bytes, at: int) -> int:
     try:
         return skip_tags(frame, at)
@@ -201,6 +206,7 @@ class Dispatch:
         self._elements_max = elements_max
         self._workers = workers
         self.before_long_request: Callable[[], None] = lambda: None
+        self.overhear: Callable[[int, Connection, bytes], None] | None = None  # called for each request with a sound header: key, connection, frame
 
     def add_routes(self, *routes: Route) -> None:
         for route in routes:
@@ -232,6 +238,8 @@ class Dispatch:
                 at += 1
             else:
                 at = _skip_header_tags(frame, at)
+        if self.overhear is not None:
+            self.overhear(key, connection, frame)
         call = Call(connection, route, version, correlation_id, None, frame)
         try:
             if end - SIZE_BYTES > ELEMENTS_AT_ONCE_MAX:
