@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cli.arguments import positive_seconds
+from cli.arguments import positive_seconds, whole_number
 from cli.failure import UNKNOWN_GROUP, UNKNOWN_TOPIC, Exit, Failure
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("watching")
     group.add_argument("--watch", action="store_true", help="show it again and again, until Ctrl-C; with --json: a line each time")
     group.add_argument("--every", metavar="SECONDS", type=positive_seconds, default=EVERY_DEFAULT, help=f"how often, with --watch; default: {EVERY_DEFAULT:g}")
+
+
+def add_lag_options(parser: argparse.ArgumentParser) -> None:
+    """Of commands that show the partitions of groups."""
+    parser.add_argument("--lag-over", metavar="N", type=whole_number, help="only partitions whose lag is more than N, and groups that have one")
+    parser.add_argument("--sort", choices=("name", "lag"), default="name", help="order of partitions: name (default), or lag: largest first")
 
 
 def check_selection(names: Sequence[str], everything: bool, noun: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from cli.arguments import add_change_options, add_cluster_options, add_command, add_family, whole_number
 from cli.groups import offsets_arguments, policy_arguments
+from cli.selection import SELECTION_NOTE, add_lag_options, add_selection, add_watch_options
 
 STATES = "Stable, PreparingRebalance, CompletingRebalance, Empty, Dead; of type consumer also Assigning, Reconciling"
 
@@ -38,21 +39,28 @@ def add_list(actions: Any) -> None:
         description="List the groups of all brokers: state, type, protocol, coordinator and number of members (see --members).",
         examples=(
             "tenure group list",
-            "tenure group list --state Stable --state Empty",
+            "tenure group list 'billing-*' --state Stable --state Empty",
+            "tenure group list --lag-over 1000 --sort lag --watch",
             "tenure group list --type consumer --json",
         ),
         notes=f"States: {STATES}.\nTypes: classic, consumer (KIP-848), share, streams. Both ignore case.\n\n"
         "A group that this user may not describe is listed with `-`, with --json with its `error` (exit code 77). Exit code 75 if groups may be missing,\n"
         "since their coordinators have not answered within --timeout; with --json then \"complete\": false.",
     )
-    listing.add_argument(
-        "--state", metavar="STATE", action="append", default=[], dest="states", help="only groups in this state; may be repeated"
-    )
+    listing.add_argument("groups", metavar="PATTERN", nargs="*", help="only these groups: a name, or a quoted pattern such as 'billing-*'")
+    add_state_option(listing)
     listing.add_argument(
         "--type", metavar="TYPE", action="append", default=[], dest="types", help="only groups of this type; may be repeated"
     )
     listing.add_argument("--members", action="store_true", help="count members even if there are many groups")
+    listing.add_argument("--lag-over", metavar="N", type=whole_number, help="only groups whose lag in all partitions is more than N")
+    listing.add_argument("--sort", choices=("name", "state", "members", "lag"), default="name", help="name (default), state; members, lag: largest first")
+    add_watch_options(listing)
     add_cluster_options(listing)
+
+
+def add_state_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", metavar="STATE", action="append", default=[], dest="states", help="only groups in this state; may be repeated")
 
 
 def add_describe(actions: Any) -> None:
@@ -65,12 +73,17 @@ def add_describe(actions: Any) -> None:
         examples=(
             "tenure group describe orders",
             "tenure group describe orders billing --json | jq '.groups[].lag'",
+            "tenure group describe 'billing-*' --state Empty",
+            "tenure group describe --all --lag-over 1000 --sort lag --watch",
         ),
         notes="The partitions are those assigned to a member or with a committed offset.\n"
         "`-`: unknown, or no member reads the partition. While a partition has no leader its lag is unknown, and so is the total: `at least N`, with\n"
         "--json null and `unknown_partitions`; exit code 75 after --timeout.",
     )
-    describe.add_argument("groups", metavar="GROUP", nargs="+", help="which groups")
+    add_selection(describe, "groups", "GROUP", "every group")
+    add_state_option(describe)
+    add_lag_options(describe)
+    add_watch_options(describe)
     add_cluster_options(describe)
 
 
@@ -151,11 +164,13 @@ def add_delete(actions: Any) -> None:
         run="cli.groups.delete",
         help="delete groups that have no members, with their offsets",
         description="Delete groups that have no members, and all offsets that they have committed.",
-        examples=("tenure group delete orders --dry-run", "tenure group delete orders-test-1 orders-test-2 --yes"),
+        examples=("tenure group delete orders --dry-run", "tenure group delete 'orders-test-*' --state Empty --yes"),
         notes="A later consumer starts as in a new group (auto.offset.reset).\n"
-        "`tenure group offsets show GROUP --json` saves the committed offsets; `offsets reset --from-file` restores them.",
+        "`tenure group offsets show GROUP --json` saves the committed offsets; `offsets reset --from-file` restores them.\n"
+        f"If one of the groups has members none is deleted; --state Empty selects those without. {SELECTION_NOTE}",
     )
-    delete.add_argument("groups", metavar="GROUP", nargs="+", help="which groups")
+    add_selection(delete, "groups", "GROUP", "every group")
+    add_state_option(delete)
     add_change_options(delete)
     add_cluster_options(delete)
 

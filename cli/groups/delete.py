@@ -10,6 +10,8 @@ from cli.client.effects import Unanswered
 from cli.groups import offsets_requests
 from cli.groups.described import describe
 from cli.groups.finding import nonempty_group, unknown_group
+from cli.groups.selecting import nothing_selected, selected_groups
+from cli.selection import confirm_selection, selects_unnamed
 from cli.shown import Column, Screen, counted, plain
 from protocol.messages.delete_groups import DeleteGroupsRequest
 
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     """Delete the groups, unless one of them cannot be deleted. Each group has a result of its own, also if a coordinator does not answer."""
     screen = Screen.of(options)
-    names = list(dict.fromkeys(options.groups))
     deleted: list[str] = []
     with Cluster.of(options) as cluster:
+        names, troubles = selected_groups(cluster, options)
+        if troubles:
+            raise troubles[0].with_line(f"{troubles[0].line}; nothing was deleted")
         problems: dict[str, Failure] = {}
         descriptions = describe(cluster, names, problems)
         problems = {name: named(name, problem) for name, problem in problems.items()}
@@ -39,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
             if not screen.json:
                 screen.line(f"dry run: nothing was changed, {group_count(deletable)} would be deleted")
         elif not problems:
-            if not screen.confirm(f"Delete {group_count(deletable)}?", options):
-                raise Failure(Exit.REFUSED, "nothing was changed")
+            if deletable:
+                confirm_selection(screen, options, selects_unnamed(options.groups, options.all), f"Delete {group_count(deletable)}?")
             problems = delete(cluster, deletable)
             deleted = [name for name in deletable if name not in problems]
     if screen.json:
@@ -49,6 +53,8 @@ def run(options: argparse.Namespace) -> int:
     elif deleted:
         which = f": {', '.join(map(plain, deleted))}" if problems and len(deleted) > 1 else ""
         screen.line(f"deleted {group_count(deleted)}{which}")
+    elif not names:
+        screen.line(nothing_selected(options))
     elif problems:
         in_doubt = any(isinstance(problem, Unanswered) for problem in problems.values())
         screen.line("dry run: nothing would be deleted" if options.dry_run else "no group is known to be deleted" if in_doubt else "nothing was deleted")

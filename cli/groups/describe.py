@@ -10,12 +10,14 @@ from cli.client import Cluster, Failure, TopicPartition
 from cli.groups import offsets_requests
 from cli.groups.described import describe, partitions_document
 from cli.groups.finding import unknown_group, unknown_group_failure
-from cli.groups.lag import TotalLag, report_unknown, total_lag
+from cli.groups.lag import TotalLag, chosen_rows, report_unknown, total_lag
 from cli.groups.listing import state_role
 from cli.groups.partition_problems import reason
 from cli.groups.policies import statuses_of
 from cli.groups.policy_status import show_status, status_document
+from cli.groups.selecting import nothing_selected, selected_groups
 from cli.shown import Column, Painted, Role, Screen, counted, plain
+from cli.watching import watched
 from history.moves import list_partitions
 
 if TYPE_CHECKING:
@@ -54,9 +56,12 @@ class Row(NamedTuple):
 
 
 def run(options: argparse.Namespace) -> int:
-    screen = Screen.of(options)
-    names = list(dict.fromkeys(options.groups))
+    return watched(options, lambda screen: show_groups(options, screen))
+
+
+def show_groups(options: argparse.Namespace, screen: Screen) -> int:
     with Cluster.of(options) as cluster:
+        names, troubles = selected_groups(cluster, options)
         problems: dict[str, Failure] = {}
         descriptions = describe(cluster, names, problems)
         missing = [name for name in names if descriptions[name] is None and name not in problems]
@@ -64,20 +69,26 @@ def run(options: argparse.Namespace) -> int:
             raise unknown_group(cluster, missing[0])
         groups = [group for group in descriptions.values() if group is not None]
         rows, errors = rows_of(cluster, groups, problems)
-        if len(problems) == len(names):
+        if problems and len(problems) == len(names):
             raise problems[names[0]]
         groups = [group for group in groups if group.id not in problems]
         statuses = statuses_of(cluster, groups)
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
+    totals = {group.id: total_lag(rows[group.id], errors) for group in groups}
+    rows = {group.id: chosen_rows(options, rows[group.id]) for group in groups}
+    if options.lag_over is not None:
+        groups = [group for group in groups if rows[group.id]]
     if screen.json:
-        screen.document({"groups": [document(group, rows[group.id], total_lag(rows[group.id], errors), statuses[group.id]) for group in groups]})
+        screen.document({"groups": [document(group, rows[group.id], totals[group.id], statuses[group.id]) for group in groups]})
+    elif not groups and not problems and not missing:
+        screen.line(nothing_selected(options) if options.lag_over is None else f"no partition has a lag of more than {options.lag_over}")
     else:
         for number, group in enumerate(groups):
             if number:
                 screen.line()
-            show(screen, group, rows[group.id], total_lag(rows[group.id], errors), brokers)
+            show(screen, group, rows[group.id], totals[group.id], brokers)
             show_status(screen, statuses[group.id])
-    failures = [*problems.values(), *map(unknown_group_failure, missing)]
+    failures = [*troubles, *problems.values(), *map(unknown_group_failure, missing)]
     return max([report_unknown(screen, errors), *map(screen.fail, failures)])
 
 
@@ -156,7 +167,7 @@ def show(screen: Screen, group: Group, rows: list[Row], lag: TotalLag, brokers: 
     if group.epoch is not None:
         facts.append(f"epoch {group.epoch}")
     state = screen.paint(plain(group.state), state_role(group.state))
-    screen.line(f"{screen.paint(plain(group.id), Role.STRONG)}: {state}, {plain(', '.join(facts))}, coordinator {plain(coordinator)}")
+    screen.line(f"{screen.paint(screen.name(group.id), Role.STRONG)}: {state}, {plain(', '.join(facts))}, coordinator {plain(coordinator)}")
     if not group.commits_offsets:
         screen.line(f"this command cannot show a {group.type} group, only groups of type classic and consumer")
         return

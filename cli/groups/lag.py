@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from cli.client import TopicPartition
 from cli.groups.partition_problems import failures_of, report
@@ -26,6 +27,9 @@ class Row(Protocol):
     def lag(self) -> int | None: ...
 
 
+R = TypeVar("R", bound=Row)
+
+
 class TotalLag(NamedTuple):
     known: int | None  # the sum over the partitions whose lag is known; None: there is none
     unknown: int  # partitions the end of whose log is not known
@@ -33,6 +37,10 @@ class TotalLag(NamedTuple):
     @property
     def lag(self) -> int | None:
         return None if self.unknown else self.known
+
+    def may_exceed(self, limit: int) -> bool:
+        """Whether the lag is over the limit, or may be."""
+        return (self.known or 0) > limit or self.unknown > 0
 
     @property
     def text(self) -> str:
@@ -49,6 +57,12 @@ def total_lag(rows: Iterable[Row], errors: Mapping[TopicPartition, int]) -> Tota
     listed = list(rows)
     known = [max(row.lag, 0) for row in listed if row.lag is not None]
     return TotalLag(sum(known) if known else None, sum(unknown_end(errors.get((row.topic, row.partition))) for row in listed))
+
+
+def chosen_rows(options: argparse.Namespace, rows: Iterable[R]) -> list[R]:
+    """The rows of partitions with a lag over --lag-over, in the order of --sort. A partition whose lag is not known is not over it."""
+    chosen = [row for row in rows if options.lag_over is None or (row.lag is not None and row.lag > options.lag_over)]
+    return sorted(chosen, key=lambda row: (row.lag is None, -(row.lag or 0))) if options.sort == "lag" else chosen
 
 
 def unknown_end(error: int | None) -> bool:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from cli import health
 from cli.client import Cluster, Exit, Failure
 from cli.failure import NOT_READY
-from cli.groups.described import CLASSIC, describe
+from cli.groups.described import CLASSIC, SHARE, describe
 from cli.groups.everywhere import TYPES_VERSION, list_everywhere
+from cli.groups.finding import unknown_group_failure
+from cli.groups.lag import report_unknown, total_lag
+from cli.selection import selected
 from cli.shown import Column, Painted, Role, Screen
+from cli.watching import watched
 
 if TYPE_CHECKING:
+    from cli.client import TopicPartition
     from cli.groups.described import Group
     from cli.groups.everywhere import Listing
+    from cli.groups.lag import TotalLag
 
 NOTES = "__coordinator_notes"  # an internal topic that only Tenure has
 # Describe the groups of longer lists only if an option needs it, since each group may have thousands of members.
@@ -27,7 +33,7 @@ TYPES = ("classic", "consumer", "share", "streams")
 class ListedGroup:
     """One group of ListGroups, completed by its description."""
 
-    __slots__ = ("coordinator", "error", "group", "members", "protocol", "protocol_type", "state", "static_count", "type")
+    __slots__ = ("coordinator", "error", "group", "lag", "members", "protocol", "protocol_type", "state", "static_count", "type")
 
     def __init__(self, group: str, state: str | None, type: str | None, protocol_type: str, coordinator: int) -> None:
         self.group = group
@@ -39,6 +45,7 @@ class ListedGroup:
         self.members: int | None = None
         self.static_count: int | None = None
         self.error: Failure | None = None  # why it cannot be described
+        self.lag: TotalLag | None = None  # only if an option asks for it
 
     def complete(self, description: Group) -> None:
         self.state = description.state
@@ -57,17 +64,22 @@ class ListedGroup:
             "coordinator": self.coordinator,
             "members": self.members,
             "static_members": self.static_count,
+            **(self.lag.document() if self.lag is not None else {}),
             "error": self.error and self.error.document(),
         }
 
 
 def run(options: argparse.Namespace) -> int:
-    screen = Screen.of(options)
+    return watched(options, lambda screen: list_once(options, screen))
+
+
+def list_once(options: argparse.Namespace, screen: Screen) -> int:
     states, types = protocol_names(options.states, STATES, "state"), protocol_names(options.types, TYPES, "type")
     with Cluster.of(options) as cluster:
         listing = list_everywhere(cluster, states, types)
-        groups = list_groups(listing, types)
+        groups = matching_groups(options, list_groups(listing, types), listing.problems)
         describe_groups(cluster, groups, everything=options.members, states_wanted=bool(states))
+        errors = add_lags(cluster, groups) if with_lag(options) else {}
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
         troubles = list(listing.problems)
         unready = unready_brokers(cluster, [answer.broker for answer in listing.answers])
@@ -77,12 +89,58 @@ def run(options: argparse.Namespace) -> int:
     if states:
         wanted_states = {state.lower() for state in states}
         groups = [group for group in groups if group.state is not None and group.state.lower() in wanted_states]
-    groups.sort(key=lambda group: group.group)
+    if options.lag_over is not None:
+        groups = [group for group in groups if group.lag is not None and group.lag.may_exceed(options.lag_over)]
+    groups.sort(key=SORTS[options.sort])
     if screen.json:
         screen.document({"complete": complete, "groups": [group.document() for group in groups]})
     else:
-        show(screen, groups, brokers, filtered=bool(states or types), complete=complete)
-    return max([screen.fail(trouble) for trouble in troubles], default=Exit.DONE)
+        none = "no group has this state and type" if states or types else "there are no groups"
+        none = none if options.lag_over is None else f"no group has a lag of more than {options.lag_over}"
+        show(screen, groups, brokers, none=none if complete else "no groups are known", lags=with_lag(options))
+    return max([report_unknown(screen, errors), *map(screen.fail, troubles)])
+
+
+def with_lag(options: argparse.Namespace) -> bool:
+    return options.lag_over is not None or options.sort == "lag"
+
+
+def matching_groups(options: argparse.Namespace, groups: list[ListedGroup], problems: list[Failure]) -> list[ListedGroup]:
+    """The groups with the names or patterns of the command line; all without one."""
+    try:
+        # Brokers leave out groups of other states and types, so that their names are unknown here.
+        required = not (options.states or options.types)
+        names = set(selected(options.groups, not options.groups, "group", lambda: [group.group for group in groups], required=required))
+    except Failure:
+        if problems:  # the groups that match may be those that are missing
+            raise problems[0] from None
+        raise
+    unknown = [name for name in options.groups if name in names and name not in {group.group for group in groups}]
+    if unknown and required and not problems:
+        raise unknown_group_failure(unknown[0])
+    return [group for group in groups if group.group in names]
+
+
+def add_lags(cluster: Cluster, groups: list[ListedGroup]) -> dict[TopicPartition, int]:
+    """Add the lag of each group that commits offsets. Returns the error codes of partitions whose log end is not known."""
+    from cli.groups.offsets_show import rows_of
+
+    problems: dict[str, Failure] = {}
+    committing = [group for group in groups if group.type != SHARE]
+    rows, errors = rows_of(cluster, [group.group for group in committing], {}, problems)
+    for group in committing:
+        group.error = group.error or problems.get(group.group)
+        if group.group in rows:
+            group.lag = total_lag(rows[group.group], errors)
+    return errors
+
+
+SORTS: Final[dict[str, Callable[[ListedGroup], Any]]] = {
+    "name": lambda group: group.group,
+    "state": lambda group: (group.state or "", group.group),
+    "members": lambda group: (group.members is None, -(group.members or 0), group.group),
+    "lag": lambda group: (group.lag is None or group.lag.known is None, -(group.lag.known or 0 if group.lag else 0), group.group),
+}
 
 
 def unready_brokers(cluster: Cluster, ids: Iterable[int]) -> list[str]:
@@ -142,9 +200,10 @@ def undescribed(listed: list[ListedGroup]) -> list[Failure]:
     return failures
 
 
-def show(screen: Screen, groups: list[ListedGroup], brokers: dict[int, str], *, filtered: bool, complete: bool) -> None:
+def show(screen: Screen, groups: list[ListedGroup], brokers: dict[int, str], *, none: str, lags: bool) -> None:
+    """`none`: what to say if there are none."""
     if not groups:
-        screen.line(("no group has this state and type" if filtered else "there are no groups") if complete else "no groups are known")
+        screen.line(none)
         return
     columns: list[Column | str] = [
         Column("GROUP", False),
@@ -153,6 +212,7 @@ def show(screen: Screen, groups: list[ListedGroup], brokers: dict[int, str], *, 
         "PROTOCOL",
         "MEMBERS",
         "STATIC",
+        *([Column("LAG", True)] if lags else []),
         Column("COORDINATOR", False),
     ]
     rows = [
@@ -163,6 +223,7 @@ def show(screen: Screen, groups: list[ListedGroup], brokers: dict[int, str], *, 
             protocol(group),
             group.members,
             group.static_count,
+            *([lag_cell(group.lag)] if lags else []),
             f"{group.coordinator} ({brokers[group.coordinator]})" if group.coordinator in brokers else group.coordinator,
         ]
         for group in groups
@@ -170,6 +231,13 @@ def show(screen: Screen, groups: list[ListedGroup], brokers: dict[int, str], *, 
     screen.table(columns, rows)
     if any(group.members is None for group in groups) and len(groups) > DESCRIBED_MAX:
         screen.line(f"{len(groups)} groups; --members also counts their members")
+
+
+def lag_cell(lag: TotalLag | None) -> object:
+    """The lag, `-` without committed offsets, and `>=` before one that is only known in part."""
+    if lag is None or (lag.known is None and not lag.unknown):
+        return None
+    return f">={lag.known or 0}" if lag.unknown else lag.known
 
 
 def protocol(group: ListedGroup) -> str | None:

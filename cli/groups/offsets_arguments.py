@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cli.arguments import add_change_options, add_cluster_options, add_command, add_family, whole_number
+from cli.selection import add_lag_options, add_selection, add_watch_options
 
 T = TypeVar("T")
 SCOPE = "T[:P,...]"
@@ -36,14 +37,17 @@ def add_show(commands: Any) -> None:
         examples=(
             "tenure group offsets show orders",
             "tenure group offsets show orders billing --topic payments:0-3",
+            "tenure group offsets show 'billing-*' --lag-over 0 --sort lag",
             "tenure group offsets show orders --json > before.json    # `offsets reset --from-file before.json` restores it",
         ),
         notes="A partition of a topic named with --topic is shown even when nothing is committed for it.\n"
         "`-`: unknown: nothing is committed, or the partition does not exist or has no leader (see NOTE). A total with unknown partitions is `at least N`,\n"
         "with --json null; exit code 75 after --timeout.",
     )
-    show.add_argument("groups", metavar="GROUP", nargs="+", help="the group")
+    add_selection(show, "groups", "GROUP", "every group")
     show.add_argument("--topic", metavar=SCOPE, type=scope_argument, action="append", default=[], dest="topics", help=f"only {SCOPE_HELP}; may be repeated")
+    add_lag_options(show)
+    add_watch_options(show)
     add_cluster_options(show)
 
 

@@ -9,11 +9,13 @@ from typing import NamedTuple
 from cli.client import Cluster, Failure, TopicPartition
 from cli.groups import offsets_requests, offsets_reset
 from cli.groups.finding import unknown_group, unknown_group_failure
-from cli.groups.lag import TotalLag, report_unknown, total_lag
+from cli.groups.lag import TotalLag, chosen_rows, report_unknown, total_lag
 from cli.groups.offset_formats import merge_scopes
 from cli.groups.offsets_plan import Bounds, Committed
 from cli.groups.partition_problems import reason
+from cli.groups.selecting import nothing_selected, selected_groups
 from cli.shown import Column, Role, Screen
+from cli.watching import watched
 
 
 class Row(NamedTuple):
@@ -45,27 +47,37 @@ class Row(NamedTuple):
 
 
 def run(options: argparse.Namespace) -> int:
-    screen = Screen.of(options)
-    names = list(dict.fromkeys(options.groups))
+    return watched(options, lambda screen: show_groups(options, screen))
+
+
+def show_groups(options: argparse.Namespace, screen: Screen) -> int:
     with Cluster.of(options) as cluster:
+        names, troubles = selected_groups(cluster, options)
         problems: dict[str, Failure] = {}
         rows, errors = rows_of(cluster, names, merge_scopes(options.topics), problems)
-        if len(problems) == len(names):
+        if problems and len(problems) == len(names):
             raise problems[names[0]]
         groups = [group for group in names if group not in problems]
         statuses = {group: offsets_requests.group_status(cluster, group) for group in groups if not rows[group]}
         missing = [group for group, status in statuses.items() if not status.exists]
         problem = unknown_group(cluster, missing[0]) if len(missing) == len(names) == 1 else None
     existing = [group for group in groups if group not in missing]
+    totals = {group: total_lag(rows[group], errors) for group in existing}
+    counts = {group: len(rows[group]) for group in existing}
+    rows = {group: chosen_rows(options, rows[group]) for group in existing}
+    if options.lag_over is not None:
+        rows = {group: of_group for group, of_group in rows.items() if of_group}
     if screen.json:
-        screen.document({"groups": [document(group, rows[group], total_lag(rows[group], errors)) for group in existing]})
-    else:
-        show(screen, {group: rows[group] for group in existing}, errors)
+        screen.document({"groups": [document(group, of_group, totals[group]) for group, of_group in rows.items()]})
+    elif rows:
+        show(screen, rows, totals, counts, sort_all=options.sort == "lag")
+    elif not problems and not missing:
+        screen.line(nothing_selected(options) if options.lag_over is None else f"no partition has a lag of more than {options.lag_over}")
     if problem is not None:
         raise problem
     for group in [group for group, status in statuses.items() if status.is_share_group]:
         screen.warn(offsets_reset.share_group_text(group))
-    failures = [*problems.values(), *map(unknown_group_failure, missing)]
+    failures = [*troubles, *problems.values(), *map(unknown_group_failure, missing)]
     return max([report_unknown(screen, errors), *map(screen.fail, failures)])
 
 
@@ -102,8 +114,11 @@ def document(group: str, rows: list[Row], lag: TotalLag) -> dict[str, object]:
     return {"group": group, **lag.document(), "offsets": [row.document() for row in rows]}
 
 
-def show(screen: Screen, rows_of_group: Mapping[str, list[Row]], errors: Mapping[TopicPartition, int]) -> None:
+def show(screen: Screen, rows_of_group: Mapping[str, list[Row]], totals: Mapping[str, TotalLag], counts: Mapping[str, int], *, sort_all: bool) -> None:
+    """`totals`, `counts`: the lag and the number of all partitions of each group, also of those that are not shown."""
     rows = [row for of_group in rows_of_group.values() for row in of_group]
+    if sort_all:  # by lag, whatever the group
+        rows.sort(key=lambda row: (row.lag is None, -(row.lag or 0)))
     if rows:
         epochs = any(row.committed and row.committed.leader_epoch >= 0 for row in rows)
         metadata = any(row.committed and row.committed.metadata for row in rows)
@@ -113,9 +128,9 @@ def show(screen: Screen, rows_of_group: Mapping[str, list[Row]], errors: Mapping
         screen.table(columns, [cells(row, epochs, metadata, remarks) for row in rows])
     for group, of_group in rows_of_group.items():
         if not of_group:
-            screen.line(f"{group} has committed no offsets")
-        elif len(of_group) > 1:
-            screen.line(f"{group}: lag {total_lag(of_group, errors).text} in {len(of_group)} partitions")
+            screen.line(f"{screen.name(group)} has committed no offsets")
+        elif counts[group] > 1:
+            screen.line(f"{screen.name(group)}: lag {totals[group].text} in {counts[group]} partitions")
 
 
 def cells(row: Row, epochs: bool, metadata: bool, remarks: bool) -> list[object]:

@@ -122,7 +122,7 @@ def test_offsets_of_a_live_member_are_not_deleted_and_the_dry_run_reports_it(adm
     [
         (("delete", "show.nobody", "--topic", TOPIC), 66, "there is no group show.nobody"),
         (("delete", "show.nobody"), 64, "--topic"),
-        (("show",), 64, "GROUP"),
+        (("show",), 64, "--all"),
         (("show", "show.nobody", "--topic", "nowhere"), 66, "topic nowhere does not exist"),
     ],
 )

@@ -7,6 +7,8 @@ import io
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +20,8 @@ from cli.failure import Exit, Failure
 from cli.selection import matching, selected
 from cli.shown import Screen
 from cli.watching import fitting_lines, watched
-from tests.cli.conftest import Tenure
+from tests.cli.admin import Admin
+from tests.cli.conftest import CommandResult, Tenure
 from tests.cli.terminal import Terminal
 
 NAMES = ("billing-1", "billing-2", "orders", "a*b", "ab")
@@ -177,3 +180,86 @@ def test_a_terminal_shows_each_pass_in_place_until_ctrl_c(bootstrap: str, client
         assert text.count("\x1b[2J") == 1  # cleared once, then drawn over
         terminal.press(b"\x03")
         assert terminal.end() == 0
+
+
+# Of groups
+
+
+@pytest.fixture
+def groups(client_command: Tenure, admin: Admin, name: str) -> str:
+    """A topic of ten records, and the groups NAME-a, NAME-b and NAME-c, without members, with a lag of 2, 8 and 0."""
+    admin.create_topic(name, (10,), {})
+    for ending, offset in (("a", 8), ("b", 2), ("c", 10)):
+        admin.commit(f"{name}-{ending}", {(name, 0): offset})
+    return name
+
+
+def endings(result: CommandResult) -> list[str]:
+    assert result.code == 0, result.err
+    return [entry["group"][-1] for entry in json.loads(result.out)["groups"]]
+
+
+def test_groups_are_selected_filtered_and_sorted(client_command: Tenure, groups: str) -> None:
+    def listed(*options: str) -> list[str]:
+        return endings(client_command("group", "list", f"{groups}-*", "--json", *options))
+
+    assert listed() == ["a", "b", "c"]
+    assert listed("--sort", "lag") == ["b", "a", "c"]
+    assert listed("--lag-over", "0") == ["a", "b"]
+    assert listed("--lag-over", "2") == ["b"]
+    assert listed("--state", "Stable") == []
+    assert listed("--state", "Empty", "--sort", "state") == ["a", "b", "c"]
+    for command in (("group", "describe"), ("group", "offsets", "show")):
+        assert endings(client_command(*command, f"{groups}-*", "--json")) == ["a", "b", "c"]
+        assert endings(client_command(*command, f"{groups}-?", "--lag-over", "2", "--json")) == ["b"]
+        assert set(endings(client_command(*command, "--all", "--json"))) >= {"a", "b", "c"}
+    assert endings(client_command("group", "describe", f"{groups}-*", "--state", "empty", "--json")) == ["a", "b", "c"]
+    assert client_command("group", "describe", f"{groups}-*", "--state", "Stable").out == "no group is in state Stable\n"
+    assert client_command("group", "describe", f"{groups}-c", "--lag-over", "0").out == "no partition has a lag of more than 0\n"
+    rows = client_command("group", "offsets", "show", f"{groups}-*", "--sort", "lag").out.splitlines()[1:4]
+    assert [row.split()[0][-1] for row in rows] == ["b", "a", "c"]
+
+
+def test_the_lag_of_groups_is_a_column_when_it_is_asked_for(client_command: Tenure, groups: str) -> None:
+    plain = client_command("group", "list", f"{groups}-*").out
+    assert "LAG" not in plain
+    table = [line.split() for line in client_command("group", "list", f"{groups}-*", "--sort", "lag").out.splitlines()]
+    assert table[0].index("LAG") == 6
+    assert [row[row.index("0") + 2] for row in table[1:]] == ["8", "2", "0"]
+
+
+@pytest.mark.parametrize("line", ["group describe", "group delete", "group offsets show", "group describe g --all"])
+def test_names_of_groups_or_all_are_needed(client_command: Tenure, line: str) -> None:
+    result = client_command(*line.split())
+    assert result.code == 64
+    assert "--all" in result.err
+
+
+def test_an_unknown_group_or_pattern_is_an_error(client_command: Tenure, groups: str) -> None:
+    for command in (("list",), ("describe",), ("delete", "--yes"), ("offsets", "show")):
+        result = client_command("group", *command, f"{groups}x*")
+        assert (result.code, result.out) == (66, "")
+        assert f"no group matches '{groups}x*'" in result.err
+    assert client_command("group", "list", f"{groups}x").code == 66
+
+
+def test_groups_are_deleted_by_a_pattern_only_with_yes(client_command: Tenure, groups: str) -> None:
+    refused = client_command("group", "delete", f"{groups}-*")
+    assert refused.code == 1
+    assert "a pattern or --all needs --yes" in refused.err
+    assert client_command("group", "delete", f"{groups}-*", "--dry-run").out.endswith("3 groups would be deleted\n")
+    assert client_command("group", "delete", f"{groups}-*", "--state", "Stable", "--yes").out == "no group is in state Stable\n"
+    deleted = json.loads(client_command("group", "delete", f"{groups}-*", "--state", "Empty", "--yes", "--json").out)
+    assert [entry["deleted"] for entry in deleted["groups"]] == [True, True, True]
+    assert client_command("group", "list", f"{groups}-*").code == 66
+
+
+def test_groups_are_watched(bootstrap: str, groups: str) -> None:
+    command = [sys.executable, "-P", "-m", "tenure", "group", "describe", f"{groups}-b", "--watch", "--every", "0.1", "--json", "--bootstrap", bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        for _ in range(2):
+            assert json.loads(process.stdout.readline())["groups"][0]["lag"] == 8
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 0
