@@ -17,7 +17,7 @@ from cli.client.connection import Connection, NoReply, api_name
 from cli.client.effects import READS, Effect, Unanswered, effect_of
 from cli.client.patience import Limits, Patience, Wait, seconds_text
 from cli.client.pool import Pool
-from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, first_error
+from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, MOVED_LEADER, first_error
 from cli.client.routes import Route
 from cli.client.shapes import Broker, TopicInfo, topic_info
 from cli.client.words import check, failure
@@ -216,7 +216,22 @@ class Cluster:
 
     def leader(self, topic: str, partition: int, *, timeout: float | None = None) -> int:
         """The id of the partition's leader; waits while there is none."""
-        deadline = self._deadline(timeout)
+        return self._leader(topic, partition, self._deadline(timeout))
+
+    def send_to_leader(self, topic: str, partition: int, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
+        """Ask the partition's leader; retry while another broker takes it over. The request is about this partition alone."""
+
+        def moved(reply: Any) -> Failure | None:
+            code = first_error(reply, MOVED_LEADER)
+            return failure(code, f"topic {topic} partition {partition}") if code else None
+
+        def find(deadline: float) -> Connection:
+            return self._broker(self._leader(topic, partition, deadline), deadline)
+
+        route = Route(find, moved, lambda: self._topics.pop(topic, None))
+        return self._call(route, request, oldest, self._deadline(timeout))
+
+    def _leader(self, topic: str, partition: int, deadline: float) -> int:
         wait = Wait(self.patience, deadline - time.monotonic())
         about = f"topic {topic} partition {partition}"
         refresh = False

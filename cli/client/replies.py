@@ -7,9 +7,10 @@ from typing import Any
 
 from protocol.message import Part, field_names
 
-# Errors to retry: the coordinator loads, is not available or has moved; the controller has moved.
+# Errors to retry: the coordinator loads, is not available or has moved; the controller, the leader has moved.
 MOVED_COORDINATOR = (14, 15, 16)
 MOVED_CONTROLLER = (41,)
+MOVED_LEADER = (5, 6, 74, 75)  # there is none, it is another one, or a broker does not know yet that it is
 
 
 def first_error(reply: Any, codes: Collection[int], group_id: str | None = None) -> int | None:

@@ -24,5 +24,5 @@ class Route(NamedTuple):
 
     find: Callable[[float], Connection]
     retriable_problem: Callable[[Any], Failure | None] = no_problem
-    forget: Callable[[], None] = nothing_to_forget
+    forget: Callable[[], object] = nothing_to_forget
     retry: bool = True

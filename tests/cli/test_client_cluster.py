@@ -16,12 +16,20 @@ from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRe
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
 from protocol.messages.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
 from tests.cli.fake_brokers import Close, FakeBroker, Listener, metadata_of
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-METADATA, FIND, LIST, DESCRIBE, CREATE, DELETE = 3, 10, 16, 15, 19, 42
+METADATA, FIND, LIST, DESCRIBE, CREATE, DELETE, OFFSETS = 3, 10, 16, 15, 19, 42, 2
 
 
 @pytest.fixture(autouse=True)
@@ -455,3 +463,30 @@ def test_api_versions_of_an_unreachable_broker_fail_with_one_line(broker_pair: t
         cluster.version(DESCRIBE, 1)
     with cluster_of(broker_pair[1], timeout=0.2) as cluster, pytest.raises(Failure, match="connection refused"):
         cluster.version(DESCRIBE)
+
+
+def test_a_request_follows_the_leader_of_its_partition(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
+    """From a broker that does not lead any more, and from a dead one."""
+    leaders = [0]
+    for number, broker in enumerate(broker_pair):
+        broker.answers[METADATA] = metadata_of(*broker_pair, topics=lambda request: [topic(leaders[0])])
+        broker.answers[OFFSETS] = led_by(leaders, number)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0)])])
+    with cluster_of(*broker_pair) as cluster:
+        assert cluster.send_to_leader("t", 0, request).topics[0].partitions[0].offset == 0
+        leaders[0] = 1
+        assert cluster.send_to_leader("t", 0, request).topics[0].partitions[0].offset == 1
+        broker_pair[1].close()
+        broker_pair[0].answers[METADATA] = once(broker_pair[0].answers[METADATA], metadata_of(*broker_pair, topics=lambda request: [topic(0)]))
+        broker_pair[0].answers[OFFSETS] = led_by([0], 0)
+        assert cluster.send_to_leader("t", 0, request).topics[0].partitions[0].offset == 0
+
+
+def led_by(leaders: list[int], number: int) -> Callable[[Any, int], Message]:
+    """An answer to ListOffsets of broker `number`: its number as the offset, if it leads."""
+
+    def answer(request: Any, version: int) -> Message:
+        error = 0 if leaders[0] == number else 6
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [ListOffsetsPartitionResponse(0, error, -1, number)])])
+
+    return answer
