@@ -108,7 +108,7 @@ class Consumption:
         self.interrupts = interrupts
         self.begin = begin
         self.ends = Ends(cluster, until, committed=options.committed)
-        self.fetcher = Fetcher(cluster, screen.warn, committed=options.committed)
+        self.fetcher = Fetcher(cluster, screen.warn, committed=options.committed, endless=options.follow and options.group is None)
         self.verbose = not options.quiet and (options.verbose or (sys.stderr is not None and sys.stderr.isatty()))
         self.positions: dict[TopicPartition, int] = {}  # the next offset to print
         self.known_partitions: set[TopicPartition] = set()  # partitions to which --from applies: they existed when this command or its group started

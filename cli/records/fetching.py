@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.client import Exit, Failure, TopicPartition, check
+from cli.client import Exit, Failure, TopicPartition, check, failure
 from cli.client.connection import Connection, NoReply
 from cli.records.batches import Chunk, chunk_of
+from cli.records.outages import Outages
 from cli.records.positions import offsets_at
 from cli.topics.log_offsets import EARLIEST, LATEST, RETRIABLE
 from protocol.errors import ErrorCode
@@ -23,6 +24,8 @@ BYTES_MAX: Final = 16 << 20
 PARTITION_BYTES_MAX: Final = 1 << 20
 BY_ID_VERSION: Final = 13
 PAUSE_SECONDS: Final = 0.1
+RECONNECT_SECONDS: Final = 0.5  # how long a connection to a broker that did not answer may take, while others are read
+RECONNECT_PAUSES: Final = 15  # between two of these
 DELETED_AFTER_SECONDS: Final = 2.0  # a topic that is unknown for this long is deleted; before, it may be new and not known to every broker
 NO_TOPIC: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR}
@@ -58,6 +61,7 @@ class PendingFetch(NamedTuple):
     request: FetchRequest
     version: int
     correlation_id: int
+    sent: float
     deadline: float
     positions: dict[TopicPartition, int]
     names: dict[bytes, str]  # of topics by id
@@ -66,7 +70,8 @@ class PendingFetch(NamedTuple):
 class Fetcher:
     """Fetches records: `poll` returns them and advances `positions`, the next offsets."""
 
-    def __init__(self, cluster: Cluster, warn: Callable[[str], None], *, committed: bool = False) -> None:
+    def __init__(self, cluster: Cluster, warn: Callable[[str], None], *, committed: bool = False, endless: bool = False) -> None:
+        """`endless`: read on while at least one partition can be read; else a partition that cannot be read for the time limit of calls ends it."""
         self.positions: dict[TopicPartition, int] = {}
         self._cluster = cluster
         self._warn = warn
@@ -76,13 +81,15 @@ class Fetcher:
         self._ids: dict[str, bytes | None] = {}
         self._stale = False
         self._refresh_at = 0.0
-        self._failing_since: float | None = None
+        self._outages = Outages(warn, endless=endless)
+        self._reconnect_at: dict[int, float] = {}  # to brokers that did not answer
         self._missing = MissingTopics()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Fetch from these positions; replies for other positions are ignored."""
         self.positions = dict(positions)
         self._missing.clear()
+        self._outages.keep(self.positions)
         topics = self._topics()
         self._ids = {name: topic.id for name, topic in topics.items()}
 
@@ -98,6 +105,7 @@ class Fetcher:
         if self._stale and time.monotonic() >= self._refresh_at:
             self._refresh_metadata()
         self._request_from_leaders()
+        self._outages.check(self.positions, self._cluster.limits.call)
         if not self._pending:
             time.sleep(min(PAUSE_SECONDS, seconds))
             return []
@@ -110,9 +118,10 @@ class Fetcher:
         for descriptor, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             chunks += self._receive(brokers.pop(descriptor))
         for broker_id in brokers.values():
-            if time.monotonic() >= self._pending[broker_id].deadline:
+            pending = self._pending[broker_id]
+            if time.monotonic() >= pending.deadline:
                 no_reply = NoReply(f"{self._connections[broker_id].endpoint} does not answer Fetch", sent=True, late=True)
-                self._drop_connection(broker_id, no_reply)
+                self._drop_connection(broker_id, no_reply, pending.positions, pending.sent)
         return chunks
 
     # Requests
@@ -126,6 +135,7 @@ class Fetcher:
         for tp, position in self.positions.items():
             partition = topics[tp[0]].partitions.get(tp[1])
             if partition is None or partition.leader not in self._cluster.brokers:
+                self._outages.begin([tp], failure(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]}"))
                 self._mark_stale()
             else:
                 leaders.setdefault(partition.leader, {})[tp] = position
@@ -133,15 +143,18 @@ class Fetcher:
 
     def _request_from_leaders(self) -> None:
         for broker_id, positions in self._by_leader().items():
-            if broker_id in self._pending:
+            if broker_id in self._pending or time.monotonic() < self._reconnect_at.get(broker_id, 0.0):
                 continue
+            began = time.monotonic()
             try:
                 connection = self._connections.get(broker_id)
                 if connection is None:
-                    connection = self._connections[broker_id] = self._cluster.own_connection(broker_id)
+                    # While a broker does not answer, those that do are not held up for long.
+                    timeout = RECONNECT_SECONDS if broker_id in self._reconnect_at else None
+                    connection = self._connections[broker_id] = self._cluster.own_connection(broker_id, timeout=timeout)
                 self._pending[broker_id] = self._send(connection, positions)
             except NoReply as no_reply:
-                self._drop_connection(broker_id, no_reply)
+                self._drop_connection(broker_id, no_reply, positions, began)
 
     def _send(self, connection: Connection, positions: dict[TopicPartition, int]) -> PendingFetch:
         topics: dict[str, FetchTopic] = {}
@@ -155,10 +168,11 @@ class Fetcher:
         version = connection.version(FetchRequest.API_KEY, (FetchRequest.VERSIONS[0], newest))
         if version < 0:
             connection.version_for(request, 0)  # raises Failure
-        deadline = time.monotonic() + self._cluster.timeout
+        sent = time.monotonic()
+        deadline = sent + self._cluster.timeout
         answer_by = deadline + WAIT_MS / 1000
         names = {topic.topic_id: topic.topic for topic in topics.values()}
-        return PendingFetch(request, version, connection.send(request, version, deadline), answer_by, positions, names)
+        return PendingFetch(request, version, connection.send(request, version, deadline), sent, answer_by, positions, names)
 
     # Replies
 
@@ -168,10 +182,10 @@ class Fetcher:
         try:
             reply: FetchResponse = self._connections[broker_id].receive(pending.request, pending.version, pending.correlation_id, deadline)
         except NoReply as no_reply:
-            self._drop_connection(broker_id, no_reply)
+            self._drop_connection(broker_id, no_reply, pending.positions, pending.sent)
             return []
         check(reply.error_code, "Fetch")
-        self._failing_since = None
+        self._reconnect_at.pop(broker_id, None)
         chunks = []
         for topic in reply.responses:
             name = topic.topic or pending.names.get(topic.topic_id, "")
@@ -186,9 +200,11 @@ class Fetcher:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(tp)
         elif code in RETRIABLE or code in NO_TOPIC:
+            self._outages.begin([tp], failure(code, f"{tp[0]}-{tp[1]}"))
             self._mark_stale()
         else:
             check(code, f"{tp[0]}-{tp[1]}")
+            self._outages.end(tp)
             if data.records:
                 aborted = data.aborted_transactions if self._committed else None
                 chunk = chunk_of(*tp, self.positions[tp], data.records, aborted)
@@ -200,16 +216,13 @@ class Fetcher:
 
     # Errors
 
-    def _drop_connection(self, broker_id: int, no_reply: NoReply) -> None:
+    def _drop_connection(self, broker_id: int, no_reply: NoReply, positions: Collection[TopicPartition], since: float) -> None:
         self._pending.pop(broker_id, None)
         connection = self._connections.pop(broker_id, None)
         if connection is not None:
             connection.close()
-        now = time.monotonic()
-        if self._failing_since is None:
-            self._failing_since = now
-        elif now - self._failing_since >= self._cluster.limits.call:
-            raise Failure(Exit.UNREACHABLE, no_reply.full_text) from no_reply
+        self._reconnect_at[broker_id] = time.monotonic() + PAUSE_SECONDS * (1 if broker_id not in self._reconnect_at else RECONNECT_PAUSES)
+        self._outages.begin(positions, Failure(Exit.UNREACHABLE, no_reply.full_text), since)
         self._mark_stale()
 
     def _mark_stale(self) -> None:
