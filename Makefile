@@ -11,7 +11,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 AGAIN := -p project.again  # the few tests that fail beside others, once more by themselves
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long compiled-sim compiled-sim-long bugs drills oracle mutants check quick generate bench compile uncompile compiled-test dist dist-compiled lock clean
+.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long compiled-sim compiled-sim-long bugs drills oracle mutants check quick generate docs bench compile uncompile compiled-test dist dist-compiled lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -103,6 +103,9 @@ generate: setup ## write what is generated: protocol/messages, pages and parts o
 	$(BIN)/python -m docs.policies
 	$(BIN)/python -m docs.commands
 	$(BIN)/python -m project.picture
+
+docs: setup ## the pages as a site with search, under build/site, and a check of all its links (the first time it fetches Sphinx)
+	@$(BIN)/python -m project.site $(ARGS)
 
 bench: setup ## floor and broker in turn, as a table and as JSON (needs a C compiler)
 	@$(BIN)/python project/compiled.py --fresh

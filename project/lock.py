@@ -15,6 +15,7 @@ SERVING = "requirements/serving.txt"
 DEVELOPMENT = "requirements/development.txt"
 ANALYZE = "requirements/analyze.txt"
 ANALYZE_NEWEST = "requirements/analyze-newest.txt"
+DOCS = "requirements/docs.txt"
 HEADER = "# Written by `make lock` from pyproject.toml; change that. Linux x86_64 and aarch64, macOS arm64, Python 3.11 and newer.\n"
 COMPILE = [
     *("uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11", "--generate-hashes", "--only-binary", ":all:"),
@@ -31,6 +32,7 @@ def main(upgrades: list[str]) -> int:
     analyze = ["pyproject.toml", "--extra", "spark", "--group", "building", "--constraints", DEVELOPMENT, "--no-binary", "pyspark"]
     write(ANALYZE, [*analyze, "--group", "oldest"], upgrade_options)
     write(ANALYZE_NEWEST, analyze, upgrade_options)
+    write(DOCS, ["--group", "docs"], upgrade_options)
     return 0
 
 

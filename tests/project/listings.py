@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from project.pages import FENCE, LINK, ROOT
-from project.pages import anchors as anchors_of
+from docs.conf import include_patterns
+from tests.running import ROOT
 
+PAGES = sorted(page for pattern in include_patterns for page in ROOT.glob(pattern))
+_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
 _SEPARATORS = {"|", "||", "&&", ";", "&", ">", ">>", "2>&1", "<"}
 
 
@@ -33,7 +36,7 @@ class Listing(NamedTuple):
 def listings(page: Path, language: str | None = None) -> list[Listing]:
     text = page.read_text()
     page_listings = []
-    for fence in FENCE.finditer(text):
+    for fence in _FENCE.finditer(text):
         indent, says, body = fence.groups()
         if language is None or says == language:
             plain = "".join(line.removeprefix(indent) for line in body.splitlines(keepends=True))
@@ -68,11 +71,13 @@ def tenure_commands(text: str) -> list[list[str]]:
 
 
 def links(page: Path) -> list[str]:
-    return [link for _, link, _ in LINK.findall(FENCE.sub("", page.read_text()))]
+    return _LINK.findall(_FENCE.sub("", page.read_text()))
 
 
 def anchors(page: Path) -> set[str]:
-    return set(anchors_of(page.read_text()))
+    """The anchors that GitHub derives from headings."""
+    headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def table(page: Path, header: str) -> list[list[str]]:

@@ -17,9 +17,8 @@ import pytest
 
 from broker.settings.load import load_config
 from cli.command_line import parse
-from project.pages import PAGES
 from tests.kafka_process import free_ports
-from tests.project.listings import Listing, anchors, links, listing_named, listings, tenure_commands
+from tests.project.listings import PAGES, Listing, anchors, links, listing_named, listings, tenure_commands
 from tests.running import ROOT, Broker, environment
 
 pytestmark = pytest.mark.once  # pages of this checkout do not depend on the Python version

@@ -10,8 +10,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from project.install import ANALYZE, ANALYZE_NEWEST, DEVELOPMENT, ROOT, SERVING
+from project.site import LOCK as DOCS
 
-LOCKS = [SERVING, DEVELOPMENT, ANALYZE, ANALYZE_NEWEST]
+LOCKS = [SERVING, DEVELOPMENT, ANALYZE, ANALYZE_NEWEST, DOCS]
 
 
 def pins(text: str) -> dict[str, set[str]]:
@@ -55,7 +56,8 @@ def test_every_declared_dependency_is_locked_as_declared() -> None:
     development = serving + declared["dependency-groups"]["development"]
     analyze = serving + extra(declared, "spark")
     oldest = analyze + declared["dependency-groups"]["oldest"]
-    for lock, requirements in ((SERVING, serving), (DEVELOPMENT, development), (ANALYZE, oldest), (ANALYZE_NEWEST, analyze)):
+    docs = declared["dependency-groups"]["docs"]
+    for lock, requirements in ((SERVING, serving), (DEVELOPMENT, development), (ANALYZE, oldest), (ANALYZE_NEWEST, analyze), (DOCS, docs)):
         locked = dict(name.split("==") for name in pins(lock.read_text()))
         for requirement in map(Requirement, requirements):
             assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), f"{requirement}: make lock"
@@ -69,7 +71,8 @@ def test_the_two_analyze_locks_differ_only_in_pyspark() -> None:
 def test_every_dependency_has_its_reason_in_contributing() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     reasons = (ROOT / "CONTRIBUTING.md").read_text()
-    declared_all = declared["project"]["dependencies"] + declared["dependency-groups"]["development"] + extra(declared, "connect")
+    groups = declared["dependency-groups"]
+    declared_all = declared["project"]["dependencies"] + groups["development"] + groups["docs"] + extra(declared, "connect")
     names = [Requirement(requirement).name for requirement in declared_all]
     assert not [name for name in names if f"| {name} |" not in reasons]
 
