@@ -56,7 +56,7 @@ INTERPRETED = (
 )
 
 SPARK_SOURCE = "pyspark_koffsets"  # Spark looks for packages called pyspark_*, so this one has its own name outside
-PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli")
+PACKAGES = ("protocol", "coordinator", "storage", "history", "secured", "broker", "pipeline", "cli")
 INSIDE = "tenure._inside"
 DEVELOPMENT_ONLY = {(f"{INSIDE}.protocol", "generate")}
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 BOOTSTRAP = "TENURE_BOOTSTRAP"
+CLIENT_CONFIG = "TENURE_CLIENT_CONFIG"
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 TIMEOUT_DEFAULT = 20.0  # Kafka needs 9 s until it notices a dead broker, and some more to replace it
 TIMEOUT_HELP = f"how long to wait in all for what does not answer; default: {TIMEOUT_DEFAULT:g}"
@@ -27,9 +28,20 @@ def add_cluster_options(parser: argparse.ArgumentParser, *, json_help: str = "pr
         type=addresses,
         help=f"bootstrap servers; default: ${BOOTSTRAP}, else {BOOTSTRAP_DEFAULT}",
     )
+    add_security_options(group)
     # No default here: `Cluster` has it, since `tenure consume` must know whether the option was given.
     group.add_argument("--timeout", metavar="SECONDS", type=positive_seconds, help=timeout_help)
     group.add_argument("--json", action="store_true", help=json_help)
+
+
+def add_security_options(group: Any, *, config: Sequence[str] = ("--config", "--command-config"), user: bool = True) -> None:
+    """Add the options for a secured cluster. `config`: the names of the option for the file."""
+    group.add_argument(
+        *config, metavar="FILE", dest="client_config", help=f"settings for TLS and the login, in Kafka's names or librdkafka's; default: ${CLIENT_CONFIG}; see docs/secured.md"
+    )
+    if user:
+        group.add_argument("--user", metavar="NAME", help="log in as this user; asks for the password on the terminal")
+        group.add_argument("--password-file", metavar="FILE", help="with --user: the file with the password, in one line")
 
 
 def add_change_options(parser: argparse.ArgumentParser, *, asks: bool = True) -> None:
@@ -93,20 +105,23 @@ def example_epilog(*examples: str, notes: str | Callable[[], str] = "") -> str |
     return "\n\n".join(parts) or None
 
 
-def bootstrap_of(options: argparse.Namespace) -> list[Address]:
-    """The bootstrap addresses: from the command line, else the environment, else the default. Raises ValueError for malformed ones in the
-    environment.
+def bootstrap_of(options: argparse.Namespace, of_file: str = "") -> list[Address]:
+    """The bootstrap addresses: from the command line, else from the file that it names, else from the environment, else from the file that the
+    environment names, else the default. `of_file`: bootstrap.servers of the file. Raises ValueError for malformed ones.
     """
     addresses_given: list[Address] | None = options.bootstrap
     if addresses_given:
         return addresses_given
-    text = os.environ.get(BOOTSTRAP, "")
-    if not text.strip():
-        return addresses(BOOTSTRAP_DEFAULT)
-    try:
-        return addresses(text)
-    except argparse.ArgumentTypeError as error:
-        raise ValueError(f"{BOOTSTRAP}={text}: {error}") from error
+    sources = [(BOOTSTRAP, os.environ.get(BOOTSTRAP, "")), ("bootstrap.servers", of_file)]
+    if getattr(options, "client_config", None):
+        sources.reverse()
+    for name, text in sources:
+        if text.strip():
+            try:
+                return addresses(text)
+            except argparse.ArgumentTypeError as error:
+                raise ValueError(f"{name}={text}: {error}") from error
+    return addresses(BOOTSTRAP_DEFAULT)
 
 
 # Types of arguments

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.arguments import BOOTSTRAP, add_command, add_family, addresses, positive_number, seconds, whole_number
+from cli.arguments import BOOTSTRAP, add_command, add_family, add_security_options, addresses, positive_number, seconds, whole_number
 
 
 def add_serve(commands: Any) -> None:
@@ -51,13 +51,15 @@ def add_health(commands: Any) -> None:
         help="check whether a broker is ready",
         description="Ask a broker whether it serves groups: exit code 0 when it is ready, 1 when it does not answer, 2 when it is not ready yet.",
         examples=("tenure health", "tenure health --wait 30 127.0.0.1:9092", "tenure health --bootstrap kafka1:9092,kafka2:9092 --json"),
-        notes="With several addresses each broker is checked; the exit code is the worst of theirs.",
+        notes="With several addresses each broker is checked; the exit code is the worst of theirs. Without its login a secured broker is only known to answer: exit code 0, with --ready 2.",
     )
     health.add_argument("broker", metavar="HOST:PORT", nargs="?", help=f"default: ${BOOTSTRAP}, else the broker of the configuration (TENURE_..., --config)")
     health.add_argument("--bootstrap", metavar="HOST:PORT[,...]", type=addresses, help="several addresses, as for the other commands")
     health.add_argument("--wait", metavar="SECONDS", type=seconds, default=0.0, help="how long to wait until it is ready")
     health.add_argument("--timeout", metavar="SECONDS", type=seconds, help="time limit of each request; default: 2")
     health.add_argument("--config", metavar="FILE", help="the configuration that the broker was started with")
+    add_security_options(health, config=("--command-config",), user=False)
+    health.add_argument("--ready", action="store_true", help="exit code 2, not 0, if the broker answers and wants a login that is not given")
     health.add_argument("--json", action="store_true", help="print JSON")
 
 

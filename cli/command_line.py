@@ -30,7 +30,7 @@ ARGUMENTS = {
     "completion": ("cli.cluster_commands", "add_completion"),
 }
 # Options that are also accepted before the command: `tenure --bootstrap kafka1:9092 group list`.
-WITH_VALUE = ("--bootstrap", "--timeout")
+WITH_VALUE = ("--bootstrap", "--config", "--command-config", "--timeout")
 WITHOUT_VALUE = ("--json",)
 COMMANDS_NAMED = 3  # as having an option that another command lacks
 

@@ -7,6 +7,10 @@ import threading
 import time
 from typing import Any
 
+from secured.deadline import remaining
+
+__all__ = ["UnknownHostError", "dial", "remaining"]
+
 
 class UnknownHostError(OSError):
     """The resolver does not know the name; `reason` is its error."""
@@ -14,14 +18,6 @@ class UnknownHostError(OSError):
     def __init__(self, host: str, error: OSError | UnicodeError) -> None:
         self.reason = str(getattr(error, "strerror", None) or error)
         super().__init__(getattr(error, "errno", None), f"{host}: {self.reason}")
-
-
-def remaining(deadline: float) -> float:
-    """Seconds until a deadline of time.monotonic(); TimeoutError if it has passed."""
-    seconds = deadline - time.monotonic()
-    if seconds <= 0:
-        raise TimeoutError
-    return seconds
 
 
 def dial(host: str, port: int, deadline: float) -> socket.socket:

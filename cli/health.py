@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import struct
 import threading
 import time
 
 from broker.logging.secrets import hide
 from broker.settings.endpoints import format_endpoint, reachable_host
-from cli.arguments import BOOTSTRAP, address, bootstrap_of
-from cli.dial import UnknownHostError, dial, remaining
+from cli.arguments import BOOTSTRAP, CLIENT_CONFIG, address, bootstrap_of
+from cli.dial import UnknownHostError, dial
+from secured.channel import Channel
+from secured.security import OPEN, Security
 
 READY, SILENT, NOT_READY, USAGE, CONFIG = 0, 1, 2, 64, 78
+WANTS_LOGIN = -1  # it answers, and this command cannot ask more
 
-API_VERSIONS, LIST_GROUPS, FIND_COORDINATOR = 18, 16, 10
+API_VERSIONS, LIST_GROUPS, FIND_COORDINATOR, SASL_HANDSHAKE = 18, 16, 10, 17
 LOAD_IN_PROGRESS, NOT_AVAILABLE = 14, 15
 CONDITIONS = {0: "is not ready", LOAD_IN_PROGRESS: "is loading", NOT_AVAILABLE: "is suspended"}
 STORE = "; store: "  # followed by figures (name=number) of a node whose logs are in JetStream
@@ -44,29 +46,34 @@ class NotKafkaError(Exception):
         self.begins = begins
 
 
+class WantsLoginError(Exception):
+    """The broker closed the connection at the first request that needs a login."""
+
+
 # Host, port, exit code, and a predicate: "is ready".
 Answer = tuple[str, int, int, str]
 
 
 def run(options: argparse.Namespace) -> int:
     targets = targets_of(options)
+    security = security_given(options)
     probe_seconds = options.timeout or PROBE_SECONDS
     deadline = time.monotonic() + options.wait
     while True:
         answers = []
         for host, port in targets:
             remaining_seconds = deadline - time.monotonic()
-            answers.append((host, port, *probe(host, port, min(probe_seconds, remaining_seconds) if remaining_seconds > PAUSE_SECONDS else probe_seconds)))
+            answers.append((host, port, *probe(host, port, min(probe_seconds, remaining_seconds) if remaining_seconds > PAUSE_SECONDS else probe_seconds, security)))
         code = worst(answers)
-        if code == READY or time.monotonic() + PAUSE_SECONDS >= deadline:
+        if code in (READY, WANTS_LOGIN) or time.monotonic() + PAUSE_SECONDS >= deadline:
             print_answers(answers, options)
-            return code
+            return (NOT_READY if options.ready else READY) if code == WANTS_LOGIN else code
         time.sleep(PAUSE_SECONDS)
 
 
 def worst(answers: list[Answer]) -> int:
     codes = {code for _, _, code, _ in answers}
-    return next(code for code in (SILENT, NOT_READY, READY) if code in codes)
+    return next(code for code in (SILENT, NOT_READY, WANTS_LOGIN, READY) if code in codes)
 
 
 def print_answers(answers: list[Answer], options: argparse.Namespace) -> None:
@@ -90,7 +97,7 @@ def print_answers(answers: list[Answer], options: argparse.Namespace) -> None:
         for host, port, code, text in answers
     ]
     document: dict[str, object] = {"ready": worst(answers) == READY, "brokers": brokers}
-    if reason := [broker for broker, answer in zip(brokers, answers, strict=True) if answer[2] == worst(answers) != READY]:
+    if worst(answers) != WANTS_LOGIN and (reason := [broker for broker, answer in zip(brokers, answers, strict=True) if answer[2] == worst(answers) != READY]):
         code, word = (Exit.UNREACHABLE, None) if worst(answers) == SILENT else (Exit.AGAIN, NOT_READY)
         document["error"] = Failure(code, str(reason[0]["text"]), kind=word, hint="--wait SECONDS waits until it is ready").document()
     Screen.of(options).document(document)
@@ -149,26 +156,40 @@ def failure(code: int, line: str) -> Exception:
     return Failure(code, line)
 
 
-def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
+def security_given(options: argparse.Namespace) -> Security:
+    if not (options.client_config or os.environ.get(CLIENT_CONFIG, "").strip()):
+        return OPEN
+    from cli.client.security import security_of
+
+    return security_of(options)
+
+
+def probe(host: str, port: int, seconds: float, security: Security = OPEN) -> tuple[int, str]:
     """Check a broker. Returns the exit code and the message, after `seconds` at the latest."""
     deadline = time.monotonic() + seconds
+    if security is not OPEN:
+        from cli.health_secured import probe_secured
+
+        return probe_secured(host, port, deadline, security)
     accepted = ""
     protocol_probe = ProtocolProbe(host, port, seconds)
     try:
         with dial(host, port, deadline) as connection:
             accepted = "accepts connections, but "
             protocol_probe.start()
-            return query_state(Exchange(connection, deadline))
+            return query_state(Exchange(Channel(connection), deadline))
+    except WantsLoginError:
+        return WANTS_LOGIN, wants_login_text(host, port, deadline)
     except NotKafkaError as error:
-        return SILENT, describe_listener(host, port, deadline, error.begins) or f"does not answer as Kafka: {error}"
+        return described(host, port, deadline, error.begins) or (SILENT, f"does not answer as Kafka: {error}")
     except TimeoutError:
-        return SILENT, (accepted and protocol_probe.result()) or f"{accepted}does not answer within {seconds:.3g} s"
+        return (accepted and protocol_probe.result()) or (SILENT, f"{accepted}does not answer within {seconds:.3g} s")
     except ConnectionRefusedError:
         return SILENT, "does not answer: connection refused (is a broker running there?)"
     except UnknownHostError as error:
         return SILENT, f"does not answer: unknown host name ({error.reason})"
     except OSError as error:
-        return SILENT, (accepted and describe_listener(host, port, deadline)) or f"does not answer: {error.strerror or error}"
+        return (accepted and described(host, port, deadline)) or (SILENT, f"does not answer: {error.strerror or error}")
     finally:
         protocol_probe.cancel()
 
@@ -181,27 +202,44 @@ class ProtocolProbe(threading.Timer):
         self.daemon = True
         self._address = host, port
         self._until = time.monotonic() + seconds * 0.95
-        self._result: str | None = None
+        self._result: tuple[int, str] | None = None
 
     def _probe(self) -> None:
-        self._result = describe_listener(*self._address, self._until)
+        self._result = described(*self._address, self._until)
 
-    def result(self) -> str | None:
+    def result(self) -> tuple[int, str] | None:
         return self._result
 
 
-def describe_listener(host: str, port: int, deadline: float, begins: bytes = b"") -> str | None:
-    """A predicate about a listener that does not answer as a broker ("is a web server"); None if nothing is known about it."""
+def described(host: str, port: int, deadline: float, begins: bytes = b"") -> tuple[int, str] | None:
+    """The code and a predicate for a listener that does not answer as a broker ("is a web server"); None if nothing is known about it."""
     from cli.client import other_protocols
+    from secured.probing import speaks_tls, wants_tls
 
-    return other_protocols.sender_of(begins) if begins else other_protocols.describe_listener(host, port, deadline)
+    text = other_protocols.sender_of(begins) if begins else other_protocols.describe_listener(host, port, deadline)
+    if text == wants_tls().line and speaks_tls(lambda until: dial(host, port, until), deadline, kafka=True):
+        return WANTS_LOGIN, f"answers, and {in_our_words(text)}"
+    return (SILENT, in_our_words(text)) if text else None
+
+
+def wants_login_text(host: str, port: int, deadline: float) -> str:
+    from secured.opening import open_channel
+    from secured.probing import sasl_mechanisms, wants_login
+
+    mechanisms = sasl_mechanisms(lambda until: open_channel(host, port, until, OPEN, dial), deadline)
+    return f"answers, and {in_our_words(wants_login(mechanisms or []).line)}"
+
+
+def in_our_words(text: str) -> str:
+    """Here --config is the configuration of the broker."""
+    return text.replace(" by --config, or use --user", " by --command-config").replace(" by --config", " by --command-config")
 
 
 class Exchange:
     """Requests on one connection; the caller reads as much of each reply as it needs."""
 
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self._connection = connection
+    def __init__(self, channel: Channel, deadline: float) -> None:
+        self._channel = channel
         self._deadline = deadline
         self._correlation_id = 0
 
@@ -210,8 +248,7 @@ class Exchange:
         self._correlation_id += 1
         header = struct.pack(">hhih", key, version, self._correlation_id, len(CLIENT_ID)) + CLIENT_ID + (b"\0" if flexible else b"")
         frame = header + body
-        self._connection.settimeout(remaining(self._deadline))
-        self._connection.sendall(struct.pack(">i", len(frame)) + frame)
+        self._channel.send(struct.pack(">i", len(frame)) + frame, self._deadline)
         head = self.read(8)
         size, correlation_id = struct.unpack(">ii", head)
         if size < 4 or correlation_id != self._correlation_id:
@@ -219,20 +256,15 @@ class Exchange:
         return int(size) - 4
 
     def read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            self._connection.settimeout(remaining(self._deadline))
-            piece = self._connection.recv(size - len(data))
-            if not piece:
-                raise NotKafkaError("it closed the connection")
-            data += piece
-        return data
+        try:
+            return self._channel.receive_exactly(size, self._deadline)
+        except EOFError:
+            raise NotKafkaError("it closed the connection") from None
 
     def read_available(self) -> bytes:
         """Read bytes that have arrived, or arrive within a tenth of a second."""
         try:
-            self._connection.settimeout(min(0.1, remaining(self._deadline)))
-            return self._connection.recv(200)
+            return self._channel.receive(200, min(self._deadline, time.monotonic() + 0.1))
         except OSError:
             return b""
 
@@ -246,7 +278,12 @@ def query_state(exchange: Exchange) -> tuple[int, str]:
     versions = read_api_versions(exchange.read_reply(exchange.request(API_VERSIONS, 0)))
     if LIST_GROUPS not in versions:
         return READY, "is ready (it serves no groups)"
-    error = list_groups_error(exchange, versions[LIST_GROUPS])
+    try:
+        error = list_groups_error(exchange, versions[LIST_GROUPS])
+    except (NotKafkaError, ConnectionError):
+        if SASL_HANDSHAKE in versions:
+            raise WantsLoginError from None
+        raise
     if error not in CONDITIONS:
         return NOT_READY, f"is not ready: ListGroups is answered with error {error}"
     reason = readiness_message(exchange, versions.get(FIND_COORDINATOR, (0, 0)))

@@ -27,11 +27,13 @@ and a tool for the groups and topics of any Kafka cluster from Kafka 2.4 on.
 ENVIRONMENT = f"""\
 options before or after the command:
   --bootstrap HOST:PORT[,...]  bootstrap servers (127.0.0.1:9092)
+  --config FILE                settings for TLS and the login (docs/secured.md)
   --timeout SECONDS            how long to wait in all for what does not answer ({TIMEOUT_DEFAULT:g})
   --json                       JSON instead of tables
 
 environment:
   TENURE_BOOTSTRAP             the default of --bootstrap
+  TENURE_CLIENT_CONFIG         the default of --config
   TENURE_...                   settings of serve: TENURE_GROUP_MAX_SIZE=50
   NO_COLOR                     no colour on a terminal
   TENURE_DEBUG=1               the traceback of an error, to report a defect
@@ -53,9 +55,9 @@ exit codes of serve:
   78  a setting is wrong
 
 exit codes of health:
-  0   ready
-  1   not answering
-  2   answering, but loading or suspended
+  0   ready; without --ready also: answering, and wants a login that is not given
+  1   not answering, or not as the client's settings say
+  2   answering, but loading or suspended; refuses the login; with --ready also: wants a login
   64  the command line is invalid
   78  a setting is wrong
 
@@ -85,11 +87,13 @@ exit codes of analyze:
   64  the command line is invalid
   65  the input cannot be read, or --out is not the folder of an analysis
   66  no such group
-  69  no broker answers
+  69  no broker answers, or its listener wants something else than the client's settings say
   70  a defect of this command
   74  a file or folder cannot be read or written
   75  another run uses the same folder
   76  PySpark or Java is missing
+  77  the cluster refuses the login, or the user may not read
+  78  the client's settings are wrong
 
 exit codes of the commands for a cluster:
   0   done, or nothing to do
@@ -97,12 +101,13 @@ exit codes of the commands for a cluster:
   64  the command line is invalid
   65  a given file is invalid
   66  no such group, topic, member or file
-  69  no broker answers, or it wants TLS or SASL
+  69  no broker answers, or its listener wants something else than the client's settings say, or its certificate is not trusted
   70  a defect of this command
   74  standard output or a file cannot be read or written
   75  not now: loading, or no coordinator or leader within the timeout; or a part is unknown, and what is known is printed
   76  the cluster does not serve such a request, or only older versions
-  77  not allowed for this user
+  77  not allowed for this user, or the login or the client certificate is refused
+  78  the client's settings (--config) are wrong
 A command that can do only a part does it, names the rest with the reason, and exits with the code of that reason, of several the highest.
 
 exit codes of all commands:

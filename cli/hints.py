@@ -155,7 +155,7 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--order-by": ("--sort",),
     "--output": ("--json", "--export"),
     "--output-format": ("--json",),
-    "--password": ("--config",),
+    "--password": ("--password-file", "--config"),
     "--payload": ("--value",),
     "--plan": ("--dry-run",),
     "--port": ("--listen", "--bootstrap"),
@@ -224,7 +224,6 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
 }
 # Answers to options that have no counterpart, if the command has the option in the second place ("": always).
 REMARKS: Final[dict[str, tuple[str, str]]] = {
-    "--config": ("--set", "a setting is --set NAME=VALUE"),
     "--execute": ("--dry-run", "the change is made without it; --dry-run only shows it"),
     "--timeout-ms": ("--idle", "stop after a time without records with --idle SECONDS"),
     "--verbose": ("--members", "members are counted with --members"),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from protocol.batch_record import INT64_MAX
+from secured.errors import AccessError
 from storage.checkpoints import CLEANER_POINTS, HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from storage.directory import META_FILE
 from storage.disk import OsDisk, OsFile
@@ -41,6 +42,14 @@ class NoAnswer(BadInput):
     """No broker answers at the given address."""
 
 
+class NotLetIn(BadInput):
+    """The cluster does not let this client in, or the file with its settings is wrong: a retry is useless."""
+
+    def __init__(self, line: str, reason: AccessError) -> None:
+        super().__init__(line)
+        self.reason = reason
+
+
 class NoSuchLog(BadInput):
     """No source has a log that the command names."""
 
@@ -55,6 +64,7 @@ class Inputs:
     on_corrupt: str = QUARANTINE
     until: Mapping[int, int] = field(default_factory=dict)  # by partition of __consumer_offsets: the offset to stop at
     offsets_retention_ms: int | None = None  # offsets.retention.minutes of the cluster, which its logs do not contain
+    config: str = ""  # the file with the settings for secured clusters: every process reads it where it connects
 
     @classmethod
     def of(
@@ -66,8 +76,9 @@ class Inputs:
         on_corrupt: str = QUARANTINE,
         until: Mapping[int, int] | None = None,
         offsets_retention_ms: int | None = None,
+        config: str = "",
     ) -> Inputs:
-        return cls(tuple(map(str, offsets)), tuple(map(str, notes)), cluster or "", on_corrupt, dict(until or {}), offsets_retention_ms)
+        return cls(tuple(map(str, offsets)), tuple(map(str, notes)), cluster or "", on_corrupt, dict(until or {}), offsets_retention_ms, config)
 
     @property
     def directories(self) -> list[tuple[str, tuple[str, ...]]]:

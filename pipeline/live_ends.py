@@ -22,7 +22,7 @@ def live_ends(inputs: Inputs, topics: Mapping[str, Collection[str]], known: Mapp
     rows: list[EndOffset] = []
     for source, _ in inputs.brokers:
         try:
-            with Client(source, TIMEOUT_S) as client:
+            with Client(source, TIMEOUT_S, config=inputs.config) as client:
                 at_ms = time.time_ns() // 1_000_000
                 client.logs(())  # learns the cluster's id
                 cluster = inputs.cluster or client.cluster

@@ -25,7 +25,7 @@ def retention_by_cluster(inputs: Inputs, known: Mapping[str, int], progress: Pro
             settings[inputs.cluster or cluster_of(directory)] = inputs.offsets_retention_ms
     for source, _ in inputs.brokers:
         try:
-            with Client(source, TIMEOUT_S) as client:
+            with Client(source, TIMEOUT_S, config=inputs.config) as client:
                 client.logs(())  # learns the cluster's id
                 given_ms = inputs.offsets_retention_ms
                 settings[inputs.cluster or client.cluster] = given_ms if given_ms is not None else int(client.broker_setting(SETTING)) * MINUTE_MS

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 JAVA_MIN: Final = 17
-PACKAGES: Final = ("protocol", "storage", "coordinator", "history", "pipeline", "pyspark_koffsets", "tenure")  # imported by workers
+PACKAGES: Final = ("protocol", "storage", "coordinator", "history", "secured", "pipeline", "pyspark_koffsets", "tenure")  # imported by workers
 SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",

@@ -106,7 +106,7 @@ def inputs_of(options: Mapping[str, str]) -> Inputs:
     paths = _sources(options.get("path", ""))
     if not paths:
         raise BadInput(f"{NAME}: set `path` to data directories of brokers or kafka://host:port, separated by commas")
-    return Inputs.of(paths, _sources(options.get("notes", "")), cluster=options.get("cluster"), on_corrupt=options.get("onCorrupt", QUARANTINE))
+    return Inputs.of(paths, _sources(options.get("notes", "")), cluster=options.get("cluster"), on_corrupt=options.get("onCorrupt", QUARANTINE), config=options.get("config", ""))
 
 
 def _sources(text: str) -> list[str]:

@@ -5,13 +5,14 @@ It joins no group and commits nothing. A client belongs to one task in one threa
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from contextlib import closing
-from struct import Struct
+from struct import Struct, pack
 from typing import Any, Final, NamedTuple
 
-from pipeline.inputs import LOGS, WIRE, BadInput, NoAnswer
+from pipeline.inputs import LOGS, WIRE, BadInput, NoAnswer, NotLetIn
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import RETRIABLE, ErrorCode, ProtocolError
 from protocol.headers import encode_request, skip_response_header
@@ -20,6 +21,10 @@ from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeC
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from secured import probing
+from secured.errors import AccessError, Cause
+from secured.opening import open_channel
+from secured.security import OPEN, Security
 
 CLIENT_ID: Final = "tenure-analyze"
 TIMEOUT_S: Final = 60.0  # enough for a restart of a broker or a leader election
@@ -54,22 +59,55 @@ class Partition(NamedTuple):
 class Connection:
     """A connection to one broker. The client closes it after any failure, so that no late reply is read as another's."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, security: Security = OPEN) -> None:
+        self._address = (host, port)
+        self._answered = 0  # requests
+        self._security = security
         self._correlation = 0
+        self._ends_at: float | None = None  # when the session of the login is to be renewed, by a new connection
         self.versions: dict[int, tuple[int, int]] = {}
-        self._socket = socket.create_connection((host, port), REPLY_S)
+        deadline = time.monotonic() + REPLY_S
         try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._channel = open_channel(host, port, deadline, security, _dial)
+        except AccessError as error:
+            raise self._not_let_in(error) from None
+        except ConnectionResetError as error:
+            if security.tls is not None and probing.speaks_kafka(self._dial_again, deadline):
+                raise self._not_let_in(probing.no_tls()) from None
+            raise error from None
+        try:
             reply = self._exchange(ApiVersionsRequest(CLIENT_ID, "1"), 3)
             if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
                 reply = self._exchange(ApiVersionsRequest(), 0)
             self.versions = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in reply.api_keys}
+            if security.sasl is not None:
+                self._log_in(deadline)
         except BaseException:
             self.close()
             raise
 
+    def _log_in(self, deadline: float) -> None:
+        from secured.sasl import OtherMechanism, log_in
+
+        assert self._security.sasl is not None
+        try:
+            renewed_after = log_in(self._security.sasl, self._bare_exchange, self.versions, deadline)
+        except AccessError as error:
+            raise self._not_let_in(error) from None
+        except OtherMechanism:
+            raise Retriable("the broker offers another mechanism") from None
+        self._ends_at = None if renewed_after is None else time.monotonic() + renewed_after
+
+    def _not_let_in(self, error: AccessError) -> NotLetIn:
+        return NotLetIn(f"{self._address[0]}:{self._address[1]} {error.line}" if error.about_broker else error.line, error)
+
+    @property
+    def expired(self) -> bool:
+        """Whether the login ends soon: then the broker closes the connection at the next request."""
+        return self._ends_at is not None and time.monotonic() >= self._ends_at
+
     def close(self) -> None:
-        self._socket.close()
+        self._channel.close()
 
     def request(self, request: Any) -> Any:
         oldest, newest = self.versions.get(request.API_KEY, (0, -1))
@@ -79,36 +117,95 @@ class Connection:
         return self._exchange(request, version)
 
     def _exchange(self, request: Any, version: int) -> Any:
-        self._correlation += 1
         key, flexible_from = request.API_KEY, request.FLEXIBLE_FROM
-        body = request.encode(version)
-        self._socket.sendall(encode_request(key, version, version >= flexible_from, self._correlation, CLIENT_ID, body))
-        (size,) = _size.unpack(self._read(_size.size))
-        if not 4 <= size <= REPLY_BYTES_MAX:
-            raise ProtocolError("not a reply of a Kafka broker")
-        body = self._read(size)
-        if _size.unpack_from(body)[0] != self._correlation:
-            raise ProtocolError("a reply to another request")
+        self._correlation += 1
+        body = self._send_and_receive(encode_request(key, version, version >= flexible_from, self._correlation, CLIENT_ID, request.encode(version)))
         if key == API_VERSIONS and body[4:6] == UNSUPPORTED_VERSION:
             version = 0  # an error reply always has version 0
         at = skip_response_header(key, version >= flexible_from, body, 4)
         return APIS[key].response.decode(body, at, version)[0]
 
-    def _read(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            piece = self._socket.recv(min(size - len(data), 1 << 20))
-            if not piece:
-                raise ConnectionError("the connection was closed")
-            data += piece
-        return bytes(data)
+    def _bare_exchange(self, key: int, version: int, body: bytes) -> bytes:
+        """Send a request whose codec is not in `protocol`; returns the body of its reply."""
+        self._correlation += 1
+        client_id = CLIENT_ID.encode()
+        frame = pack(">hhih", key, version, self._correlation, len(client_id)) + client_id + body
+        return self._send_and_receive(_size.pack(len(frame)) + frame)[4:]
+
+    def _send_and_receive(self, frame: bytes) -> bytes:
+        """The reply, from its correlation id on."""
+        deadline = time.monotonic() + REPLY_S
+        try:
+            self._channel.send(frame, deadline)
+            (size,) = _size.unpack(self._channel.receive_exactly(_size.size, deadline))
+            if not 4 <= size <= REPLY_BYTES_MAX:
+                if probing.is_tls(_size.pack(size)):
+                    raise self._not_let_in(probing.wants_tls())
+                raise ProtocolError("not a reply of a Kafka broker")
+            body = self._channel.receive_exactly(size, deadline)
+        except EOFError:
+            raise self._cut(ConnectionError("the connection was closed"), deadline) from None
+        except OSError as error:
+            raise self._cut(error, deadline) from error
+        self._answered += 1
+        if _size.unpack_from(body)[0] != self._correlation:
+            raise ProtocolError("a reply to another request")
+        return body
+
+    def _cut(self, error: OSError, deadline: float) -> Exception:
+        """Why the connection was closed: at its first requests a listener wants TLS, a client certificate or a login."""
+        tls, refusal = self._security.tls, None
+        if isinstance(error, TimeoutError) or self._answered > 1:
+            return error
+        if tls is not None:
+            from secured.tls import alert_in_words
+
+            reason = alert_in_words(error, tls)
+            refusal = reason if isinstance(reason, AccessError) else None
+        elif not self._answered and probing.speaks_tls(self._dial_again, deadline):
+            refusal = probing.wants_tls()
+        if refusal is None and self._answered and self._security.sasl is None:
+            mechanisms = probing.sasl_mechanisms(lambda until: open_channel(*self._address, until, self._security, _dial), deadline)
+            refusal = None if mechanisms is None else probing.wants_login(mechanisms)
+        return error if refusal is None else self._not_let_in(refusal)
+
+    def _dial_again(self, deadline: float) -> socket.socket:
+        return _dial(*self._address, deadline)
+
+
+def _dial(host: str, port: int, deadline: float) -> socket.socket:
+    return socket.create_connection((host, port), max(0.001, deadline - time.monotonic()))
+
+
+_read: dict[str, tuple[tuple[int, int, int], Security]] = {}  # by the file's path: its state when it was read
+
+
+def security_in(path: str) -> Security:
+    """The settings in a file, read again when it changes: a token lasts for several connections. Raises NotLetIn."""
+    if not path:
+        return OPEN
+    from secured.settings import load
+
+    try:
+        status = os.stat(path)
+        state = (status.st_mtime_ns, status.st_size, status.st_ino)
+    except OSError:
+        state = (0, 0, 0)
+    known = _read.get(path)
+    if known is None or known[0] != state:
+        try:
+            known = _read[path] = (state, load(path))
+        except AccessError as error:
+            raise NotLetIn(error.line, error) from None
+    return known[1]
 
 
 class Client:
-    def __init__(self, source: str, timeout_s: float = TIMEOUT_S, *, reached_before: bool = False) -> None:
-        """`source`: kafka://host:port, several separated by commas. `reached_before`: another client has reached
-        the cluster, so the first requests are retried for the whole `timeout_s`. Raises BadInput."""
+    def __init__(self, source: str, timeout_s: float = TIMEOUT_S, *, config: str = "", reached_before: bool = False) -> None:
+        """`source`: kafka://host:port, several separated by commas. `config`: the file with the settings for a secured cluster. `reached_before`:
+        another client has reached the cluster, so the first requests are retried for the whole `timeout_s`. Raises BadInput."""
         self.source = source
+        self._security = security_in(config)
         self._timeout_s = timeout_s
         self._reached_before = reached_before
         self._bootstrap = [_address(text, source) for text in source.removeprefix(WIRE).rstrip("/").split(",")]
@@ -163,7 +260,7 @@ class Client:
 
         def attempt() -> str:
             number, address = min(self._brokers.items())
-            with closing(Connection(*address)) as connection:
+            with closing(Connection(*address, self._security)) as connection:
                 (result,) = connection.request(DescribeConfigsRequest([DescribeConfigsResource(BROKER_RESOURCE, str(number), [name])])).results
             _check(result.error_code, f"the setting {name}")
             (setting,) = result.configs or [None]
@@ -236,8 +333,10 @@ class Client:
         known = self._partitions.get((topic, partition))
         if known is None or known.leader not in self._brokers:
             raise Retriable("no broker leads it at the moment")
+        if known.leader in self._connections and self._connections[known.leader].expired:
+            self._close_connection(known.leader)
         if known.leader not in self._connections:
-            self._connections[known.leader] = Connection(*self._brokers[known.leader])
+            self._connections[known.leader] = Connection(*self._brokers[known.leader], self._security)
         return self._connections[known.leader]
 
     def _any_broker(self) -> Connection:
@@ -246,9 +345,13 @@ class Client:
         failure: Exception = Retriable("no address")
         for address in [*self._bootstrap, *self._brokers.values()]:
             try:
-                self._connections[NO_BROKER] = Connection(*address)
+                self._connections[NO_BROKER] = Connection(*address, self._security)
                 return self._connections[NO_BROKER]
             except (OSError, ProtocolError) as error:
+                failure = error
+            except NotLetIn as error:
+                if error.reason.cause != Cause.LISTENER:
+                    raise
                 failure = error
         raise failure
 

@@ -38,6 +38,7 @@ class WireSplit(NamedTuple):
     last: CoverageState
     on_corrupt: str
     open: tuple[OpenTransaction, ...] = ()  # at `begin`
+    config: str = ""  # the file with the settings for a secured cluster
     whole_batches_only: bool = True  # exclude a batch that extends past the end; otherwise read on until all transactions before the end are decided
 
     @property
@@ -45,11 +46,18 @@ class WireSplit(NamedTuple):
         return self.end - self.begin
 
 
+def check_clusters(inputs: Inputs) -> None:
+    """Raise BadInput for a live cluster that does not answer or does not let this client in."""
+    for source, _ in inputs.brokers:
+        with Client(source, config=inputs.config) as client:
+            client.logs(())
+
+
 def check_limits(inputs: Inputs, folders: Sequence[Folder]) -> None:
     """Raise NoSuchLog if `inputs.until` limits a partition that is neither in these folders nor in a live cluster."""
     unknown = set(inputs.until) - {folder.id.partition for folder in folders if folder.id.log == "offsets"}
     for source, topics in inputs.brokers if unknown else ():
-        with Client(source) as client:
+        with Client(source, config=inputs.config) as client:
             unknown -= {id.partition for id, topic in _logs(client, topics, inputs) if topic == OFFSETS_TOPIC}
     if unknown:
         raise NoSuchLog(f"there is no {OFFSETS_TOPIC}-{min(unknown)} in the input")
@@ -59,7 +67,7 @@ def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], timeout_s: float 
     """The splits of live clusters: each log from its cursor to its end, with `stable` to its last stable offset. Raises BadInput."""
     splits: list[WireSplit] = []
     for source, topics in inputs.brokers:
-        with Client(source, timeout_s, reached_before=bool(cursors)) as client:
+        with Client(source, timeout_s, config=inputs.config, reached_before=bool(cursors)) as client:
             for id, topic in _logs(client, topics, inputs):
                 cursor = cursors.get(id, Cursor(0))
                 end = client.offset(topic, id.partition, LATEST, COMMITTED) if stable else _end_between_transactions(client, topic, id.partition)
@@ -70,7 +78,7 @@ def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], timeout_s: float 
                 if id.log == "offsets":
                     end = min(end, inputs.until.get(id.partition, end))
                 if cursor.next_offset < end and (id in cursors or client.offset(topic, id.partition, EARLIEST) < end):
-                    splits.append(WireSplit(id, source, topic, cursor.next_offset, end, cursor.last, inputs.on_corrupt, cursor.open))
+                    splits.append(WireSplit(id, source, topic, cursor.next_offset, end, cursor.last, inputs.on_corrupt, cursor.open, inputs.config))
     return splits
 
 
@@ -88,11 +96,11 @@ def wire_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[L
     """The splits of live logs between cursors and ends."""
     splits: list[WireSplit] = []
     for source, topics in inputs.brokers:
-        with Client(source, reached_before=True) as client:
+        with Client(source, config=inputs.config, reached_before=True) as client:
             for id, topic in _logs(client, topics, inputs):
                 cursor = begins.get(id, Cursor(0))
                 if cursor.next_offset < ends.get(id, 0):
-                    splits.append(WireSplit(id, source, topic, cursor.next_offset, ends[id], cursor.last, inputs.on_corrupt, whole_batches_only=False))
+                    splits.append(WireSplit(id, source, topic, cursor.next_offset, ends[id], cursor.last, inputs.on_corrupt, config=inputs.config, whole_batches_only=False))
     return splits
 
 
@@ -130,7 +138,7 @@ class WireRead:
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The rows, in log order except for those of transactions, which are known at their end."""
         split = self.split
-        with Client(split.source, TIMEOUT_S, reached_before=True) as client:
+        with Client(split.source, TIMEOUT_S, config=split.config, reached_before=True) as client:
             deadline = time.monotonic() + TIMEOUT_S
             while (self.position < split.end and not self._after_end) or (self._waiting and not split.whole_batches_only):
                 before = self.position

@@ -20,7 +20,7 @@ from pathlib import Path
 from platform import libc_ver, machine
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure", "pyspark_koffsets")
+PACKAGES = ("protocol", "coordinator", "storage", "history", "secured", "broker", "pipeline", "cli", "tenure", "pyspark_koffsets")
 OTHER_WHEEL_FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # other files of a wheel
 INSIDE = Path("tenure/_inside")  # as setup.py says
 BUILD_ENDINGS = (".so", ".pyc")  # endings of files that builds make

@@ -18,7 +18,7 @@ from setup import compiled_modules
 
 ROOT = Path(__file__).resolve().parents[1]
 INSIDE = "tenure/_inside/"
-PACKAGES = {"protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli"}
+PACKAGES = {"protocol", "coordinator", "storage", "history", "secured", "broker", "pipeline", "cli"}
 OUTSIDE = {"tenure/__init__.py", "tenure/__main__.py", "tenure/start.py", "pyspark_koffsets/__init__.py"}  # the only modules that other programs can import
 ABOUT = {"LICENSE", "NOTICE", "README.md", "MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py"}  # further files of the sdist
 DEVELOPMENT = ("protocol/generator/", "protocol/generate.py", "protocol/schema/")

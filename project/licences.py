@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 
 # SPDX names. All permissive, except MPL-2.0: its copyleft ends at its own files, and we change none of them.
-ALLOWED = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Unlicense", "Zlib"}
+ALLOWED = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Unlicense", "Zlib"}
 
 # Accepted for development only, by package:
 IN_DEVELOPMENT = {"crc32c": "LGPL-2.1-or-later"}  # computes kio's checksums: a separate library, which we neither change nor ship nor link

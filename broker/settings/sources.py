@@ -20,8 +20,8 @@ from coordinator.policies.door import POLICIES
 
 PREFIX = "TENURE_"
 STORE = "store"
-# Environment variables that are not settings; the last two are read by client commands.
-NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP", "TENURE_DEBUG")
+# Environment variables that are not settings; the last three are read by client commands.
+NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP", "TENURE_CLIENT_CONFIG", "TENURE_DEBUG")
 # Variables that Kubernetes sets for a service called tenure (or tenure-anything), and Docker for a linked container of that name.
 # The patterns are text, compiled at first use: most starts do not need them.
 INJECTED_VARIABLES = (
@@ -201,7 +201,7 @@ def read_toml(collected: CollectedSettings, origin: str, path: str) -> dict[str,
 
 
 def read_properties(collected: CollectedSettings, origin: str, path: str) -> list[tuple[str, str]]:
-    from broker.settings.properties import PropertiesError, parse_properties  # most starts have no such file
+    from secured.properties import PropertiesError, parse_properties  # most starts have no such file
 
     try:
         with open(path, encoding="utf-8") as file:

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import Any
 
-from cli.arguments import add_command, add_family, whole_number
+from cli.arguments import add_command, add_family, add_security_options, whole_number
 
 REQUIREMENTS_NOTE = (
     "Needs the packages of tenure[analyze], and runs on Spark where those of tenure[spark] are installed, with Java 17; "
@@ -56,6 +56,7 @@ def _add_run(actions: Any) -> None:
             "tenure analyze run --offsets broker1 broker2 broker3 --out analysis --report report.html",
             "tenure analyze run --offsets kafka://127.0.0.1:9092 --out analysis --report report.html",
             "tenure analyze run --offsets kafka://127.0.0.1:9092 --out analysis --report report.html --follow",
+            "tenure analyze run --offsets kafka://kafka.example:9093 --config client.properties --out analysis --report report.html",
         ),
         notes=REQUIREMENTS_NOTE,
     )
@@ -209,6 +210,7 @@ def _add_input_options(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--offsets", metavar="DIR", nargs="+", required=True, help="data directories with __consumer_offsets, of one cluster, or kafka://HOST:PORT"
     )
+    add_security_options(group, user=False)
     group.add_argument("--notes", metavar="DIR", nargs="+", help="data directories with __coordinator_notes, if not those of --offsets")
     group.add_argument("--cluster", metavar="NAME", help="the name of the cluster; default: its id in meta.properties")
     group.add_argument("--on-corrupt", choices=("quarantine", "fail"), default="quarantine", help="what to do with damaged batches; default: quarantine, and count them")

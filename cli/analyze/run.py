@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from cli import VERSION, Interrupted, code_of_interrupt
 from cli.analyze.arguments import EVERY_DEFAULT
 from cli.analyze.opened import open_tables
 from cli.analyze.report import STANDARD_OUTPUT, check_target
+from cli.client.security import config_path, exit_code_of, security_of
 from cli.failure import Exit, Failure
 from cli.records.interrupts import Interrupts
 from cli.shown import Screen, counted
@@ -38,17 +40,18 @@ def run(options: argparse.Namespace) -> int:
         check_target(options.report)
     inputs, folders = inputs_of(options) if options.action != "build" else (None, [])
     with open_tables(options, create=options.action != "build") as tables, Interrupts() if follows else nullcontext() as interrupts:
-        from pipeline.inputs import BadInput, NoAnswer, NoSuchLog
+        from pipeline.inputs import BadInput, NoAnswer, NoSuchLog, NotLetIn
         from pipeline.jobs import Steps
         from pipeline.progress import to_standard_error
         from pipeline.session import SparkFailed
-        from pipeline.wire_reading import check_limits
+        from pipeline.wire_reading import check_clusters, check_limits
 
         progress = to_standard_error(options.quiet)
         keep = getattr(options, "keep", None)
         steps = Steps(options.action != "build", options.action != "ingest", getattr(options, "full", False), None if keep is None else round(keep * 1000))
         try:
             if inputs is not None:  # raises for wrong inputs before Spark is started
+                check_clusters(inputs)
                 check_limits(inputs, folders)
             with open_engine(options, progress) as engine:
                 if interrupts is None:
@@ -62,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
             return code_of_interrupt(interrupted, options)
         except NoAnswer as error:
             raise Failure(Exit.UNREACHABLE, str(error), hint="name a broker that runs: kafka://HOST:PORT") from None
+        except NotLetIn as error:
+            raise Failure(exit_code_of(error.reason), str(error), hint=error.reason.remedy) from None
         except NoSuchLog as error:
             raise Failure(Exit.USAGE, f"--until-offset: {error}") from None
         except BadInput as error:
@@ -136,9 +141,12 @@ def open_engine(options: argparse.Namespace, progress: Progress) -> Iterator[Eng
 
 
 def inputs_of(options: argparse.Namespace) -> tuple[Inputs, list[Folder]]:
-    """The inputs, and the folders of logs in their directories, which need none of the packages that an analysis needs."""
+    """The inputs, and the folders of logs in their directories, which need none of the packages that an analysis needs. The file with the settings
+    for secured clusters is read here too, for its notes and problems; only its path is passed on.
+    """
     from pipeline.inputs import BadInput, Inputs, folders_of
 
+    config = config_path(options)
     inputs = Inputs.of(
         options.offsets,
         options.notes or [],
@@ -146,7 +154,10 @@ def inputs_of(options: argparse.Namespace) -> tuple[Inputs, list[Folder]]:
         on_corrupt=options.on_corrupt,
         until=partition_limits(options.until_offset),
         offsets_retention_ms=None if options.offsets_retention is None else round(options.offsets_retention * 1_000),
+        config=os.path.abspath(config) if config else "",
     )
+    if inputs.brokers:
+        security_of(options)
     try:
         return inputs, folders_of(inputs)
     except BadInput as error:

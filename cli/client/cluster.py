@@ -19,12 +19,14 @@ from cli.client.patience import Limits, Patience, Wait, seconds_text
 from cli.client.pool import Pool
 from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, MOVED_LEADER, first_error
 from cli.client.routes import Route
+from cli.client.security import security_of
 from cli.client.shapes import Broker, TopicInfo, topic_info
 from cli.client.words import check, failure
 from cli.failure import Exit, Failure
 from protocol.message import Message
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from secured.security import OPEN, Security
 
 SHORT_SECONDS = 1.0  # an attempt of this length leaves no time for another broker to take over
 CLOCK_SECONDS = 0.01  # a wait that ends this much before its deadline counts as expired
@@ -36,12 +38,12 @@ NO_CREATION_VERSION = 4  # of Metadata: the oldest that can list a topic without
 class Cluster:
     """A client of one cluster. Not thread-safe: each thread needs a client of its own (`separate_client`)."""
 
-    def __init__(self, bootstrap: Sequence[Address], timeout: float | None = None) -> None:
+    def __init__(self, bootstrap: Sequence[Address], timeout: float | None = None, security: Security = OPEN) -> None:
         timeout = TIMEOUT_DEFAULT if timeout is None else timeout
         self.limits = Limits(timeout, timeout)  # of calls without a timeout of their own
         self.patience = Patience(lambda: self.limits.call)
         self._current = self.limits  # of the call that runs
-        self._pool = Pool(bootstrap)
+        self._pool = Pool(bootstrap, security)
         self._retries = True  # False while `by_coordinator` runs, which retries by itself
         self._id: str | None = None
         self._brokers: dict[int, Broker] = {}
@@ -52,14 +54,15 @@ class Cluster:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Cluster:
+        security = security_of(options)
         try:
-            return cls(bootstrap_of(options), options.timeout)
+            return cls(bootstrap_of(options, security.bootstrap), options.timeout, security)
         except ValueError as error:
             raise Failure(Exit.USAGE, str(error)) from error
 
     def separate_client(self) -> Cluster:
         """A client of the same cluster with connections of its own, for another thread."""
-        return Cluster(list(dict.fromkeys([*self._pool.bootstrap, *self._addresses()])), self.timeout)
+        return Cluster(list(dict.fromkeys([*self._pool.bootstrap, *self._addresses()])), self.timeout, self._pool.security)
 
     def __enter__(self) -> Cluster:
         return self
@@ -123,7 +126,7 @@ class Cluster:
             return self._pool.connect((broker.host, broker.port), self._deadline_of_attempt(deadline)).versions
         except NoReply as no_reply:
             self.patience.spend(mark)
-            raise Failure(Exit.UNREACHABLE, self._line_of(no_reply, mark.at)) from no_reply
+            raise failure_of(no_reply, self._line_of(no_reply, mark.at)) from no_reply
 
     # Requests
 
@@ -281,13 +284,13 @@ class Cluster:
             connection = self._broker(broker_id, deadline)
             connection.send(request, connection.version_for(request, oldest), deadline)
         except NoReply as no_reply:
-            raise Failure(Exit.UNREACHABLE, no_reply.line) from no_reply
+            raise failure_of(no_reply, no_reply.line) from no_reply
 
     def own_connection(self, broker_id: int, *, timeout: float | None = None) -> Connection:
         """A new connection for the caller alone. Raises `NoReply`."""
         deadline = self._deadline(timeout)
         shared = self._broker(broker_id, deadline)
-        return Connection(shared.host, shared.port, self._deadline_of_attempt(deadline))
+        return Connection(shared.host, shared.port, self._deadline_of_attempt(deadline), self._pool.security)
 
     # Attempts and retries
 
@@ -330,7 +333,7 @@ class Cluster:
                 except NoReply as no_reply:
                     if problem and self._expired(deadline):  # raise the earlier error, which explains more than a timeout
                         raise problem from no_reply
-                    problem = Failure(Exit.UNREACHABLE, self._line_of(no_reply, mark.at))
+                    problem = failure_of(no_reply, self._line_of(no_reply, mark.at))
                     if connection is not None:
                         self._pool.mark_failed((connection.host, connection.port), no_reply)
                         in_doubt = in_doubt or (no_reply.sent and effect.changes)
@@ -445,6 +448,10 @@ class Cluster:
         topics = {topic.name: topic_info(topic) for topic in reply.topics if topic.name is not None}
         self._topics |= topics
         return topics if names is None else {name: topics.get(name, TopicInfo(None, False, 3, {})) for name in names}
+
+
+def failure_of(no_reply: NoReply, line: str) -> Failure:
+    return Failure(no_reply.exit_code, line, hint=no_reply.hint)
 
 
 def no_brokers(reply: MetadataResponse) -> Failure | None:

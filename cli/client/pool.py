@@ -7,14 +7,16 @@ from collections.abc import Iterable, Sequence
 
 from cli.arguments import Address
 from cli.client.connection import METADATA, Connection, NoReply
+from secured.security import OPEN, Security
 
 # The limit for one address while there are others. It leaves time for a lost SYN, which the system resends after one second.
 ATTEMPT_SECONDS = 2.5
 
 
 class Pool:
-    def __init__(self, bootstrap: Sequence[Address]) -> None:
+    def __init__(self, bootstrap: Sequence[Address], security: Security = OPEN) -> None:
         self.bootstrap = list(bootstrap)
+        self.security = security
         self.has_connected = False  # whether a broker has ever answered: it may come back
         self._open: dict[Address, Connection] = {}
         self._failed: dict[Address, NoReply] = {}  # the last attempt at each address, where it failed
@@ -32,7 +34,7 @@ class Pool:
                 return known
             known.close()
         try:
-            connection = Connection(*address, deadline)
+            connection = Connection(*address, deadline, self.security)
         except NoReply as no_reply:
             self.mark_failed(address, no_reply)
             raise
@@ -77,6 +79,8 @@ class Pool:
                 try:
                     return self.connect(address, now + share)
                 except NoReply as no_reply:
+                    if no_reply.everywhere:
+                        raise
                     problems[address] = no_reply
             if len(untried) == 1 or time.monotonic() >= deadline or not any(problem.late for problem in problems.values()):
                 break
@@ -84,4 +88,5 @@ class Pool:
         if len(failures) == 1:
             raise failures[0]
         lines = "; ".join(problem.full_text for problem in failures)
-        raise NoReply(f"no broker answers: {lines}", final=all(problem.final for problem in failures))
+        refusal = failures[0].refusal if all(problem.refusal for problem in failures) else None
+        raise NoReply(f"no broker answers: {lines}", final=all(problem.final for problem in failures), refusal=refusal)

@@ -46,7 +46,7 @@ WORDS: Final[dict[int, tuple[str, Exit]]] = {
     E.GROUP_AUTHORIZATION_FAILED: ("this user may not use the group", Exit.FORBIDDEN),
     E.CLUSTER_AUTHORIZATION_FAILED: ("this user has no permission for this in the cluster", Exit.FORBIDDEN),
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("this user may not use the transactional id", Exit.FORBIDDEN),
-    E.ILLEGAL_SASL_STATE: ("the listener wants SASL, which this command does not support: name a PLAINTEXT listener", Exit.UNREACHABLE),
+    E.ILLEGAL_SASL_STATE: ("the listener wants a login: name a file with sasl.jaas.config by --config (docs/secured.md)", Exit.UNREACHABLE),
     E.UNSUPPORTED_VERSION: ("the cluster does not serve this request in this form", Exit.UNSUPPORTED),
     E.UNKNOWN_SERVER_ERROR: ("the broker failed unexpectedly; its log has the details", Exit.REFUSED),
 }

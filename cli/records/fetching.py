@@ -116,7 +116,8 @@ class Fetcher:
             poll.register(self._connections[broker_id].fileno(), select.POLLIN)
         chunks: list[Chunk] = []
         for descriptor, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            chunks += self._receive(brokers.pop(descriptor))
+            if self._connections[brokers[descriptor]].readable(0):  # over TLS a readable socket need not have data
+                chunks += self._receive(brokers.pop(descriptor))
         for broker_id in brokers.values():
             pending = self._pending[broker_id]
             if time.monotonic() >= pending.deadline:
@@ -148,6 +149,9 @@ class Fetcher:
             began = time.monotonic()
             try:
                 connection = self._connections.get(broker_id)
+                if connection is not None and connection.expired:  # its login ends soon
+                    connection.close()
+                    connection = None
                 if connection is None:
                     # While a broker does not answer, those that do are not held up for long.
                     timeout = RECONNECT_SECONDS if broker_id in self._reconnect_at else None
@@ -221,8 +225,11 @@ class Fetcher:
         connection = self._connections.pop(broker_id, None)
         if connection is not None:
             connection.close()
+        problem = Failure(no_reply.exit_code, no_reply.full_text, hint=no_reply.hint)
+        if no_reply.everywhere:
+            raise problem from no_reply
         self._reconnect_at[broker_id] = time.monotonic() + PAUSE_SECONDS * (1 if broker_id not in self._reconnect_at else RECONNECT_PAUSES)
-        self._outages.begin(positions, Failure(Exit.UNREACHABLE, no_reply.full_text), since)
+        self._outages.begin(positions, problem, since)
         self._mark_stale()
 
     def _mark_stale(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.client import Exit, Failure, failure
+from cli.client import Failure, failure
 from cli.client.connection import NoReply
 from cli.client.replies import MOVED_COORDINATOR
 from protocol.errors import ErrorCode
@@ -47,7 +47,7 @@ def send_parked(cluster: Cluster, group: str, request: Message, deadline: float,
             reply = connection.receive(request, version, correlation_id, time.monotonic() + cluster.timeout)
     except NoReply as no_reply:
         cluster.patience.spend(mark)
-        raise Failure(Exit.UNREACHABLE, no_reply.full_text) from no_reply
+        raise Failure(no_reply.exit_code, no_reply.full_text, hint=no_reply.hint) from no_reply
     except Failure:
         cluster.patience.spend(mark)
         raise

@@ -29,7 +29,7 @@ from tests.cli.other_servers import (
 
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
-TLS = "wants TLS, which this command does not support: name a PLAINTEXT listener"
+TLS = "wants TLS: name a file with security.protocol=SSL, or SASL_SSL for a login, by --config (docs/secured.md)"
 LONG_TIMEOUT = 5.0  # enough for an answer on a busy machine
 
 
@@ -176,7 +176,8 @@ def sasl() -> Iterator[SaslBroker]:
 
 def test_a_sasl_listener_is_named_with_its_mechanisms(sasl: SaslBroker) -> None:
     offered = "PLAIN, SCRAM-SHA-512\\x1b[31m"
-    expected = f"{sasl.address} wants SASL ({offered}), which this command does not support: name a PLAINTEXT listener"
+    remedy = "name a file with security.protocol and sasl.jaas.config by --config, or use --user (docs/secured.md)"
+    expected = f"{sasl.address} wants a login ({offered}): {remedy}"
     assert failure(sasl.address).line == expected
 
 

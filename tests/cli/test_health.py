@@ -23,7 +23,7 @@ Serving = Callable[[Serve], str]
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.client.other_protocols.PROBE_SECONDS", 0.2)  # the time limit of each probe for TLS and SASL
+    monkeypatch.setattr("secured.probing.PROBE_SECONDS", 0.2)  # the time limit of each probe for TLS and SASL
     for variable in [name for name in os.environ if name.startswith("TENURE_")]:
         monkeypatch.delenv(variable)
 
@@ -160,7 +160,7 @@ def test_a_port_without_a_listener_is_exit_code_1(health: Tenure) -> None:
         (close, "does not answer"),
         (reset, "does not answer"),
         (answer_with(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "is a web server (HTTP), not a Kafka broker"),
-        (answer_with(b"\x15\x03\x03\0\x02\x02\x0a\0"), "wants TLS, which this command does not support: name a PLAINTEXT listener"),
+        (answer_with(b"\x15\x03\x03\0\x02\x02\x0a\0"), "wants TLS: name a file with security.protocol=SSL, or SASL_SSL for a login, by --command-config (docs/secured.md)"),
         (answer_with(b"SSH-2.0-nobody\r\n"), "is not a Kafka broker: it sends 'SSH-2.0-nobody'"),
         (answer_with(b"\0\0"), "does not answer as Kafka: it closed the connection"),
         (answer_with(struct.pack(">iihi", 10, 1, 35, 0)), "does not answer as Kafka: ApiVersions is answered with error 35"),
@@ -226,7 +226,7 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Collects the addresses to which `tenure health` would connect."""
     endpoints: list[tuple[str, int]] = []
 
-    def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
+    def probe(host: str, port: int, seconds: float, security: object) -> tuple[int, str]:
         endpoints.append((host, port))
         return 0, "is ready"
 

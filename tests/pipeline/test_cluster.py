@@ -20,7 +20,7 @@ from tests.running import ROOT
 pytestmark = pytest.mark.spark
 
 SECONDS = 400
-PACKAGES = ("tenure", "protocol", "storage", "coordinator", "history", "broker", "pipeline", "pyspark_koffsets", "cli")
+PACKAGES = ("tenure", "protocol", "storage", "coordinator", "history", "secured", "broker", "pipeline", "pyspark_koffsets", "cli")
 
 
 @pytest.fixture(scope="module")

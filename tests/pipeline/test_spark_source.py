@@ -17,7 +17,7 @@ from tests.pipeline.segments import random_batches, reference, rows_of_spark, wr
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
-INSIDE = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli")
+INSIDE = ("protocol", "coordinator", "storage", "history", "secured", "broker", "pipeline", "cli")
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from tests.running import ROOT
 
 pytestmark = pytest.mark.once  # imports do not depend on the Python version
 
-PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure", "project", "bench", "docs", "simulator")
+PACKAGES = ("protocol", "coordinator", "storage", "history", "secured", "broker", "pipeline", "cli", "tenure", "project", "bench", "docs", "simulator")
 # Groups of modules that implement an idea together: each needs the others at least for its types.
 KNOWN_CYCLES = [
     {"coordinator.classic.group", "coordinator.notes", "coordinator.policies.hooks", "coordinator.step_output"},
@@ -44,7 +44,7 @@ VIOLATIONS = {
 
 
 def test_every_contract_fails_on_its_violation(tmp_path: Path) -> None:
-    for package in ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure", "simulator", "docs", "project"):
+    for package in ("protocol", "coordinator", "storage", "history", "secured", "broker", "pipeline", "cli", "tenure", "simulator", "docs", "project"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for name, line in VIOLATIONS.items():

@@ -112,7 +112,7 @@ def test_the_wheel_declares_its_own_name_and_that_of_the_spark_source(archives: 
         assert sorted(opened.read(name).decode().split()) == ["pyspark_koffsets", "tenure"]
 
 
-OURS = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli")
+OURS = ("protocol", "coordinator", "storage", "history", "secured", "broker", "pipeline", "cli")
 DECOY = "raise ImportError('this is a package of another application')\n"
 
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUGS: Final = Path(__file__).parent / "bugs"
-PACKAGES: Final = ("broker", "coordinator", "history", "protocol", "simulator", "storage")
+PACKAGES: Final = ("broker", "coordinator", "history", "protocol", "secured", "simulator", "storage")
 SEEDS: Final = 100_000
 PATCH: Final = ("patch", "-p0", "--fuzz=0")  # with fuzz it would plant a bug in another function that looks alike
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.properties import PropertiesError, parse_properties
+from secured.properties import PropertiesError, parse_properties
 
 
 @pytest.mark.parametrize(

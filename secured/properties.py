@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 WHITESPACE = " \t\f"
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class Line(NamedTuple):
+    number: int
+    name: str
+    value: str
 
 
 class PropertiesError(Exception):
@@ -14,17 +21,22 @@ class PropertiesError(Exception):
 
 def parse_properties(text: str) -> list[tuple[str, str]]:
     """The names and values, in the order of the file. Raises PropertiesError."""
-    pairs = []
+    return [(line.name, line.value) for line in parse_lines(text)]
+
+
+def parse_lines(text: str) -> list[Line]:
+    """The names and values with the numbers of their lines. Raises PropertiesError."""
+    lines = []
     for number, line in _logical_lines(text):
         end = _end_of_name(line)
         value = line[end:].lstrip(WHITESPACE)
         if value[:1] in ("=", ":"):
             value = value[1:].lstrip(WHITESPACE)
         try:
-            pairs.append((_unescaped(line[:end]), _unescaped(value)))
+            lines.append(Line(number, _unescaped(line[:end]), _unescaped(value)))
         except ValueError:
             raise PropertiesError(f"\\u needs four hexadecimal digits (at line {number})") from None
-    return pairs
+    return lines
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
