@@ -90,7 +90,7 @@ CLASSES: Final = (
 )
 HARMLESS: Final = ("", "false", *CLASSES)
 PREFIXES: Final = ("config.providers.", "interceptor.", "metric.reporters.")
-NAME_FORM: Final = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)+", re.ASCII)
+NAME_FORM: Final = re.compile(r"[a-z][a-z0-9]*(\.[a-z0-9_-]+)+", re.ASCII)
 
 
 def check_name(path: str, line: Line) -> str | None:
