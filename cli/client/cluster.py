@@ -190,7 +190,7 @@ class Cluster:
             for broker_id, names in self.coordinators(pending, failed=lost).items():
                 results |= self._without_retries(request_groups, broker_id, names)
             results |= lost
-            problems = {name: results[name] for name in pending if isinstance(results[name], Failure)}
+            problems = {name: problem for name in pending if isinstance(problem := results.get(name), Failure)}
             pending = [name for name, problem in problems.items() if problem.exit_code in NOT_NOW]
             for name in pending:
                 self.forget_coordinator(name)

@@ -124,7 +124,7 @@ def add_history(actions: Any) -> None:
     history.add_argument("group", metavar="GROUP", help="which group")
     history.add_argument("--since", metavar="TIME", type=past_time, help="only entries since: 90s, 15m, 2h, 1d ago, or 2026-11-21T08:30:00Z")
     history.add_argument("--limit", metavar="N", type=whole_number, default=20, help="at most the N newest entries; 0: all; default: 20")
-    history.add_argument("--follow", action="store_true", help="also print new entries as they happen, until interrupted")
+    history.add_argument("--follow", action="store_true", help="also print new entries as they happen, until interrupted, also while brokers fail")
     add_cluster_options(history)
 
 

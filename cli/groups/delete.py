@@ -34,9 +34,11 @@ def run(options: argparse.Namespace) -> int:
         problems |= {name: problem for name in names if name not in problems and (problem := refusal(cluster, name, descriptions[name]))}
         if problems and len(names) == 1:
             raise problems[names[0]]
+        with_offsets = [name for name in names if name not in problems and (group := descriptions[name]) and group.commits_offsets]
+        unfetched: dict[str, Failure] = {}
+        committed = offsets_requests.fetch_committed(cluster, with_offsets, unfetched)
+        problems |= {name: named(name, problem) for name, problem in unfetched.items()}
         deletable = [name for name in names if name not in problems]
-        with_offsets = [name for name in deletable if (group := descriptions[name]) and group.commits_offsets]
-        committed = offsets_requests.fetch_committed(cluster, with_offsets)
         if not screen.json and not problems:
             show(screen, deletable, committed)
         if options.dry_run and not problems:

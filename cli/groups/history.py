@@ -49,6 +49,7 @@ CONTEXT_MS = 1_800_000
 
 # How long to wait for the notes of the newest records: the broker writes notes a moment after the group's records.
 NOTES_WAIT_SECONDS: Final = 1.0
+PAUSE_SECONDS: Final = 0.5  # between attempts to follow a log that no broker has at the moment
 # A broker that cannot write notes tries again within this time, so the notes of younger records may still follow.
 NOTES_LATE_MS: Final = 5_000
 NOTES_NOT_WRITTEN_YET: Final = "what happened in the last seconds is left out: the broker has not written its notes yet; try again in a moment"
@@ -68,6 +69,7 @@ class HistoryReader:
         self.story = Story(reader.group, from_start=since_ms is None, records_complete=complete)
         for record in old[-1:]:
             self.story.add(record)
+        self._notes: list[NoteRecord] = []
         self._group_records = group_records[len(old) :]
         self.has_young_records = False  # whether records were left out because their notes may still be written
 
@@ -96,8 +98,11 @@ class HistoryReader:
         )
 
     def entries_of(self, records: Iterable[NoteRecord]) -> list[Entry]:
-        notes = list(records)
-        group_records, self._group_records = [*self._group_records, *self._new_group_records()], []
+        """The entries of new notes, and of the group's new records. What was read before a failure is in the next result."""
+        for note in records:
+            self._notes.append(note)
+        self._group_records += self._new_group_records()
+        (notes, group_records), self._notes, self._group_records = (self._notes, self._group_records), [], []
         return [entry for event in self._order.feed(notes, group_records) for entry in self.story.add(event)]
 
     def entries_so_far(self) -> list[Entry]:
@@ -150,7 +155,7 @@ def run(options: argparse.Namespace) -> int:
         code = max(map(screen.fail, problems), default=Exit.DONE)
         if options.follow:
             options.endless = True
-            follow(screen, history, reader)
+            follow(screen, history, reader, cluster)
     return code
 
 
@@ -232,11 +237,23 @@ def last_ms(entry: Entry) -> int:
     return at_ms(entry)
 
 
-def follow(screen: Screen, history: HistoryReader, reader: GroupLogReader) -> None:
-    """Print new entries until an interrupt."""
+def follow(screen: Screen, history: HistoryReader, reader: GroupLogReader, cluster: Cluster) -> None:
+    """Print new entries until an interrupt. While no broker has the logs, say so once, and wait for one."""
     last_begun: Rebalance | None = None
+    reported = False
     while True:
-        entries = history.entries_of(reader.wait())
+        cluster.patience.renew()
+        try:
+            entries = history.entries_of(reader.wait())
+        except Failure as trouble:
+            if trouble.exit_code not in (Exit.UNREACHABLE, Exit.AGAIN):
+                raise
+            if not reported:
+                screen.warn(f"{trouble.line}; the history goes on when a broker has the group's log again")
+            reported = True
+            time.sleep(PAUSE_SECONDS)
+            continue
+        reported = False
         if not reader.has_notes:
             entries += history.pending_entries()
         for entry in entries:

@@ -36,8 +36,6 @@ EARLIEST: Final = -2
 READ_BYTES: Final = 4 << 20
 COMPRESSED: Final = 7  # mask of a batch's attributes
 WAIT_MS: Final = 500
-PAUSE_SECONDS: Final = 0.1
-RETRIABLE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 MAY_NOT_READ: Final = "this user may not read __consumer_offsets, which has the history of groups"
@@ -72,6 +70,7 @@ class GroupLogReader:
         self._commit_times = CommitTimes()
         self._holes: list[tuple[int, int]] = []  # ranges of offsets with missing records
         self._records_offset = -1
+        self._collected: list[GroupRecord] = []  # read before a failure, and not handed on yet
         self._name = group_key(group)[2:]  # the group as each key has it after its version
 
     def begin(self, since_ms: int | None) -> None:
@@ -85,13 +84,12 @@ class GroupLogReader:
 
     def _list_offset(self, topic: str, timestamp: int) -> int:
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(self.partition, timestamp=timestamp)])])
-        deadline = time.monotonic() + self._cluster.timeout
+        wait = self._cluster.wait()
         while True:
-            partition = self._cluster.send_to_broker(self._cluster.leader(topic, self.partition), request, oldest=1).topics[0].partitions[0]
-            if partition.error_code not in RETRIABLE or time.monotonic() + PAUSE_SECONDS >= deadline:
+            partition = self._cluster.send_to_leader(topic, self.partition, request, oldest=1).topics[0].partitions[0]
+            if partition.error_code != ErrorCode.KAFKA_STORAGE_ERROR or not wait.again():
                 check(partition.error_code, f"{topic}-{self.partition}")
                 return int(partition.offset)
-            time.sleep(PAUSE_SECONDS)
 
     def read(self) -> Iterator[NoteRecord]:
         """Read to the current end of both logs."""
@@ -132,15 +130,16 @@ class GroupLogReader:
             max_wait_ms=wait_ms, min_bytes=1, max_bytes=max(bytes_max, 1), session_id=0, session_epoch=-1, topics=[topic_request]
         )
         deadline = time.monotonic() + self._cluster.timeout
+        wait = self._cluster.wait()
         while True:
-            reply = self._cluster.send_to_broker(self._cluster.leader(topic, self.partition), request)
+            reply = self._cluster.send_to_leader(topic, self.partition, request)
             check(reply.error_code, topic)
             fetched = reply.responses[0].partitions[0]
             if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 part.fetch_offset = self._list_offset(topic, EARLIEST)  # retention deleted the oldest notes meanwhile
                 if topic == NOTES:
                     self.notes_offset = part.fetch_offset
-            elif fetched.error_code not in RETRIABLE:
+            elif fetched.error_code != ErrorCode.KAFKA_STORAGE_ERROR:
                 check(fetched.error_code, f"{topic}-{self.partition}")
                 batches = Batches(bytes(fetched.records or b""), fetched.high_watermark)
                 # An empty reply before the log end: the broker still reads older records from its store, so fetch again, and wait. If
@@ -151,9 +150,8 @@ class GroupLogReader:
                     raise Failure(Exit.AGAIN, f"{topic}-{self.partition}: the broker has not read its records from the store yet; try again")
                 request.max_wait_ms = WAIT_MS
                 continue
-            if time.monotonic() + PAUSE_SECONDS >= deadline:
+            if not wait.again():
                 raise failure(fetched.error_code, f"{topic}-{self.partition}")
-            time.sleep(0 if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE else PAUSE_SECONDS)
 
     # Records
 
@@ -170,7 +168,7 @@ class GroupLogReader:
         return with_newer
 
     def _new_group_records(self) -> list[GroupRecord]:
-        collected: list[GroupRecord] = []
+        collected = self._collected
         try:
             if self._records_offset < 0:
                 self._records_offset = self._list_offset(OFFSETS, EARLIEST)
@@ -180,13 +178,14 @@ class GroupLogReader:
                 batches = self._fetch(OFFSETS, before, READ_BYTES, 0)
                 self._read_group_records(batches.data, collected)
                 if self._records_offset >= batches.end or self._records_offset == before:
-                    return collected
+                    break
         except Failure as trouble:
             problem = may_not_read() if trouble.exit_code == Exit.FORBIDDEN else trouble
             if not self.has_notes or trouble.exit_code in (Exit.UNREACHABLE, Exit.UNSUPPORTED):
                 raise problem from trouble
             self.records_problem = problem
-            return collected
+        self._collected = []
+        return collected
 
     def _read_group_records(self, data: bytes, collected: list[GroupRecord]) -> None:
         for at, header in positions_and_headers(data):

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 MANY_GROUPS_VERSION = 8  # of OffsetFetch
 ALL_TOPICS_VERSION = 2  # of OffsetFetch
 TYPES_VERSION = 5  # of ListGroups
-RETRIABLE = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 class GroupStatus(NamedTuple):
@@ -56,35 +55,29 @@ class GroupStatus(NamedTuple):
 def fetch_committed(cluster: Cluster, groups: Sequence[str], problems: dict[str, Failure] | None = None) -> dict[str, dict[TopicPartition, Committed]]:
     """The committed offsets of each group: an empty dict for a group that does not exist.
 
-    A group whose offsets cannot be fetched, as this user may not, gets an empty dict and an entry in `problems`; without `problems` its Failure is raised.
+    A group whose offsets cannot be fetched, as this user may not or its coordinator does not answer, gets an empty dict and an entry in `problems`; without `problems` its Failure is raised.
     """
-    offsets: dict[str, dict[TopicPartition, Committed]] = {}
-    failed: dict[str, Failure] = {}
 
-    def add(reply: Any, name: str) -> None:
-        try:
-            offsets[name] = offsets_of(reply, name)
-        except Failure as failure:
-            offsets[name], failed[name] = {}, failure
+    def ask(broker_id: int, names: list[str]) -> dict[str, dict[TopicPartition, Committed] | Failure]:
+        many = cluster.version(OffsetFetchRequest.API_KEY, broker_id) >= MANY_GROUPS_VERSION
+        offsets: dict[str, dict[TopicPartition, Committed] | Failure] = {}
+        for together in [names] if many else [[name] for name in names]:
+            request = OffsetFetchRequest([OffsetFetchRequestGroup(name) for name in together], together[0])
+            reply = cluster.send_to_broker(broker_id, request, oldest=ALL_TOPICS_VERSION)
+            offsets |= {group.group_id: offsets_or_failure(group, group.group_id) for group in reply.groups}
+            if not reply.groups:
+                offsets[together[0]] = offsets_or_failure(reply, together[0])
+        return offsets
 
-    if len(groups) > 1:
-        for broker_id, names in cluster.coordinators(groups, failed=failed).items():
-            if len(names) > 1 and cluster.version(OffsetFetchRequest.API_KEY, broker_id) >= MANY_GROUPS_VERSION:
-                reply = cluster.send_to_broker(broker_id, OffsetFetchRequest([OffsetFetchRequestGroup(name) for name in names]))
-                for group in reply.groups:
-                    if group.error_code not in RETRIABLE:  # with a retriable error, request the group alone below, with retries
-                        add(group, group.group_id)
-    offsets |= {name: {} for name in failed}
-    for name in groups:
-        if name not in offsets:
-            request = OffsetFetchRequest([OffsetFetchRequestGroup(name)], name)
-            reply = cluster.send_to_coordinator(name, request, oldest=ALL_TOPICS_VERSION)
-            add(reply.groups[0] if reply.groups else reply, name)
-    if failed and problems is None:
-        raise next(iter(failed.values()))
-    if problems is not None:
-        problems |= failed
-    return offsets
+    found: dict[str, dict[TopicPartition, Committed]] = cluster.by_coordinator(groups, ask, failed=problems)
+    return {name: found.get(name, {}) for name in groups}
+
+
+def offsets_or_failure(reply: Any, group: str) -> dict[TopicPartition, Committed] | Failure:
+    try:
+        return offsets_of(reply, group)
+    except Failure as problem:
+        return problem
 
 
 def offsets_of(reply: Any, group: str) -> dict[TopicPartition, Committed]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,6 +50,7 @@ class FakeKafka:
         self.topic_error = 0  # of __consumer_offsets in Metadata
         self.fetch_error = 0
         self.type = "classic"
+        self.leader = 0  # of the partition
         self.broker = FakeBroker()
         self.broker.answers |= {
             MetadataRequest.API_KEY: metadata_of(self.broker, topics=self.topics),
@@ -67,7 +71,7 @@ class FakeKafka:
     def topics(self, request: Any) -> list[MetadataResponseTopic]:
         names = [topic.name for topic in request.topics or []]
         return [
-            MetadataResponseTopic(self.topic_error, name, ID, True, [] if self.topic_error else [MetadataResponsePartition(0, 0, 0, 0, [0], [0], [])])
+            MetadataResponseTopic(self.topic_error, name, ID, True, [] if self.topic_error else [MetadataResponsePartition(0, 0, self.leader, 0, [0], [0], [])])
             if name == OFFSETS
             else MetadataResponseTopic(3, name)
             for name in names
@@ -234,3 +238,29 @@ def test_a_group_that_came_back_from_a_newer_protocol_says_so(kafka: FakeKafka, 
     done = history()
     assert (done.code, done.err) == (0, "")
     assert "rebalances may be missing here: generation ? -> 9, the group used a newer protocol meanwhile" in done.out
+
+
+def test_following_goes_on_at_the_next_leader_with_one_note(kafka: FakeKafka) -> None:
+    kafka.stored(1, BEGIN_MS, member("a", 0, 1))
+    kafka.leader = 1
+    with FakeBroker(kafka.broker.answers) as second:
+        for broker in (kafka.broker, second):
+            broker.answers[MetadataRequest.API_KEY] = metadata_of(kafka.broker, second, topics=kafka.topics)
+        command = [sys.executable, "-P", "-m", "tenure", "group", "history", "g", "--follow", "--json"]
+        options = ["--timeout", "0.5", "--bootstrap", kafka.broker.address]
+        with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            assert process.stderr
+            try:
+                assert json.loads(process.stdout.readline())["to_generation"] == 1
+                second.close()
+                note = process.stderr.readline()
+                assert note.startswith("tenure: broker 1 cannot be reached at its advertised address: ")
+                assert note.endswith("; the history goes on when a broker has the group's log again\n")
+                kafka.stored(2, BEGIN_MS + 60_000, member("a", 0), member("b", 1))
+                kafka.leader = 0
+                assert json.loads(process.stdout.readline())["to_generation"] == 2
+            finally:
+                process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=30) == ("", "")
+            assert process.returncode == 0
