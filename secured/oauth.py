@@ -141,7 +141,8 @@ class OAuth:
     def _reason(self, error: Any) -> str:
         """The `error` of an OAuth error reply, such as invalid_client; never other words, as they may repeat what was sent."""
         try:
-            code = json.loads(error.read(REPLY_BYTES_MAX)).get("error")
+            with error:
+                code = json.loads(error.read(REPLY_BYTES_MAX)).get("error")
         except (OSError, ValueError, AttributeError):
             return ""
         return f" ({code})" if isinstance(code, str) and code.replace("_", "").isalpha() and len(code) < 60 else ""

@@ -1,76 +1,30 @@
-"""The client against Apache Kafka: its secured listeners, its controller, and a cluster of several brokers."""
+"""The client against Apache Kafka: its controller, and a cluster of several brokers. test_secured_with_kafka.py: its secured listeners."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Tenure, with_bootstrap
 from tests.kafka_cluster import kafka_cluster
-from tests.kafka_process import free_ports, kafka_folder, running_kafka
-from tests.oracle import JAVA
+from tests.kafka_process import kafka_folder, running_kafka
 from tests.running import wait_until
 
 pytestmark = pytest.mark.kafka
 
-SECURED = """
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,BOTH:SASL_SSL
-sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
-listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_a="b";
-listener.name.both.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_a="b";
-listener.name.sasl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
-listener.name.both.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
-ssl.keystore.location={folder}/keys.p12
-ssl.keystore.password=secret
-ssl.keystore.type=PKCS12
-"""
-
-
 SECONDS = 60
 
 
-@pytest.fixture(scope="module")
-def ports() -> Iterator[dict[str, int]]:
-    """One Kafka with a listener of each security protocol."""
-    with kafka_folder() as (folder, port):
-        make_key(folder)
-        names = ("SASL", "TLS", "BOTH")
-        ports_by_name = dict(zip(names, free_ports(3), strict=True))
-        properties = folder / "server.properties"
-        text = properties.read_text()
-        more = "".join(f",{name}://127.0.0.1:{number}" for name, number in ports_by_name.items())
-        lines = [line + more if line.startswith(("listeners=", "advertised.listeners=")) else line for line in text.splitlines()]
-        controller = next(line for line in lines if line.startswith("controller.quorum.voters=")).rpartition(":")[2]
-        properties.write_text("\n".join(lines) + SECURED.format(folder=folder))
-        with running_kafka(folder, port):
-            yield ports_by_name | {"PLAINTEXT": port, "CONTROLLER": int(controller)}
-
-
-def make_key(folder: Path) -> None:
-    tool = Path(JAVA[0]).with_name("keytool")
-    command = [str(tool), "-genkeypair", "-keystore", "keys.p12", "-storetype", "PKCS12", "-storepass", "secret", "-alias", "k", "-keyalg", "EC"]
-    subprocess.run([*command, "-dname", "CN=127.0.0.1"], cwd=folder, check=True, capture_output=True, timeout=60)
-
-
-@pytest.mark.parametrize(
-    ("listener", "line"),
-    [
-        ("TLS", "wants TLS, which this command does not support: name a PLAINTEXT listener"),
-        ("BOTH", "wants TLS, which this command does not support: name a PLAINTEXT listener"),
-        ("SASL", "wants SASL (PLAIN, SCRAM-SHA-512), which this command does not support: name a PLAINTEXT listener"),
-        ("CONTROLLER", "is no broker (a KRaft controller, perhaps): name a listener for clients"),
-    ],
-)
-def test_a_listeners_security_protocol_is_named_in_one_line_at_once(ports: dict[str, int], tenure: Tenure, listener: str, line: str) -> None:
-    begin = time.monotonic()
-    result = tenure("cluster", "--bootstrap", f"127.0.0.1:{ports[listener]}", "--timeout", "8")
-    assert time.monotonic() - begin < 8
-    assert result == (69, "", f"tenure: 127.0.0.1:{ports[listener]} {line}\n")
+def test_a_controller_is_named_in_one_line_at_once(tenure: Tenure) -> None:
+    with kafka_folder() as (folder, port), running_kafka(folder, port):
+        quorum = next(line for line in (folder / "server.properties").read_text().splitlines() if line.startswith("controller.quorum.voters="))
+        address = f"127.0.0.1:{quorum.rpartition(':')[2]}"
+        begin = time.monotonic()
+        result = tenure("cluster", "--bootstrap", address, "--timeout", "8")
+        assert time.monotonic() - begin < 8
+        assert result == (69, "", f"tenure: {address} is no broker (a KRaft controller, perhaps): name a listener for clients\n")
 
 
 def test_a_cluster_of_three_works_with_one_broker_down(tenure: Tenure) -> None:
