@@ -80,3 +80,8 @@ class Failure(Exception):
     def document(self) -> dict[str, str | None]:
         """The JSON object of the error."""
         return {"code": self.kind, "message": self.line, "hint": self.hint}
+
+
+def in_part(problem: Failure) -> Failure:
+    """The failure of a part of a command that has done the others: a broker that cannot be reached is then one that does not answer now."""
+    return Failure(Exit.AGAIN, problem.line, kind=problem.kind, hint=problem.hint) if problem.exit_code == Exit.UNREACHABLE else problem

@@ -101,7 +101,8 @@ exit codes of the commands for a cluster:
   64  the command line is invalid
   65  a given file is invalid
   66  no such group, topic, member or file
-  69  no broker answers, or its listener wants something else than the client's settings say, or its certificate is not trusted
+  69  no broker answers, or not the one that must, such as a coordinator; or its listener wants something else than the client's
+      settings say, or its certificate is not trusted
   70  a defect of this command
   74  standard output or a file cannot be read or written
   75  not now: loading, or no coordinator or leader within the timeout; or a part is unknown, and what is known is printed

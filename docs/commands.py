@@ -50,7 +50,7 @@ notices a dead broker. `--timeout` is how long a command waits in all for what d
 What is answered takes as long as it takes. Then the command ends:
 
 - A command that reads prints what it knows. What is unknown is `-`, or null in JSON, or is called unknown; what is missing is named in a
-  line on standard error, and the exit code is 75. It is 69, and nothing is printed, if no broker answers at all.
+  line on standard error, and the exit code is 75. It is 69 if nothing is known, since the broker that must answer cannot be reached.
 - A request that changes something, and was sent but not answered, *may have taken effect*: the line says so. A request that was not sent, or may be sent
   twice without harm, is sent again. Where several things are changed, each has its own result.
 - `consume`, `produce` and `group history --follow`, which have no end, wait for so long each time.

@@ -73,7 +73,7 @@ class Unanswered(Failure):
     """A request that may have taken effect was sent and not answered. `problem`: the same failure without the advice to check."""
 
     def __init__(self, problem: Failure) -> None:
-        super().__init__(problem.exit_code, f"{problem.line}; it may have taken effect: check before trying again", hint=CHECK_FIRST)
+        super().__init__(problem.exit_code, f"{problem.line}; it may have taken effect: check before trying again", kind=problem.kind, hint=CHECK_FIRST)
         self.problem = problem
 
     def of(self, subject: str) -> Unanswered:

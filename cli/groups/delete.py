@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cli.client import Cluster, Exit, Failure, TopicPartition, failure
 from cli.client.effects import Unanswered
+from cli.failure import in_part
 from cli.groups import offsets_requests
 from cli.groups.described import describe
 from cli.groups.finding import nonempty_group, unknown_group
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     elif problems:
         in_doubt = any(isinstance(problem, Unanswered) for problem in problems.values())
         screen.line("dry run: nothing would be deleted" if options.dry_run else "no group is known to be deleted" if in_doubt else "nothing was deleted")
-    return max((screen.fail(problem) for problem in problems.values()), default=Exit.DONE)
+    return max((screen.fail(in_part(problem) if deleted else problem) for problem in problems.values()), default=Exit.DONE)
 
 
 def refusal(cluster: Cluster, name: str, group: Group | None) -> Failure | None:

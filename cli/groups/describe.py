@@ -11,6 +11,7 @@ from cli.groups import offsets_requests
 from cli.groups.described import describe, partitions_document
 from cli.groups.finding import unknown_group, unknown_group_failure
 from cli.groups.lag import TotalLag, chosen_rows, report_unknown, total_lag
+from cli.groups.left_out import left_out
 from cli.groups.listing import state_role
 from cli.groups.partition_problems import reason
 from cli.groups.policies import statuses_of
@@ -88,7 +89,7 @@ def show_groups(options: argparse.Namespace, screen: Screen) -> int:
                 screen.line()
             show(screen, group, rows[group.id], totals[group.id], brokers)
             show_status(screen, statuses[group.id])
-    failures = [*troubles, *problems.values(), *map(unknown_group_failure, missing)]
+    failures = [*troubles, *left_out(problems), *map(unknown_group_failure, missing)]
     return max([report_unknown(screen, errors), *map(screen.fail, failures)])
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cli import health
 from cli.client import Cluster, Exit, Failure
-from cli.failure import NOT_READY
+from cli.failure import NOT_READY, in_part
 from cli.groups.described import CLASSIC, SHARE, describe
 from cli.groups.everywhere import TYPES_VERSION, list_everywhere
 from cli.groups.finding import unknown_group_failure
@@ -196,7 +196,7 @@ def undescribed(listed: list[ListedGroup]) -> list[Failure]:
     for reason, entries in reasons.items():
         name, error = entries[0]
         others = "" if len(entries) == 1 else " and 1 other" if len(entries) == 2 else f" and {len(entries) - 1} others"
-        failures.append(error.with_line(f"group {name}{others} listed without members: {reason}"))
+        failures.append(in_part(error).with_line(f"group {name}{others} listed without members: {reason}"))
     return failures
 
 

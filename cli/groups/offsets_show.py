@@ -10,6 +10,7 @@ from cli.client import Cluster, Failure, TopicPartition
 from cli.groups import offsets_requests, offsets_reset
 from cli.groups.finding import unknown_group, unknown_group_failure
 from cli.groups.lag import TotalLag, chosen_rows, report_unknown, total_lag
+from cli.groups.left_out import left_out
 from cli.groups.offset_formats import merge_scopes
 from cli.groups.offsets_plan import Bounds, Committed
 from cli.groups.partition_problems import reason
@@ -77,7 +78,7 @@ def show_groups(options: argparse.Namespace, screen: Screen) -> int:
         raise problem
     for group in [group for group, status in statuses.items() if status.is_share_group]:
         screen.warn(offsets_reset.share_group_text(group))
-    failures = [*troubles, *problems.values(), *map(unknown_group_failure, missing)]
+    failures = [*troubles, *left_out(problems), *map(unknown_group_failure, missing)]
     return max([report_unknown(screen, errors), *map(screen.fail, failures)])
 
 

@@ -150,7 +150,7 @@ def deleted(result: CommandResult) -> dict[str, bool | None]:
 def test_each_group_has_a_result_when_one_coordinator_freezes_before_its_answer(ask: Tenure, groups: Groups) -> None:
     groups.freeze(1, DeleteGroupsRequest)
     result = ask("group", "delete", "a-0", "a-1", "a-2", "--timeout", "0.5")
-    assert (result.code, result.out.splitlines()[-1]) == (69, "deleted 2 groups: a-0, a-2")
+    assert (result.code, result.out.splitlines()[-1]) == (75, "deleted 2 groups: a-0, a-2")
     line = f"group a-1: {groups.brokers[1].address} does not answer DeleteGroups within 0.5 s; it may have taken effect: check before trying again"
     assert result.err == f"tenure: {line}\n"
     in_json = ask("group", "delete", "a-0", "a-1", "a-2", "--timeout", "0.5", "--json")
@@ -172,3 +172,18 @@ def test_nothing_is_deleted_while_a_group_cannot_be_looked_at(ask: Tenure, group
     assert (result.code, result.out) == (69, "nothing was deleted\n")
     assert result.err.startswith(f"tenure: group a-1 was not deleted: {groups.brokers[1].address} does not answer DescribeGroups")
     assert not any(isinstance(request, DeleteGroupsRequest) for broker in groups.brokers for request, _ in broker.requests)
+
+
+# Commands that read several groups
+
+
+@pytest.mark.parametrize("command", [("describe",), ("offsets", "show")])
+def test_groups_whose_coordinator_does_not_answer_are_named_beside_the_others(ask: Tenure, groups: Groups, command: tuple[str, ...]) -> None:
+    groups.leaders = [0, 1, 1]
+    groups.freeze(1, DescribeGroupsRequest, OffsetFetchRequest)
+    result = ask("group", *command, "a-0", "a-1", "a-2", "--timeout", "1")
+    assert result.code == 75
+    assert result.out.startswith("a-0")
+    assert result.err.startswith(f"tenure: groups a-1 and a-2: {groups.brokers[1].address} does not answer ")
+    assert len(result.err.splitlines()) == 1
+    assert ask("group", *command, "a-1", "--timeout", "0.5").code == 69
