@@ -64,7 +64,7 @@ REMEDIES: Final[dict[int, Remedy]] = {
         NO,
     ),
     E.GROUP_MAX_SIZE_REACHED: Remedy(
-        Next.END, "The broker's log names the limit: group.max.size, or a limit of the members' metadata", "no; a member that was in the group leaves it"
+        Next.END, "The broker's log names the limit: group.max.size, or a limit of the members' metadata", "no for a newcomer. A member beyond group.max.size is removed; one with too much metadata keeps its place until its session ends"
     ),
     E.INCONSISTENT_GROUP_PROTOCOL: Remedy(
         Next.END, "Offer an assignor that all members have. To change it, deploy twice: first with both, then without the old one", NO
