@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from project.installers import Installer, choose, pins
+from project.installers import Installer, choose, create, pins
 from project.progress import Failed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,7 +83,7 @@ def bring_up_to_date(folder: Path, this_python: bool, development: bool, analyze
         begin = time.monotonic()
         installer = choose(DEVELOPMENT if missing else None)
         if installed is None:
-            installed = create(folder, installer)
+            installed = new_environment(folder, installer)
         for name in missing:
             lock, digest = locks[name]
             {"development": install_development, "analyze": install_analyze}[name](folder, lock, installer)
@@ -92,11 +92,11 @@ def bring_up_to_date(folder: Path, this_python: bool, development: bool, analyze
         print(f"setup: {folder.name} is ready after {time.monotonic() - begin:.1f} s", flush=True)
 
 
-def create(folder: Path, installer: Installer) -> dict[str, str]:
+def new_environment(folder: Path, installer: Installer) -> dict[str, str]:
     """Create an environment with the packages for serving; return its stamp."""
     print(f"setup: {folder.name} with Python {sys.version.split()[0]}: {what(SERVING)}, with {installer.name}", flush=True)
     (folder / STAMP).unlink(missing_ok=True)  # first, so that an interrupted installation does not count as complete
-    installer.create(folder)
+    create(folder)
     installer.install(folder, SERVING, bytecode=True)
     install_project(folder)
     made = {"serving": lock_of(folder, SERVING), "development": "", "analyze": "", "python": python()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ensurepip
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,16 +29,29 @@ WHEELS_ONLY = "--only-binary=:all:"
 LOCKED = ("--require-hashes", "--no-deps")
 PIP_OPTIONS = ("--disable-pip-version-check", "--no-input")
 REDIRECTING = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT", "PIP_QUIET", "PIP_VERBOSE")
+PIP = "#!/bin/sh\nexec {python} -m pip \"$@\"\n"
 FETCH_SECONDS = 15.0  # a network on which uv takes longer gains little by it
 ANSWER_SECONDS = 10.0
+
+
+def create(folder: Path) -> None:
+    """Create an empty environment with pip. Its wheel is unpacked, where ensurepip would run it, and compile it and setuptools first."""
+    wheel = bundled_pip()
+    venv.create(folder, clear=True, with_pip=wheel is None, symlinks=True)
+    if wheel is None:
+        return
+    (site_packages,) = folder.glob("lib/python3.*/site-packages")
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(site_packages)
+    for name in ("pip", "pip3"):
+        script = folder / "bin" / name
+        script.write_text(PIP.format(python=shlex.quote(str(folder / "bin" / "python"))))
+        script.chmod(0o755)
 
 
 class Installer(Protocol):
     @property
     def name(self) -> str: ...
-
-    def create(self, folder: Path) -> None:
-        """Create an empty environment, with pip in it."""
 
     def install(self, folder: Path, lock: Path, *options: str, bytecode: bool = False) -> None:
         """Install what the lock names, from wheels unless there are options. `bytecode`: also compile it now, as pip always does."""
@@ -49,9 +63,6 @@ class Installer(Protocol):
 class Pip:
     name = "pip"
 
-    def create(self, folder: Path) -> None:
-        venv.create(folder, clear=True, with_pip=True, symlinks=True)
-
     def install(self, folder: Path, lock: Path, *options: str, bytecode: bool = False) -> None:
         command = [*pip_of(folder), "install", *LOCKED, "--progress-bar=off", *(options or [WHEELS_ONLY]), "--requirement", str(lock)]
         run(command, pip_environment(), Progress(len(pins(lock))), package_line="Collecting ")
@@ -61,15 +72,11 @@ class Pip:
 
 
 class Uv:
-    def __init__(self, path: str, environment: dict[str, str], wheel: Path) -> None:
-        self.name = "uv"
+    name = "uv"
+
+    def __init__(self, path: str, environment: dict[str, str]) -> None:
         self._path = path
         self._environment = environment
-        self._pip_wheel = wheel
-
-    def create(self, folder: Path) -> None:
-        venv.create(folder, clear=True, with_pip=False, symlinks=True)
-        self._run(folder, "install", "--offline", "--no-deps", str(self._pip_wheel))
 
     def install(self, folder: Path, lock: Path, *options: str, bytecode: bool = False) -> None:
         arguments = [*LOCKED, *(options or [WHEELS_ONLY]), *(["--compile-bytecode"] if bytecode else []), "--requirement", str(lock)]
@@ -93,9 +100,6 @@ class UvOrPip:
     def name(self) -> str:
         return self._installer.name
 
-    def create(self, folder: Path) -> None:
-        self._try(lambda installer: installer.create(folder))
-
     def install(self, folder: Path, lock: Path, *options: str, bytecode: bool = False) -> None:
         self._try(lambda installer: installer.install(folder, lock, *options, bytecode=bytecode))
 
@@ -115,9 +119,8 @@ class UvOrPip:
 
 def choose(fetch_from: Path | None) -> Installer:
     """uv if there is one, or if pip can fetch it as `fetch_from` locks it; otherwise pip."""
-    wheel = bundled_pip()
     path = find_uv()
-    if wheel is None or (path is None and fetch_from is None):
+    if path is None and fetch_from is None:
         return Pip()
     try:
         environment = for_uv(settings_of_pip(os.environ, Path.home()), os.environ)
@@ -125,8 +128,8 @@ def choose(fetch_from: Path | None) -> Installer:
         print(f"setup: with pip, since uv has nothing like pip's setting {error}", flush=True)
         return Pip()
     if path is None and fetch_from is not None:
-        path = fetched_uv(wheel, fetch_from)
-    return Pip() if path is None else UvOrPip(Uv(path, environment, wheel))
+        path = fetched_uv(fetch_from)
+    return Pip() if path is None else UvOrPip(Uv(path, environment))
 
 
 def find_uv() -> str | None:
@@ -143,9 +146,11 @@ def runs(uv: str) -> bool:
         return False
 
 
-def fetched_uv(wheel: Path, lock: Path) -> str | None:
+def fetched_uv(lock: Path) -> str | None:
     """The uv of this lock, fetched by pip into .cache/uv; None if that fails or takes long."""
-    begin = Progress()
+    wheel = bundled_pip()
+    if wheel is None:
+        return None
     shutil.rmtree(CACHE, ignore_errors=True)
     CACHE.mkdir(parents=True)
     pin = CACHE / "uv.txt"
@@ -153,7 +158,7 @@ def fetched_uv(wheel: Path, lock: Path) -> str | None:
     command = [sys.executable, "-I", f"{wheel}/pip", *PIP_OPTIONS, "download", *LOCKED, WHEELS_ONLY, "--progress-bar=off", "--dest", str(CACHE)]
     try:
         print("setup: fetching uv, which installs the rest faster", flush=True)
-        run([*command, "--requirement", str(pin)], pip_environment(), begin, seconds=FETCH_SECONDS)
+        run([*command, "--requirement", str(pin)], pip_environment(), Progress(), seconds=FETCH_SECONDS)
         (fetched,) = CACHE.glob("uv-*.whl")
         with zipfile.ZipFile(fetched) as opened:
             (name,) = [name for name in opened.namelist() if name.endswith(".data/scripts/uv")]

@@ -64,6 +64,7 @@ ANALYZE = ["install analyze-wheels", "install analyze-sources"]
 def recorded_venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     recorded = Recorded(tmp_path / ".venv")
     monkeypatch.setattr(install, "choose", recorded.choose)
+    monkeypatch.setattr(install, "create", recorded.create)
     return recorded
 
 

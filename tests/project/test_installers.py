@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from project import installers
-from project.installers import LOCKED, Pip, UvOrPip, bundled_pip, choose, find_uv, pins
+from project.installers import LOCKED, Pip, UvOrPip, choose, create, find_uv, pins
 from project.pip_settings import OnlyPip, for_uv, settings_of_pip
 from project.progress import Failed, Progress, run
 
@@ -146,13 +146,17 @@ def test_hashes_are_required_by_both() -> None:
     assert "--require-hashes" in LOCKED
 
 
-def test_an_environment_by_uv_has_pip(tmp_path: Path) -> None:
-    uv, wheel = find_uv(), bundled_pip()
-    if uv is None or wheel is None:
-        pytest.skip("needs uv")
-    choose(None).create(tmp_path / "venv")
-    done = subprocess.run([tmp_path / "venv/bin/pip", "--version"], capture_output=True, text=True, check=True)
-    assert str(tmp_path) in done.stdout
+@pytest.mark.parametrize("bundled", [True, False])
+def test_an_environment_has_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundled: bool) -> None:
+    if not bundled:
+        monkeypatch.setattr(installers, "bundled_pip", lambda: None)
+    folder = tmp_path / "with a space"
+    (folder / "stale").mkdir(parents=True)
+    create(folder)
+    assert not (folder / "stale").exists()
+    for command in ([folder / "bin/python", "-m", "pip"], [folder / "bin/pip"]):
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+        assert str(folder) in done.stdout
 
 
 def test_a_lock_is_read_by_package(tmp_path: Path) -> None:
