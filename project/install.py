@@ -28,7 +28,7 @@ ANALYZE = ROOT / "requirements" / "analyze.txt"
 ANALYZE_NEWEST = ROOT / "requirements" / "analyze-newest.txt"
 STAMP = "tenure.json"
 OLDEST = (3, 11)
-SERVES = ("protocol", "coordinator", "storage", "history", "broker", "cli", "tenure")  # the packages of `tenure serve`
+SERVES = ("protocol", "coordinator", "storage", "history", "secured", "broker", "cli", "tenure")  # the packages of `tenure serve`
 FROM_SOURCE = ("--no-build-isolation", "--no-binary=pyspark")  # PySpark is published only as source
 
 

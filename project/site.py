@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from project.installers import choose
+from project.installers import choose, create
 from project.progress import Failed
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -63,7 +63,7 @@ def install() -> None:
         return
     print(f"docs: {ENVIRONMENT.name}, from {LOCK.relative_to(ROOT)} (once)", flush=True)
     installer = choose(UV_LOCK)
-    installer.create(ENVIRONMENT)
+    create(ENVIRONMENT)
     installer.install(ENVIRONMENT, LOCK)
     (ENVIRONMENT / "lock").write_text(digest())
 
