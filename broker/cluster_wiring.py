@@ -71,7 +71,7 @@ class ClusterBroker(Broker):
 
     async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
         self._addresses = {address.name: address for address in addresses}
-        for context in (self._connection_context, self._node_context):
+        for context in (self.connection_context, self._node_context):
             context.guard = self.stores.guard
         await self.stores.open(NodeInfo(self.config.node_id, tuple((address.name, address.host, address.port) for address in addresses), None))
         await super().open(store, addresses)
@@ -142,7 +142,7 @@ class ClusterBroker(Broker):
             self.config.node_id,
             self._loop,
             cluster.peers,
-            self._connection_context,
+            self.connection_context,
             self._address,
             lambda: cluster.acting_controller,
             self._coordinator,

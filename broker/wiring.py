@@ -84,7 +84,7 @@ class Broker:
             buffered_protocol,
         )
         self.journals: list[Journal] = []
-        self._connection_context = context
+        self.connection_context = context
         # Set by a node of a cluster (cluster_wiring.py).
         self._leaders: Leaders | None = None
         self._load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None

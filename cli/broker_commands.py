@@ -39,6 +39,9 @@ def add_serve(commands: Any) -> None:
         help="stop when the parent process ends or closes its pipe to standard input; on in the profile test",
     )
     serve.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated")
+    serve.add_argument("--test-control", metavar="HOST:PORT", help="for tests: an HTTP port at which a test makes clusters, faults, restarts and time (docs/testing.md); port 0: a free port")
+    serve.add_argument("--test-control-anywhere", action="store_true", help="let --test-control listen on addresses that are not loopback, as in a container; set $TENURE_TEST_TOKEN")
+    serve.add_argument("--test-control-on-data", action="store_true", help="let --test-control change the data of --data")
     serve.add_argument("--trace-start", action="store_true", help="log how long each step of the start took, and how many modules it imported")
 
 

@@ -41,6 +41,8 @@ def run_until_stopped(options: argparse.Namespace) -> int:
         return error.code
     mark("settings")
     try:
+        if options.test_control:
+            return serve_tests(config, options)
         with prepared_config(config) as ready:
             return supervise(ready, options) if wants_supervisor(config) else serve(ready)
     except StartError as error:
@@ -146,6 +148,19 @@ def serve(config: Config) -> int:
     except Exception:
         log.exception("the broker has a defect and stops")
         return ExitCode.SOFTWARE
+    finally:
+        logs.close()
+
+
+def serve_tests(config: Config, options: argparse.Namespace) -> int:
+    """Run clusters that a test controls."""
+    from broker.logging import logs
+
+    logs.configure(config.log_level, config.log_format)
+    try:
+        from cli.control.serving import serve_controlled
+
+        return serve_controlled(config, options)
     finally:
         logs.close()
 

@@ -23,7 +23,7 @@ def partitions_of(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[s
 
 def assigned(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[tuple[str, int], ...] | None:
     """The assigned partitions as sorted (topic, partition) pairs."""
-    return _assigned(member.assignment) if stored.protocol_type == CONSUMER else None
+    return assigned_partitions(member.assignment) if stored.protocol_type == CONSUMER else None
 
 
 def is_cooperative(protocol: str | None) -> bool:
@@ -40,7 +40,8 @@ def _topics(subscription: bytes) -> tuple[str, ...] | None:
 
 
 @lru_cache(CACHE_ENTRIES)
-def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...] | None:
+def assigned_partitions(assignment: bytes) -> tuple[tuple[str, int], ...] | None:
+    """The partitions in an assignment of consumers, sorted; None: it cannot be decoded."""
     try:
         parts = read_assignment(assignment).assigned_partitions if assignment else []
     except ProtocolError:
@@ -50,5 +51,5 @@ def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...] | None:
 
 @lru_cache(CACHE_ENTRIES)
 def _partitions(assignment: bytes) -> tuple[str, ...] | None:
-    partitions = _assigned(assignment)
+    partitions = assigned_partitions(assignment)
     return tuple(f"{topic}-{number}" for topic, number in partitions) if partitions is not None else None

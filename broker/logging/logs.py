@@ -38,7 +38,7 @@ class Log:
 
     def connect(self, write: Write, level: str) -> None:
         """Pass events of this level and above to `write`: level, event, fields."""
-        self.level, self._write = LEVELS[level], write
+        self.level, self.level_name, self.sink = LEVELS[level], level, write
 
     def debug(self, event: str, /, **details: Any) -> None:
         self.write("debug", event, details)
@@ -58,7 +58,7 @@ class Log:
 
     def write(self, level: str, event: str, details: Mapping[str, Any]) -> None:
         if LEVELS[level] >= self.level:
-            self._write(level, event, details)
+            self.sink(level, event, details)
 
 
 log: Final = Log()

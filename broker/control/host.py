@@ -1,0 +1,264 @@
+"""The process that serves controlled clusters: the default one, those that tests make, and the HTTP port that reaches them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import hmac
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import count
+from typing import Any, Final
+
+from broker.control import table
+from broker.control.cluster import Cluster
+from broker.control.fields import Refused, read_fields
+from broker.control.life import DATA
+from broker.control.loop import CURRENT
+from broker.control.verb import Call
+from broker.http.server import HttpServer, Reply, Request
+from broker.logging import logs
+from broker.logging.logs import log
+from broker.runtime.contain import handle_loop_exception
+from broker.runtime.parent import ParentWatch
+from broker.runtime.start import ExitCode, StartError
+from broker.runtime.stopping import StopRequest, run_until_stopped
+from broker.server import choose_loop
+from broker.settings.config import Config
+from broker.settings.descriptors import divide_descriptors, memory_bytes, raise_limit, with_connections
+from broker.settings.endpoints import format_endpoint, is_loopback
+from broker.settings.load import ConfigError, load_config
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from storage import OsDisk
+
+DEFAULT: Final = "default"
+# Settings of clusters in memory: partitions of groups take time to make, and tests want no pause.
+SETTINGS: Final = {"offsets.topic.num.partitions": "3", "connections.max.idle.ms": "-1"}
+TOPIC_MS: Final = 10_000
+CLUSTERS_MAX: Final = 2_000
+
+# Reads the history of a group: bootstrap, group, since when in milliseconds; returns what the control answers.
+HistoryReader = Callable[[str, str, "int | None"], dict[str, Any]]
+
+
+class Host:
+    def __init__(self, config: Config, token: str, read_history: HistoryReader, *, in_memory: bool, anywhere: bool, version: str) -> None:
+        """`config`: of the default cluster. `anywhere`: the control may listen on addresses that are not loopback."""
+        self.config = config
+        self.token = token
+        self.read_history = read_history
+        self.clusters: dict[str, Cluster] = {}
+        self._in_memory = in_memory
+        self._anywhere = anywhere
+        self._version = version
+        self._numbers = count(1)
+        self._configs: dict[tuple[tuple[str, str], ...], Config] = {}
+        self._http = HttpServer(self._handle)
+        self._port = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def serve(self, host: str, port: int) -> int:
+        """Serve until a signal, and return the exit code. Raises StartError."""
+        if not (is_loopback(host) or self._anywhere):
+            raise StartError(
+                f"--test-control {format_endpoint(host, port)}: whoever reaches it controls the broker; on an address that is not loopback it needs --test-control-anywhere",
+                ExitCode.CONFIG,
+            )
+        self._descriptors = divide_descriptors(raise_limit(), len(self.config.listeners) * 2 + 2)
+        self.config = with_connections(self.config, self._descriptors, memory_bytes())
+        loop_factory, _ = choose_loop(self.config.event_loop)
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return run_until_stopped(runner, self._run(runner.get_loop(), host, port))
+
+    async def _run(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> int:
+        stop = StopRequest(loop)
+        stop.handle_signals()
+        loop.set_exception_handler(handle_loop_exception)
+        parent = ParentWatch(loop, stop.stop) if self.config.exit_with_parent else None
+        sort_log_lines(self.clusters)
+        try:
+            config = replace(self.config, data_directory=DATA) if self._in_memory else self.config
+            default = self._new_cluster(DEFAULT, config)
+            await default.start()
+            try:
+                self._port = await self._http.listen(host, port)
+            except OSError as error:
+                raise StartError(f"--test-control {format_endpoint(host, port)}: {error.strerror}", ExitCode.LISTEN) from error
+            gc.collect()
+            gc.freeze()
+            self._announce(default, host)
+            reason = await stop.reason
+            log.info("stopping", **reason)
+        finally:
+            if parent is not None:
+                parent.close()
+            await self._http.close()
+            for cluster in list(self.clusters.values()):
+                if cluster.in_memory:
+                    await cluster.close()
+                else:
+                    await cluster.stop()
+        return ExitCode.OK
+
+    def _announce(self, default: Cluster, host: str) -> None:
+        url = f"http://{format_endpoint(host, self._port)}"
+        with contextlib.suppress(OSError):
+            for address in default.addresses:
+                print(f"listening {address.name} {format_endpoint(address.listen_host, address.listen_port)}", flush=True)
+            print(f"control {url} {self.token}", flush=True)
+        log.warning("this broker does what a test tells it", control=url)
+        logs.started()
+
+    # Clusters.
+
+    def _new_cluster(self, id: str, config: Config) -> Cluster:
+        disk = None if self._in_memory or id != DEFAULT else OsDisk()
+        cluster = self.clusters[id] = Cluster(id, config, self._descriptors, False, disk)
+        return cluster
+
+    async def make(self, settings: Mapping[str, Any]) -> Cluster:
+        if len(self.clusters) >= CLUSTERS_MAX:
+            raise Refused(409, f"there are {CLUSTERS_MAX} clusters", "delete those that are not used any more")
+        config = self._config_of(settings)
+        cluster = self._new_cluster(f"c{next(self._numbers)}", config)
+        try:
+            await cluster.start()
+        except StartError as error:
+            del self.clusters[cluster.id]
+            raise Refused(409, str(error)) from error
+        return cluster
+
+    def _config_of(self, settings: Mapping[str, Any]) -> Config:
+        texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+        key = tuple(sorted(texts.items()))
+        config = self._configs.get(key)
+        if config is None:
+            for name in ("log.dirs", "store", "cluster.nodes", "node.id", "listeners"):
+                if name in texts:
+                    raise Refused(400, f"settings: {name} is the control's to choose")
+            given = [f"{name}={value}" for name, value in (SETTINGS | texts).items()]
+            try:
+                config = load_config(listen=["127.0.0.1:0"], data=[DATA], profile="test", settings=given)
+            except ConfigError as error:
+                raise Refused(400, f"settings: {error.problems[0]}", "; ".join(error.problems[1:])) from error
+            config = self._configs[key] = with_connections(config, self._descriptors, memory_bytes())
+        return config
+
+    async def make_topics(self, cluster: Cluster, topics: Mapping[str, Any]) -> None:
+        wanted = [creatable(name, value) for name, value in topics.items()]
+        if not wanted:
+            return
+        reply = await cluster.request(CreateTopicsRequest(wanted, TOPIC_MS))
+        for topic in reply.topics:
+            cluster.check(topic.error_code, f"topic {topic.name}", topic.error_message)
+
+    async def remove(self, id: str) -> None:
+        cluster = self.clusters.pop(id)
+        await cluster.close()
+
+    async def sleep(self, ms: int) -> None:
+        await asyncio.sleep(ms / 1000)
+
+    def later(self, ms: int, callback: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(ms / 1000, callback)
+
+    # HTTP.
+
+    async def _handle(self, request: Request) -> Reply:
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        try:
+            return await self._answer(request)
+        except Refused as refused:
+            return Reply(refused.status, refused.document)
+
+    def _refusal(self, request: Request) -> Reply | None:
+        """Keep web pages out: they can send no token, and their host name is not ours."""
+        host = request.headers.get("host", "")
+        name = host.rpartition(":")[0] or host
+        if not self._anywhere and not (is_loopback(name.strip("[]")) or name == "localhost"):
+            return Reply(403, {"error": f"the host {host!r} is not this machine", "hint": "name it 127.0.0.1 or localhost"})
+        given = request.headers.get("authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
+            return Reply(
+                401,
+                {"error": "the token is missing or wrong", "hint": "Authorization: Bearer TOKEN; the process prints the token when it starts"},
+                headers=(("www-authenticate", "Bearer"),),
+            )
+        return None
+
+    async def _answer(self, request: Request) -> Reply:
+        if request.method == "GET" and request.path.rstrip("/") == "/v1":
+            return Reply(200, table.listed())
+        if request.method == "GET" and request.path == "/v1/openapi.json":
+            return Reply(200, table.openapi(self._version))
+        path = request.path
+        if path.rstrip("/") == "/faults" or path.startswith("/faults/"):
+            path = f"/v1/clusters/{DEFAULT}{path}"  # as kfake has it
+        verb, values, methods = table.find(request.method, path)
+        if verb is None:
+            if methods:
+                raise Refused(400, f"{request.path} takes {', '.join(sorted(set(methods)))}, not {request.method}")
+            raise Refused(404, f"there is no {request.method} {request.path}", "GET /v1 lists the calls")
+        cluster = None
+        if "cluster" in values:
+            cluster = self.clusters.get(values["cluster"])
+            if cluster is None:
+                raise Refused(404, f"there is no cluster {values['cluster']!r}", f"clusters: {', '.join(list(self.clusters)[:20])}")
+        if request.method == "GET":
+            fields = read_fields(verb.fields, request.query, as_text=True)
+        elif verb.raw:
+            fields = {verb.raw: document_of(request.body)}
+        else:
+            given = document_of(request.body)
+            if not isinstance(given, dict):
+                raise Refused(400, "the body is an object of fields", f"for example {json.dumps(verb.example or {})}")
+            fields = read_fields(verb.fields, given)
+        return Reply(200, await verb.run(Call(self, cluster, values, fields)))
+
+
+def document_of(body: bytes) -> Any:
+    if not body.strip():
+        return {}
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+
+
+def creatable(name: str, value: Any) -> CreatableTopic:
+    given = value if isinstance(value, dict) else {"partitions": value}
+    unknown = set(given) - {"partitions", "config"}
+    partitions, config = given.get("partitions", 1), given.get("config") or {}
+    if unknown or not isinstance(partitions, int) or isinstance(partitions, bool) or not isinstance(config, dict):
+        raise Refused(400, f"topics: {name}: {value!r}", 'a number of partitions, or {"partitions": 6, "config": {"cleanup.policy": "compact"}}')
+    configs = [CreatableTopicConfig(key, str(setting).lower() if isinstance(setting, bool) else str(setting)) for key, setting in config.items()]
+    return CreatableTopic(name, partitions, 1, [], configs)
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(18)
+
+
+def sort_log_lines(clusters: Mapping[str, Cluster]) -> None:
+    """Keep the last warnings and errors of each cluster, and name it in its lines."""
+    write, level = log.sink, log.level_name
+
+    def sorted_write(level: str, event: str, details: Mapping[str, Any]) -> None:
+        id = CURRENT.get()
+        cluster = clusters.get(id)
+        if cluster is not None:
+            if logs.LEVELS[level] >= logs.LEVELS["warning"]:
+                shown = " ".join(f"{name}={value}" for name, value in details.items() if name != "exc_info")
+                cluster.lines.append(f"{level}: {event} {shown}".rstrip())
+            if id != DEFAULT:
+                if level == "info" and not logs.debug_enabled():
+                    return  # a test that wants to know asks for the history
+                details = {**details, "test_cluster": id}
+        write(level, event, details)
+
+    log.connect(sorted_write, level)

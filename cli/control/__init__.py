@@ -1,0 +1,1 @@
+"""What `tenure serve --test-control` needs of the commands."""

@@ -1,0 +1,33 @@
+"""`tenure serve --test-control HOST:PORT`: serves clusters that tests control."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from broker.control.host import Host, new_token
+from broker.runtime.start import ExitCode, StartError
+from broker.settings.config import Config
+from broker.settings.endpoints import parse_endpoint
+from cli import VERSION
+from cli.control.histories import read_history
+
+TOKEN = "TENURE_TEST_TOKEN"
+
+
+def serve_controlled(config: Config, options: argparse.Namespace) -> int:
+    """Serve until a signal, and return the exit code. Raises StartError."""
+    try:
+        host, port = parse_endpoint(options.test_control, lowest_port=0)
+    except ValueError as error:
+        raise StartError(f"--test-control {options.test_control}: {error}", ExitCode.CONFIG) from error
+    if config.cluster_nodes > 1 or not config.store.backend.single:
+        raise StartError("--test-control is for one node with its own directory, or in memory", ExitCode.CONFIG)
+    if config.data_directory and not options.test_control_on_data:
+        raise StartError(
+            f"--test-control changes what is in {config.data_directory}: start it with --profile test, or add --test-control-on-data",
+            ExitCode.CONFIG,
+        )
+    token = os.environ.get(TOKEN) or new_token()
+    controlled = Host(config, token, read_history, in_memory=not config.data_directory, anywhere=options.test_control_anywhere, version=VERSION)
+    return controlled.serve(host or "127.0.0.1", port)
