@@ -5,25 +5,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, NamedTuple
 
 from broker.control.fields import Refused
 from broker.control.life import Life
 from broker.control.local_client import LocalClient
 from broker.groups.group_journal import GroupJournal
+from broker.internal_topics import CONSUMER_OFFSETS
 from coordinator.classic.group import CONSUMER, Group
 from coordinator.classic.member import Member
 from coordinator.facts import read_offset
 from history.consumer import assigned_partitions
+from protocol.batch import Record, iterate_headers, records
 from protocol.errors import ErrorCode
 from protocol.message import Message
+from protocol.messages.consumer_offsets import OffsetCommitKey
 from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.records import read_offsets_key
 
 POLL_SECONDS: Final = 0.002
 LINES_KEPT: Final = 200
+READ_BYTES: Final = 4 << 20
 
 
 class Census(NamedTuple):
@@ -180,6 +186,36 @@ class Cluster(Life):
     def log_start(self, topic: str, partition: int) -> int:
         found = self.broker.partitions.find(topic, partition)
         return int(found.start_offset) if found is not None and not found.error else 0
+
+    async def read(self, topic: str, partition: int, offset: int) -> AsyncIterator[Record]:
+        """The records of a partition from this offset to its end."""
+        id = self.topic_id(topic)
+        while True:
+            part = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=READ_BYTES)
+            request = FetchRequest(
+                max_wait_ms=0, min_bytes=0, max_bytes=READ_BYTES, session_id=0, session_epoch=-1, topics=[FetchTopic(id, topic, [part])], forgotten_topics_data=[]
+            )
+            reply = await self.request(request)
+            fetched = reply.responses[0].partitions[0] if reply.responses else None
+            self.check(reply.error_code or (fetched.error_code if fetched is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"topic {topic} partition {partition}")
+            data = bytes(fetched.records or b"") if fetched is not None else b""
+            begin = offset
+            at = 0
+            for header in iterate_headers(data, 0, len(data)):
+                for record in records(data, at):
+                    if record.offset >= begin:
+                        yield record
+                at += header.size
+                offset = header.next_offset
+            if offset == begin:
+                return
+
+    async def commits(self, group_id: str, topic: str) -> AsyncIterator[tuple[int, int]]:
+        """The commits of a group for a topic in the order of the log, as far as compaction has left them: partition and offset."""
+        async for record in self.read(CONSUMER_OFFSETS, self.journal_of(group_id).partition, 0):
+            key = read_offsets_key(record.key or b"")
+            if isinstance(key, OffsetCommitKey) and (key.group, key.topic) == (group_id, topic) and record.value is not None:
+                yield key.partition, read_offset(record.value).offset
 
     def census(self) -> Census:
         groups = self.groups()

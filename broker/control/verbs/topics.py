@@ -7,14 +7,11 @@ from typing import Any
 
 from broker.control.fields import ANY, LIST, TEXT, WHOLE, Field, Refused
 from broker.control.verb import Call, Verb
-from protocol.batch import Record, build, records
-from protocol.errors import ErrorCode
+from protocol.batch import Record, build
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 TOPIC = Field("topic", TEXT, "the topic's name", required=True)
-READ_BYTES = 4 << 20
 
 
 async def make(call: Call) -> Any:
@@ -96,23 +93,12 @@ async def read(call: Call) -> Any:
 
 
 async def read_partition(call: Call, topic: str, partition: int, limit: int) -> list[dict[str, Any]]:
+    begin = call.fields["from"] if call.fields["from"] is not None else call.of.log_start(topic, partition)
     found: list[dict[str, Any]] = []
-    id = call.of.topic_id(topic)
-    offset = call.fields["from"] if call.fields["from"] is not None else call.of.log_start(topic, partition)
-    while len(found) < limit:
-        part = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=READ_BYTES)
-        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=READ_BYTES, session_id=0, session_epoch=-1, topics=[FetchTopic(id, topic, [part])], forgotten_topics_data=[])
-        reply = await call.of.request(request)
-        fetched = reply.responses[0].partitions[0] if reply.responses else None
-        code = reply.error_code or (fetched.error_code if fetched is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        call.of.check(code, f"topic {topic} partition {partition}")
-        data = bytes(fetched.records or b"") if fetched is not None else b""
-        if not data:
+    async for record in call.of.read(topic, partition, begin):
+        if len(found) >= limit:
             break
-        for record in records(data, 0):
-            if record.offset >= offset and len(found) < limit:
-                found.append(document(partition, record))
-        offset = max((record["offset"] for record in found if record["partition"] == partition), default=offset) + 1
+        found.append(document(partition, record))
     return found
 
 

@@ -94,6 +94,18 @@ async def for_request(call: Call) -> Any:
     return {"seen": list(installed.hit)}
 
 
+async def commits(call: Call) -> Any:
+    """All commits in their order, and those that went back."""
+    newest: dict[int, int] = {}
+    found, went_back = [], []
+    async for partition, offset in call.of.commits(call.fields["group"], call.fields["topic"]):
+        found.append({"partition": partition, "offset": offset})
+        if offset < newest.get(partition, 0):
+            went_back.append({"partition": partition, "from": newest[partition], "to": offset})
+        newest[partition] = offset
+    return {"commits": found, "went_back": went_back}
+
+
 async def mark(call: Call) -> Any:
     return {"mark": call.of.clock.wall_ns() // 1_000_000}
 
@@ -119,6 +131,10 @@ VERBS = (
         {"group": {"name": "billing", "state": "Stable", "members": 3}, "timeout_ms": 10000},
     ),
     Verb("POST", PATH + "/mark", "a moment, from which histories can be read", mark, example={}),
+    Verb(
+        "GET", PATH + "/commits", "the commits of a group for a topic, in their order, and which of them went back", commits,
+        (Field("group", TEXT, "the group's id", required=True), Field("topic", TEXT, "the topic", required=True)),
+    ),
     Verb(
         "GET", PATH + "/history", "the history of a group: what `tenure group history --json` says, and the same in words", history,
         (Field("group", TEXT, "the group's id", required=True), Field("since", WHOLE, "only what ended since this mark")),
