@@ -207,7 +207,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         if told:
             report.sections.append(("tenure", "\n\n".join(told)))
         if item.config.getoption("--tenure-log"):
-            server = item.funcargs.get("tenure") if hasattr(item, "funcargs") else None  # type: ignore[attr-defined]
+            server = item.funcargs.get("tenure") if hasattr(item, "funcargs") else None
             if server is not None:
                 report.sections.append(("tenure's log", "\n".join(server.log)))
     return report

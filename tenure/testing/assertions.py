@@ -165,7 +165,7 @@ class Group:
 
 def is_kept(entry: dict[str, Any]) -> bool:
     """Whether a static member came back without a rebalance."""
-    return entry["kind"] == "static_member_returned" and entry["outcome"] == "no_rebalance"
+    return bool(entry["kind"] == "static_member_returned" and entry["outcome"] == "no_rebalance")
 
 
 def rebalances_in(entries: Sequence[dict[str, Any]]) -> list[Rebalance]:
