@@ -16,6 +16,7 @@ from broker.internal_topics import CONSUMER_OFFSETS
 from coordinator.classic.group import CONSUMER, Group
 from coordinator.classic.member import Member
 from coordinator.facts import read_offset
+from coordinator.policies.rebalance_request import REBALANCE_REQUEST
 from history.consumer import assigned_partitions
 from protocol.batch import Record, iterate_headers, records
 from protocol.errors import ErrorCode
@@ -23,13 +24,15 @@ from protocol.message import Message
 from protocol.messages.consumer_offsets import OffsetCommitKey
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.records import read_offsets_key
 
 POLL_SECONDS: Final = 0.002
 LINES_KEPT: Final = 200
 READ_BYTES: Final = 4 << 20
+GROUP_RESOURCE: Final = 32  # of configurations
+SET: Final = 0  # the operation of IncrementalAlterConfigs
 
 
 class Census(NamedTuple):
@@ -119,20 +122,11 @@ class Cluster(Life):
         self.journal_of(group.id).shard.deadlines.set(member, self.broker.clock.tick())
         self.broker.turn.wake_by(self.broker.clock.now)
 
-    def rebalance(self, group: Group) -> None:
-        """Have the leader rejoin, as a consumer does that enforces a rebalance; the leader itself then joins again like all members."""
-        member = group.members[group.leader] if group.leader in group.members else next(iter(group.members.values()))
-        request = JoinGroupRequest(
-            group.id,
-            member.session_timeout_ms,
-            member.rebalance_timeout_ms,
-            member.id,
-            member.instance_id,
-            group.protocol_type or CONSUMER,
-            [JoinGroupRequestProtocol(name, metadata) for name, metadata in member.protocols],
-            "asked for by a test",
-        )
-        self._local_client().post(request)
+    async def rebalance(self, group: Group) -> None:
+        """Have all members rejoin, as an administrator asks for it."""
+        ask = AlterableConfig(REBALANCE_REQUEST.name, SET, "asked for by a test")
+        reply = await self.request(IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP_RESOURCE, group.id, [ask])]))
+        self.check(reply.responses[0].error_code, f"group {group.id}", reply.responses[0].error_message)
 
     async def empty_and_delete(self, group: Group) -> None:
         """Remove all members of a group, and the group."""

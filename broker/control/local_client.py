@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from struct import Struct
 from typing import Any, Final
 
@@ -16,8 +15,6 @@ from protocol.message import Message
 _INT = Struct(">i").unpack_from
 CLIENT_ID: Final = "tenure-control"
 NO_LISTENER: Final = Address("CONTROL", "127.0.0.1", 0, "127.0.0.1", 0)
-
-POSTED: Final[set[asyncio.Task[None]]] = set()  # a task that nothing refers to may vanish
 
 
 class LocalClient:
@@ -43,20 +40,6 @@ class LocalClient:
         frame = await waiting
         at = skip_response_header(api.key, flexible and api.key != API_VERSIONS, frame, 8)
         return api.response.decode(frame, at, version)[0]
-
-    def post(self, request: Message) -> None:
-        """Send a request and end with its reply, for which nobody waits."""
-        task = asyncio.get_running_loop().create_task(self._posted(request))
-        POSTED.add(task)
-        task.add_done_callback(POSTED.discard)
-
-    async def _posted(self, request: Message) -> None:
-        with contextlib.suppress(ConnectionError):
-            await self.call(request)
-        self.end()
-
-    def end(self) -> None:
-        self._connection.abort("")
 
     # The transport.
 

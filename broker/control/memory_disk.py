@@ -39,6 +39,8 @@ class MemoryFile:
     def write(self, at: int, data: bytes | bytearray) -> None:
         if self._disk.trouble is not None:
             self._disk.trouble(self.path)
+        if not data:
+            return
         content = self._bytes
         if at > len(content):
             content += bytes(at - len(content))
@@ -128,6 +130,8 @@ class MemoryDisk:
         return self._content(path).decode("utf-8", "replace")
 
     def replace_text(self, path: str, text: str, durable: bool = True) -> None:
+        if path in self._folders:
+            raise system_error(errno.EISDIR)
         folder, _, name = path.rpartition("/")
         self._names(folder).add(name)
         self._files[path] = bytearray(text.encode())
@@ -144,6 +148,8 @@ class MemoryDisk:
             self._files[new] = self._files.pop(old)
             self._modified[new] = self._modified.pop(old, 0)
         else:
+            if new in self._files:
+                raise system_error(errno.ENOTDIR)
             if self._folders.get(new):
                 raise system_error(errno.ENOTEMPTY)
             move_paths(self._folders, old, new)
@@ -168,6 +174,8 @@ class MemoryDisk:
         self._names(folder).discard(name)
 
     def modified_ms(self, path: str) -> int:
+        if path in self._folders:
+            return self._now_ms()
         self._content(path)
         return self._modified[path]
 

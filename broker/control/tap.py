@@ -119,7 +119,10 @@ class Tap(asyncio.Protocol):
         if self.blackholed:
             return
         self._unframed += data
-        self.owner.within(self._take_frames)
+        if self._frozen:  # the loop has read before it was told not to
+            self._transport.pause_reading()
+        else:
+            self.owner.within(self._take_frames)
 
     def _take_frames(self) -> None:
         buffer = self._unframed
@@ -209,6 +212,7 @@ class Tap(asyncio.Protocol):
         self._frozen = False
         if self._transport is not None and not self._inner_paused:
             self._transport.resume_reading()
+            self.owner.within(self._take_frames)
 
     # The client's socket.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 from broker.faults.shapes import narrowed, paths, shape_of
+from protocol.apis import APIS
+from protocol.messages.describe_log_dirs import DescribeLogDirsResponse, DescribeLogDirsResult
 from protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
@@ -28,7 +30,9 @@ ErrorReply = Callable[[Any, int, int], Any]  # of an API, for a whole request: r
 Keys = tuple[Any, ...]
 Entries = Callable[[Any, list[Keys], int, int], Any]  # request, keys of the selected things, version, error code
 
-UNKNOWN_OFFSET = -1
+UNKNOWN_OFFSET: Final = -1
+OFFSET_FETCH: Final = 9
+DESCRIBE_LOG_DIRS: Final = 35
 
 
 def by_topic(keys: list[Keys]) -> list[tuple[Any, list[Any]]]:
@@ -95,13 +99,15 @@ def describe_quorum(request: Any, keys: list[Keys], version: int, code: int) -> 
 
 
 # APIs whose own error reply is for the whole request, or changes the code.
-ENTRIES: dict[int, Entries] = {1: fetch, 9: offset_fetch, 13: leave_group, 47: offset_delete, 55: describe_quorum}
+ENTRIES: Final[dict[int, Entries]] = {1: fetch, OFFSET_FETCH: offset_fetch, 13: leave_group, 47: offset_delete, 55: describe_quorum}
 
 
 def whole_error(key: int, request: Any, version: int, code: int, error_reply: ErrorReply) -> Any:
     """The reply to a request that failed as a whole."""
-    if key == 9:
+    if key == OFFSET_FETCH:
         return offset_fetch_error(request, version, code)
+    if key == DESCRIBE_LOG_DIRS and version < 3:  # without an error of the whole reply
+        return DescribeLogDirsResponse(results=[DescribeLogDirsResult(code, "", [])])
     return error_reply(request, version, code)
 
 
@@ -110,7 +116,7 @@ def offset_fetch_error(request: Any, version: int, code: int) -> Any:
         return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group.group_id, [], code) for group in request.groups], topics=[])
     if version >= 2:
         return OffsetFetchResponse(groups=[], topics=[], error_code=code)
-    shape = shape_of(9, version)
+    shape = shape_of(OFFSET_FETCH, version)
     assert shape is not None
     return offset_fetch(request, [path.keys for path in paths(shape, request)], version, code)
 
@@ -125,7 +131,8 @@ def some_errors(key: int, request: Any, version: int, code: int, selected: froze
     chosen = [path.keys for path in paths(shape, request) if path.keys in selected]
     build = ENTRIES.get(key)
     if build is None:
-        return error_reply(narrowed(shape, request, selected.__contains__)[0], version, code)
+        reply = error_reply(narrowed(shape, request, selected.__contains__)[0], version, code)
+        return APIS[key].response.decode(reply.encode(version), 0, version)[0]  # the broker builds some replies without their classes
     if not things_inside:
         chosen = list(dict.fromkeys((keys[0],) for keys in chosen))
     return build(request, chosen, version, code)

@@ -42,6 +42,7 @@ class Control:
         self.token = token
         self._address = parts.hostname, parts.port
         self._local = threading.local()
+        self._open: set[http.client.HTTPConnection] = set()  # of all threads
         self._pid = os.getpid()
 
     @classmethod
@@ -87,16 +88,25 @@ class Control:
         connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = http.client.HTTPConnection(*self._address, timeout=seconds)
+            self._open.add(connection)
         connection.timeout = seconds
         if connection.sock is not None:
             connection.sock.settimeout(seconds)
         return connection
 
     def close(self) -> None:
+        """Close this thread's connection."""
         connection = getattr(self._local, "connection", None)
         if connection is not None:
             connection.close()
+            self._open.discard(connection)
             self._local.connection = None
+
+    def close_all(self) -> None:
+        """Close the connections of all threads."""
+        while self._open:
+            self._open.pop().close()
+        self._local = threading.local()
 
 
 def path_of(cluster: str, *parts: str) -> str:

@@ -50,6 +50,7 @@ class Process:
         self._reader = threading.Thread(target=self._read, daemon=True, name="tenure-log")
         self._reader.start()
         self.bootstrap = ""
+        self.control: Control = None  # type: ignore[assignment]  # until it listens
         try:
             self.control = self._await_control()
         except BaseException:
@@ -96,6 +97,8 @@ class Process:
 
     def stop(self) -> None:
         """End it, in order if it can, and wait for that."""
+        if self.control is not None:
+            self.control.close_all()
         if self._process.poll() is None:
             self._process.terminate()
             try:

@@ -59,7 +59,7 @@ async def rebalance(call: Call) -> Any:
     group = found(call)
     if not group.members:
         raise Refused(409, f"group {group.id!r} has no members", "a rebalance is one of members")
-    call.of.rebalance(group)
+    await call.of.rebalance(group)
     await call.of.settle()
     return call.of.group_document(group)
 
