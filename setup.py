@@ -172,7 +172,7 @@ if __name__ == "__main__":
     setup(
         long_description=description(Path("README.md").read_text(encoding="utf-8"), declared.get("urls", {}).get("Source")),
         long_description_content_type="text/markdown",
-        packages=["tenure", SPARK_SOURCE, *(f"{INSIDE}.{name}" for name in packages())],
+        packages=["tenure", "tenure.testing", SPARK_SOURCE, *(f"{INSIDE}.{name}" for name in packages())],
         package_dir={INSIDE: "", **{f"{INSIDE}.{name}": name.replace(".", "/") for name in packages()}},
         package_data={f"{INSIDE}.pipeline.report": ["*.css", "*.html", "*.js", "*.json"]},
         cmdclass={

@@ -23,7 +23,7 @@ class Heartbeat:
         self._clock = parts.clock
         self._authorizer = parts.authorizer
         self._replies: dict[int, ConstantReply] = {code.value: ConstantReply(HeartbeatResponse(0, code)) for code in ErrorCode}
-        self._encoded_replies = [HeartbeatReplies(version) for version in range(HeartbeatResponse.VERSIONS[1] + 1)]
+        self._encoded_replies: dict[int, HeartbeatReplies] = {}  # by version, made for its first fast path
 
     def handle(self, call: Call, request: HeartbeatRequest) -> Response | None:
         group_id = request.group_id
@@ -44,7 +44,9 @@ class Heartbeat:
     def _learn_fast_path(self, call: Call, request: HeartbeatRequest, journal: GroupJournal) -> None:
         """Build a fast path: the next heartbeat on this connection is nearly always the same."""
         if call.size <= HEARTBEAT_BYTES_MAX and may_learn(call, self._clock.now):
-            replies = self._encoded_replies[call.version]
+            replies = self._encoded_replies.get(call.version)
+            if replies is None:
+                replies = self._encoded_replies[call.version] = HeartbeatReplies(call.version)
             learn(call, HeartbeatFastPath(call, request, journal, self._authorizer, self._clock, replies), self._clock.now)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from broker.control.exchange import Exchange
 from broker.control.frames import reply_of, request_frame, response_frame
 from broker.control.memory_disk import MemoryDisk, system_error
+from broker.control.tap import Outcome, Tap
 from broker.faults.book import Installed, Match, matches_any
 from broker.faults.errors import some_errors, whole_error
 from broker.faults.fault import BEFORE, BadFault, Fault
@@ -18,10 +20,6 @@ from protocol.apis import APIS
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.message import field_names
 
-if TYPE_CHECKING:
-    from broker.control.tap import Exchange, Tap
-
-Outcome = Callable[["Tap", "Exchange", bytes], None]
 TROUBLES: Final = {"full": errno.ENOSPC, "io-error": errno.EIO}
 PRODUCE: Final = 0
 UNANSWERED_SECONDS: Final = 0.005

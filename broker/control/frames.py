@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from broker.control.exchange import Exchange
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request, skip_response_header
 from protocol.message import Part, field_names
-
-if TYPE_CHECKING:
-    from broker.control.tap import Exchange
 
 _REPLY_HEAD = Struct(">ii").pack
 

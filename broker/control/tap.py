@@ -11,10 +11,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from broker.control.carrying import Outcome
-from broker.faults.book import Request
+from broker.control.exchange import Exchange
 from broker.net.connection import Connection
 from protocol.apis import APIS
 from protocol.errors import ProtocolError
@@ -23,40 +22,10 @@ from protocol.wire import UNREADABLE, skip_tags
 _HEAD = Struct(">ihhih").unpack_from  # size, api key, version, correlation id, length of the client id
 _INT = Struct(">i").unpack_from
 HEAD_BYTES: Final = 14
-PRODUCE: Final = 0
 
 
-class Exchange:
-    """A request on its way, until its reply has left."""
-
-    __slots__ = ("began", "client_id", "correlation_id", "key", "on_reply", "reply_bytes", "request", "size", "version")
-
-    def __init__(self, key: int, version: int, correlation_id: int, client_id: str, size: int, began: float) -> None:
-        self.key = key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.size = size
-        self.began = began
-        self.reply_bytes = 0
-        self.request: Request | None = None  # decoded, if anything asked for that
-        self.on_reply: Callable[[bytes], None] | None = None  # gets the reply instead of the client
-
-
-class Done(NamedTuple):
-    """A request that was answered, for the list of the last requests."""
-
-    wall_ms: int
-    connection: int
-    peer: str
-    api: str
-    version: int
-    client_id: str
-    request_bytes: int
-    reply_bytes: int
-    error: str
-    ms: float
-    fault: int | None
+# What becomes of a request: called with the tap, the exchange and the request's frame.
+Outcome = Callable[["Tap", Exchange, bytes], None]
 
 
 class TapOwner:

@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from broker.control.carrying import Carrier, Outcome
+from broker.control.carrying import Carrier
+from broker.control.exchange import Done, Exchange
 from broker.control.frames import first_error, reply_of
-from broker.control.tap import Done, Exchange, Tap, TapOwner, decoded
+from broker.control.tap import Outcome, Tap, TapOwner, decoded
 from broker.faults.book import Book, Request
 from broker.faults.fault import Fault
 from protocol.apis import APIS

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
+from broker.control.cluster import Cluster
 from broker.control.fields import Field
 
-if TYPE_CHECKING:
-    from broker.control.cluster import Cluster
-    from broker.control.host import Host
+
+class Clusters(Protocol):
+    """What verbs use of the process."""
+
+    clusters: dict[str, Cluster]
+    read_history: Callable[[str, str, int | None], dict[str, Any]]  # bootstrap, group, since when in milliseconds
+
+    async def make(self, settings: Mapping[str, Any]) -> Cluster: ...
+
+    async def make_topics(self, cluster: Cluster, topics: Mapping[str, Any]) -> None: ...
+
+    async def remove(self, id: str) -> None: ...
+
+    async def sleep(self, ms: int) -> None: ...
+
+    def later(self, ms: int, callback: Callable[[], None]) -> None: ...
 
 
 class Call(NamedTuple):
     """One call of a verb."""
 
-    host: Host
+    host: Clusters
     cluster: Cluster | None
     path: dict[str, str]  # the variable parts of the path
     fields: dict[str, Any]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tenure import testing
     from tenure.testing import AsyncCluster, Cluster, Control, Process
 
 MARKER = "kafka(topics={}, settings={}): what the cluster of the fixture `kafka` has"

@@ -13,9 +13,10 @@ from __future__ import annotations
 from .aio import AsyncBroker, AsyncCluster
 from .assertions import Group, RebalanceSeen
 from .broker import Broker
-from .cluster import Cluster, FaultNotFired, InstalledFault
+from .cluster import Cluster
 from .control import Control, ControlError, NotReached
 from .process import NoBroker, Process
+from .verbs import FaultNotFired, InstalledFault
 
 __all__ = [
     "AsyncBroker",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .control import path_of
-
-if TYPE_CHECKING:
-    from .cluster import Cluster
+from .verbs import Verbs
 
 
 class RebalanceSeen(AssertionError):
@@ -67,7 +65,7 @@ class Member:
 class Group:
     """A group of a cluster. Its history counts from the mark of the test."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: Verbs, name: str) -> None:
         self.cluster = cluster
         self.name = name
 
@@ -174,7 +172,7 @@ def rebalances_in(entries: Sequence[dict[str, Any]]) -> list[Rebalance]:
 
 @contextlib.contextmanager
 def rebalances(
-    cluster: Cluster,
+    cluster: Verbs,
     name: str,
     *,
     exactly: int | None = None,
@@ -182,7 +180,7 @@ def rebalances(
     cause: str | None = None,
     except_causes: Sequence[str] = (),
 ) -> Iterator[None]:
-    group = cluster.group(name)
+    group = Group(cluster, name)
     mark = cluster.mark()
     yield
     history = group.read_history(mark)
@@ -204,9 +202,9 @@ def expectation(name: str, exactly: int | None, at_most: int | None, cause: str 
     return "\n".join([*lines, *(["its history:"] if text else []), *(f"  {line}" for line in text)])
 
 
-def assert_each_record_once(cluster: Cluster, topic: str, name: str) -> None:
+def assert_each_record_once(cluster: Verbs, topic: str, name: str) -> None:
     """Compare what the group committed with what the topic holds, partition by partition, and the moves of partitions with the commits."""
-    group = cluster.group(name)
+    group = Group(cluster, name)
     count = cluster.topics().get(topic)
     if count is None:
         raise LookupError(f"there is no topic {topic}")
@@ -224,7 +222,7 @@ def assert_each_record_once(cluster: Cluster, topic: str, name: str) -> None:
         raise AssertionError("\n".join([f"group {name} has not handled each record of {topic} once:", *problems, *backwards]))
 
 
-def commits_backwards(cluster: Cluster, group: str, topic: str) -> Iterator[str]:
+def commits_backwards(cluster: Verbs, group: str, topic: str) -> Iterator[str]:
     """Commits that went back, so that records were read twice."""
     path = path_of(cluster.id, "commits")
     for entry in cluster.control.get(path, group=group, topic=topic)["went_back"]:

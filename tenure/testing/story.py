@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .assertions import Group
 from .control import ControlError
-
-if TYPE_CHECKING:
-    from .cluster import Cluster
+from .verbs import Verbs
 
 REQUESTS = 50
 
 
-def story_of(cluster: Cluster) -> str:
+def story_of(cluster: Verbs) -> str:
     """The histories of the groups, the faults with their hits, the last requests and the broker's warnings; parts that cannot be read are left out."""
     parts: list[str] = []
     try:
         for name in sorted({*cluster.groups(), *cluster.groups_named}):
-            text = cluster.group(name).text
+            text = Group(cluster, name).text
             parts += [f"group {name}:", *(f"  {line}" for line in text.splitlines())] if text else [f"group {name}: no history"]
         reports = cluster.control.get(f"/v1/clusters/{cluster.id}/faults")["faults"]
         parts += [fault_line(report) for report in reports]

@@ -72,10 +72,10 @@ def test_topics_by_id() -> None:
     fetch = FetchRequest(topics=[FetchTopic(ORDERS_ID, "", [FetchPartition(0)]), FetchTopic(bytes([8]) * 16, "", [FetchPartition(0)])])
     met = meet(fetch, version=13, topic="orders")
     assert met is not None
-    assert met.selected == {(ORDERS_ID, 0)}
+    assert met.selected == frozenset({(ORDERS_ID, 0)})
     met = meet(fetch, version=13, topic_id=ORDERS_ID.hex())
     assert met is not None
-    assert met.selected == {(ORDERS_ID, 0)}
+    assert met.selected == frozenset({(ORDERS_ID, 0)})
 
 
 def test_members_of_a_leave() -> None:
@@ -83,7 +83,7 @@ def test_members_of_a_leave() -> None:
     for selectors, chosen in (({"instance": "billing-1"}, "billing-1"), ({"member": "m-*"}, "m-2")):
         met = meet(leave, version=5, **selectors)
         assert met is not None
-        assert met.selected == {(chosen,)}
+        assert met.selected == frozenset({(chosen,)})
 
 
 def test_a_request_for_all_topics_meets_a_fault_of_one() -> None:
