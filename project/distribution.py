@@ -19,6 +19,7 @@ from setup import compiled_modules
 ROOT = Path(__file__).resolve().parents[1]
 INSIDE = "tenure/_inside/"
 PACKAGES = {"protocol", "coordinator", "storage", "history", "secured", "broker", "pipeline", "cli"}
+TESTING = "tenure/testing/"
 OUTSIDE = {"tenure/__init__.py", "tenure/__main__.py", "tenure/start.py", "pyspark_koffsets/__init__.py"}  # the only modules that other programs can import
 ABOUT = {"LICENSE", "NOTICE", "README.md", "MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py"}  # further files of the sdist
 DEVELOPMENT = ("protocol/generator/", "protocol/generate.py", "protocol/schema/")
@@ -78,7 +79,7 @@ def problems_of(names: list[str], *, wheel: bool, machine_code: bool = False) ->
 
 
 def belongs(name: str, *, wheel: bool) -> bool:
-    if name in OUTSIDE or name.split("/")[0].endswith((".dist-info", ".egg-info")):
+    if name in OUTSIDE or (name.startswith(TESTING) and name.endswith(".py")) or name.split("/")[0].endswith((".dist-info", ".egg-info")):
         return True
     if not wheel and name in ABOUT:
         return True

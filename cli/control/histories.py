@@ -7,8 +7,8 @@ from typing import Any
 
 from cli.arguments import addresses
 from cli.client import Cluster, Failure
-from cli.groups import history_shown
-from cli.groups.history import CONTEXT_MS, HistoryReader, documents, in_order_of_begin, last_ms, partitions_of, since_first_event
+from cli.groups import history_document, history_shown
+from cli.groups.history import CONTEXT_MS, HistoryReader, in_order_of_begin, last_ms, since_first_event
 from cli.groups.history_reading import GroupLogReader
 from cli.shown import Screen
 
@@ -32,6 +32,9 @@ def read_history(bootstrap: str, group: str, since_ms: int | None) -> dict[str, 
         shown = [entry for entry in shown if last_ms(entry) >= since_ms]
     out = io.StringIO()
     screen = Screen(out=out, err=out)
+    documents = []
     for entry in shown:
-        history_shown.show(screen, entry, partitions_of(entry))
-    return {"group": group, "entries": documents(shown), "text": out.getvalue().splitlines()}
+        details = history.details(entry)
+        documents.append(history_document.document(entry, details))
+        history_shown.show(screen, entry, details)
+    return {"group": group, "entries": documents, "text": out.getvalue().splitlines()}

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
 from broker.control.host import Host, new_token
 from broker.runtime.start import ExitCode, StartError
 from broker.settings.config import Config
 from broker.settings.endpoints import parse_endpoint
 from cli import VERSION
-from cli.control.histories import read_history
 
 TOKEN = "TENURE_TEST_TOKEN"
+
+
+def read_history(bootstrap: str, group: str, since_ms: int | None) -> dict[str, Any]:
+    """Imported when the first history is read: a start needs none of it."""
+    from cli.control import histories
+
+    return histories.read_history(bootstrap, group, since_ms)
 
 
 def serve_controlled(config: Config, options: argparse.Namespace) -> int:
