@@ -86,6 +86,7 @@ check: setup ## ruff, mypy, import contracts, generated code, licences
 	$(BIN)/python -m docs.groups --check
 	$(BIN)/python -m docs.rebalances --check
 	$(BIN)/python -m docs.policies --check
+	$(BIN)/python -m docs.control --check
 	$(BIN)/python -m docs.commands --check
 	$(BIN)/python -m project.picture --check
 	$(BIN)/python -m project.licences
@@ -101,6 +102,7 @@ generate: setup ## write what is generated: protocol/messages, pages and parts o
 	$(BIN)/python -m docs.groups
 	$(BIN)/python -m docs.rebalances
 	$(BIN)/python -m docs.policies
+	$(BIN)/python -m docs.control
 	$(BIN)/python -m docs.commands
 	$(BIN)/python -m project.picture
 

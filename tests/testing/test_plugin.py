@@ -41,12 +41,12 @@ class Project:
     def write(self, text: str, name: str = "test_it.py") -> None:
         (self.folder / name).write_text(SOCKET + text)
 
-    def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, seconds: float = 180, **more: str) -> subprocess.CompletedProcess[str]:
         inherited = environment()
         inherited["PYTHONPATH"] = os.pathsep.join([inherited["PYTHONPATH"], str(PLUGIN), str(ROOT)])
         inherited.pop("PYTHONWARNINGS")
         command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:randomly", f"--rootdir={self.folder}", *arguments]
-        return subprocess.run(command, cwd=self.folder, env=inherited | more, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+        return subprocess.run(command, cwd=self.folder, env=inherited | more, capture_output=True, text=True, timeout=seconds, check=False, stdin=subprocess.DEVNULL)
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_without_a_broker_one_line_says_how_to_install_one(project: Project, tmp
     (tests / "test_it.py").write_text("def test_it(kafka): ...\n")
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "pytest_tenure.plugin", "-p", "no:cacheprovider", f"--rootdir={tests}", str(tests)]
     environ = {"PATH": "/nowhere", "PYTHONPATH": str(alone), "HOME": str(tmp_path)}
-    done = subprocess.run(command, cwd=tests, env=environ, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, cwd=tests, env=environ, capture_output=True, text=True, timeout=180, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 4, done.stdout + done.stderr
     assert "no broker is installed: `pip install tenure` into this environment, or `pipx install tenure` beside it" in done.stdout + done.stderr
 
