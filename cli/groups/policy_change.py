@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from cli.client import Cluster, Exit, Failure, check
+from cli.client import Cluster, Exit, Failure, check, failure
 from cli.groups.described import describe
 from cli.groups.policies import GROUP_RESOURCE, policies_of, unsupported_policies
 from cli.groups.policy_effects import effects
 from cli.shown import Screen, plain
-from coordinator.policies.door import POLICIES
+from coordinator.policies.door import POLICIES, SETTABLE
 from coordinator.policies.names import expand_names, join_names, repeated_names, without_repeats
 from coordinator.policies.rebalance_request import REBALANCE_REQUEST
 from coordinator.policies.roster import INSTANCE_IDS
+from protocol.errors import ErrorCode
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def unset(names: list[str], before: GroupPolicies) -> tuple[list[AlterableConfig
         return [], [plain(f"group {before.group} has no policies")]
     for name in names:
         if name not in POLICIES and name not in before.own:
-            raise Failure(Exit.REFUSED, f"group {before.group}: {name}: there is no such policy; the policies of a group are {', '.join(POLICIES)}")
+            raise unknown_policy(before.group, name)
     remarks = [plain(f"group {before.group}: {name} is not set") for name in names if name not in before.own]
     return [AlterableConfig(name, DELETE, None) for name in names if name in before.own], remarks
 
@@ -114,13 +115,26 @@ def send(cluster: Cluster, group: str, changes: list[AlterableConfig], *, dry_ru
     for result in reply.responses:
         if result.error_code:
             raise_if_unsupported(result.error_message)
+            unknown = next((change.name for change in changes if change.name not in POLICIES), None)
+            if unknown is not None and result.error_code == ErrorCode.INVALID_CONFIG:
+                raise unknown_policy(group, unknown)
             check(result.error_code, f"group {group}", result.error_message)
 
 
+def unknown_policy(group: str, name: str) -> Failure:
+    """The failure for a policy that this command does not know, with the nearest one."""
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name, SETTABLE, 1, 0.6)
+    suggestion = f"; did you mean {nearest[0]}?" if nearest else ""
+    line = f"group {group}: there is no policy {plain(name)}{suggestion} (the policies of a group are {', '.join(SETTABLE)})"
+    return failure(ErrorCode.INVALID_CONFIG, "").with_line(line)
+
+
 def raise_if_unsupported(message: str | None) -> None:
-    failure = unsupported_policies(message)
-    if failure is not None:
-        raise failure
+    unsupported = unsupported_policies(message)
+    if unsupported is not None:
+        raise unsupported
 
 
 def policies_after(before: GroupPolicies, changes: list[AlterableConfig]) -> dict[str, str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 
 from coordinator.policies.declaration import NONE_TEXT, Policy
-from coordinator.policies.door import POLICIES
+from coordinator.policies.door import POLICIES, SETTABLE
 
 WIDTH = 78
 
 
 def notes() -> str:
     """Policies that do something once have a command of their own."""
-    policies = "\n".join(_entry(policy) for policy in POLICIES.values() if not policy.once)
+    policies = "\n".join(_entry(POLICIES[name]) for name in SETTABLE)
     return f"policies and their values:\n{policies}\n`{NONE_TEXT}` as a value: the broker's default (group.policy.*) does not apply to this group."
 
 

@@ -44,6 +44,7 @@ ORDER: Final[tuple[type[PolicyRules], ...]] = (
 _SHOWN_FIRST: Final[tuple[type[PolicyRules], ...]] = (Registration, Expansion)
 # By name, in the order in which they are shown.
 POLICIES: Final[dict[str, Policy]] = {policy.name: policy for rules in (*_SHOWN_FIRST, *ORDER) for policy in rules.declares}
+SETTABLE: Final = tuple(policy.name for policy in POLICIES.values() if not policy.once)  # those that stay in force
 
 Rules = TypeVar("Rules", bound=PolicyRules)
 
@@ -54,7 +55,7 @@ def policy_named(name: str) -> Policy:
     """Raises ValueError with a sentence that names the policies."""
     policy = POLICIES.get(name)
     if policy is None:
-        raise ValueError(f"{name}: there is no such policy; the policies of a group are {', '.join(POLICIES)}")
+        raise ValueError(f"{name}: there is no such policy; the policies of a group are {', '.join(SETTABLE)}")
     return policy
 
 

@@ -95,7 +95,12 @@ def test_a_refused_policy_change_names_the_remedy_and_changes_nothing(client_com
     for change in (("set", "wrong", "nosuch=1"), ("unset", "wrong", "nosuch"), ("unset", "wrong", TIMEOUT, "nosuch")):
         done = client_command("group", "policy", *change)
         assert (done.code, done.out) == (1, "")
-        assert "nosuch: there is no such policy; the policies of a group are registration.timeout.ms," in done.err
+        assert "there is no policy nosuch (the policies of a group are registration.timeout.ms," in done.err
+    for action in ("set", "unset"):
+        done = client_command("group", "policy", action, "wrong", "registration.timeout" + ("=1" if action == "set" else ""))
+        assert "there is no policy registration.timeout; did you mean registration.timeout.ms? (" in done.err
+    listed = done.err.partition("the policies of a group are ")[2].rstrip(")\n").split(", ")
+    assert listed == re.findall(r"^  ([a-z.]+): ", client_command("group", "policy", "set", "--help").out, re.MULTILINE)
     assert own_values(client_command, "wrong") == {TIMEOUT: "60000"}
 
 
