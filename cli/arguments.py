@@ -163,6 +163,13 @@ def whole_number(text: str) -> int:
     return number_in(text, " of at least 0")
 
 
+def one_partition(text: str) -> int:
+    """The type of an option that is repeated for each partition."""
+    if "," in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is several: repeat --partition for each")
+    return whole_number(text)
+
+
 def positive_number(text: str) -> int:
     value = number_in(text, " of at least 1")
     if not value:
@@ -190,7 +197,9 @@ def seconds(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+        number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
+        unit = "; write it without a unit" if number != text and number.replace(".", "", 1).isdigit() else ""
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds{unit}")
     return value
 
 

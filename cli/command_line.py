@@ -69,6 +69,10 @@ class Parser(argparse.ArgumentParser):
 
     def _reworded(self, message: str) -> str:
         """Reword argparse's message in the style of the other messages."""
+        if message.endswith("required") or " required: " in message:
+            unknown = self._unknown_option()  # perhaps it is meant to be the one that is missing
+            if unknown is not None:
+                return self._unknown_arguments_text([unknown])
         _, separator, missing = message.partition("the following arguments are required: ")
         if separator:
             actions = subcommands(self)
@@ -82,7 +86,21 @@ class Parser(argparse.ArgumentParser):
         option, separator, _ = message.removeprefix("argument ").partition(": expected one argument")
         if separator:
             return f"{option}: a value is missing{self._hint_of_equals_sign(option.split('/'))}"
+        option, separator, _ = message.removeprefix("argument ").partition(": ignored explicit argument ")
+        if separator:
+            return f"{option} takes no value"
         return message.removeprefix("argument ")
+
+    def _unknown_option(self) -> str | None:
+        """The first word that looks like an option of this command and is none."""
+        for before, word in pairwise(["", *self._words]):
+            known = self._option_string_actions.get(before)
+            if word == "--":
+                return None
+            is_value = (known is not None and known.nargs != 0) or self._negative_number_matcher.match(word)
+            if word.startswith("-") and len(word) > 1 and not is_value and word.partition("=")[0] not in self._option_string_actions:
+                return word
+        return None
 
     def _hint_of_equals_sign(self, names: Sequence[str]) -> str:
         """A hint to write --name=value, if a word that begins with - and is no option follows one of the options `names`."""
@@ -94,25 +112,29 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report unknown arguments here, in the parser of the subcommand: the parser of its parent command has other options to suggest."""
         self._words = list(args)
-        if args and args[0].startswith("-") and args[0] not in self._option_string_actions and (meant := self._action_of_option(args[0])):
-            self.error(f"there is no option {args[0]}; did you mean {self.prog} {meant}?")
+        if args and args[0].startswith("-") and args[0] not in self._option_string_actions and (suggestion := self._action_of_option(args[0])):
+            self.error(f"there is no option {args[0]}{suggestion}")
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._unknown_arguments_text(unknown))
         return options, unknown
 
-    def _action_of_option(self, word: str) -> str | None:
-        """The action that `--list` or another option means, if this command has actions."""
+    def _action_of_option(self, word: str) -> str:
+        """A suggestion of the action that `--list` or another option means; "" if this command has no such action."""
         from cli import hints
 
-        return hints.action_for(word.partition("=")[0].lstrip("-"), subcommands(self))
+        name = word.partition("=")[0].lstrip("-")
+        meant = hints.action_for(name, subcommands(self))
+        return f"; did you mean {self.prog} {meant}?" if meant else suggested_commands(self, name)
 
     def _unknown_arguments_text(self, unknown: Sequence[str]) -> str:
         first = unknown[0]
         if first.startswith("-"):
             name = first.partition("=")[0]
             return f"there is no option {name}{self._suggestion(name)}"
-        return f"{first!r} is one word too many"
+        from cli import hints
+
+        return f"{first!r} is one word too many{hints.too_many(self.prog.removeprefix('tenure '), first)}"
 
     def _suggestion(self, name: str) -> str:
         from cli import hints
@@ -128,7 +150,7 @@ class Parser(argparse.ArgumentParser):
                 return f": write {action.metavar} without it"
         if name in hints.PATTERN_OPTIONS and "--sort" in options:
             return ": write a quoted pattern as a name, such as 'billing-*'"
-        return closest(name, options) or elsewhere(name)
+        return closest(name, options, 0.7) or elsewhere(name, COMMANDS_NAMED)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -138,20 +160,27 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no command {value!r}{self._suggested_command(str(value), names)}")
         option = action.option_strings[-1] if action.option_strings else None
         problem = f"{option} cannot be {value!r}" if option else f"there is no value {value!r}"
-        self.error(problem + (closest(str(value), names) or f"; there is {', '.join(names)}"))
+        self.error(problem + (self._suggested_value(option, str(value)) or closest(str(value), names, 0.7) or f"; there is {', '.join(names)}"))
+
+    def _suggested_value(self, option: str | None, value: str) -> str:
+        from cli import hints
+
+        ours = hints.VALUES.get((option or "", value))
+        return f"; did you mean {ours}?" if ours else ""
 
     def _suggested_command(self, word: str, names: Sequence[str]) -> str:
         from cli import hints
 
-        if isinstance(self, MainParser):
-            if remark := hints.not_here(word):
-                return remark
+        command = "" if isinstance(self, MainParser) else self.prog.removeprefix("tenure ")
+        if not command:
             if commands := hints.commands_for(word):
                 return f"; did you mean {' or '.join(f'{self.prog} {command}' for command in commands)}?"
         elif word in ARGUMENTS:
             return f"; did you mean tenure {word}?"
         if meant := hints.action_for(word, names):
             return f"; did you mean {meant}?"
+        if remark := hints.not_here(command, word):
+            return remark
         return suggested_commands(self, word, self._words) or closest(word, names) or f"; there is {', '.join(names)}"
 
 
@@ -165,10 +194,10 @@ class MainParser(Parser):
         return page(commands.choices, {choice.dest: choice.help or "" for choice in commands._choices_actions})
 
 
-def closest(word: str, among: Iterable[str]) -> str:
+def closest(word: str, among: Iterable[str], likeness: float = 0.6) -> str:
     from difflib import get_close_matches
 
-    matches = get_close_matches(word, list(among), 1, 0.6)
+    matches = get_close_matches(word, list(among), 1, likeness)
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
@@ -178,18 +207,19 @@ def suggested_commands(parser: argparse.ArgumentParser, name: str, words: Sequen
     """
     from cli import hints
 
-    endings = tuple(f" {meant}" for meant in (name, *hints.WORDS.get(name, ())))
-    programs = [below.prog for below in all_subcommands(parser) if below.prog.endswith(endings)]
+    every = [below.prog for below in all_subcommands(parser)]
+    names = (*hints.WORDS.get(name, ()), name) if name == "show" else (name, *hints.WORDS.get(name, ()))
+    programs = next(filter(None, ([program for program in every if program.endswith(f" {meant}")] for meant in names)), [])
     nouns = [noun for noun in subcommands(parser) if noun in {word.lower().removesuffix("s") for word in words}]
     about = [program for program in programs if any(program.startswith(f"{parser.prog} {noun} ") for noun in nouns)]
     return f"; did you mean {' or '.join(about or programs)}?" if programs else ""
 
 
-def elsewhere(option: str) -> str:
-    """A remark that names the few commands with this option; "" if there are none or many."""
+def elsewhere(option: str, most: int) -> str:
+    """A remark that names the commands with this option; "" if there are none, or more than `most`."""
     leaves = [below for below in all_subcommands(build_parser()) if not subcommands(below)]
     programs = [leaf.prog for leaf in leaves if option in leaf._option_string_actions]
-    return f"; {' and '.join(programs)} {'has' if len(programs) == 1 else 'have'} it" if 0 < len(programs) <= COMMANDS_NAMED else ""
+    return f"; {' and '.join(filter(None, (', '.join(programs[:-1]), programs[-1])))} {'has' if len(programs) == 1 else 'have'} it" if 0 < len(programs) <= most else ""
 
 
 def all_subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -275,7 +305,7 @@ def option_before_command(parser: Parser, word: str) -> str:
 
     name = word.partition("=")[0]
     known = (*WITH_VALUE, *WITHOUT_VALUE, "--help", "--version")
-    return hints.option_for("", name, known) or closest(name, known) or suggested_commands(parser, name.lstrip("-"))
+    return hints.option_for("", name, known) or closest(name, known, 0.7) or suggested_commands(parser, name.lstrip("-")) or elsewhere(name, 3 * COMMANDS_NAMED)
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from cli.failure import Failure
+from cli.failure import Exit, Failure
 from cli.shown import Role, Screen, json_plain, plain, terminal_columns
 
 CLEAR: Final = "\x1b[2J"
@@ -36,6 +36,9 @@ def watched(options: argparse.Namespace, show: Show) -> int:
             show(shown)
         except Failure as failure:
             if first:
+                named = [*getattr(options, "groups", ()), *getattr(options, "topics", ())]
+                if failure.exit_code == Exit.MISSING and any(name.isdigit() for name in named):
+                    raise failure.with_line(f"{failure.line}; --watch takes no value: how often is --every SECONDS") from failure
                 raise
             shown.fail(failure)
         print_pass(screen, shown, options.every, first=first)

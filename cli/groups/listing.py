@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from cli import health
@@ -160,7 +161,9 @@ def protocol_names(requested: list[str], known: tuple[str, ...], kind: str) -> l
     by_lower = {name.lower(): name for name in known}
     for name in requested:
         if name.lower() not in by_lower:
-            raise Failure(Exit.USAGE, f"there is no {kind} {name!r} of groups: {', '.join(known)}")
+            nearest = get_close_matches(name.lower(), by_lower, 1)
+            suggestion = f"; did you mean {by_lower[nearest[0]]}?" if nearest else f": {', '.join(known)}"
+            raise Failure(Exit.USAGE, f"there is no {kind} {name!r} of groups{suggestion}")
     return [by_lower[name.lower()] for name in requested]
 
 

@@ -80,6 +80,11 @@ def parse_time(text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
+        if re.fullmatch(r"\d{10}|\d{13}", text, re.ASCII):
+            raise ValueError(f"{text!r} is not a time: as a number of {'seconds' if len(text) == 10 else 'milliseconds'} it is {time_text(int(text.ljust(13, '0')))}") from None
+        date = re.match(r"(\d{4})-(\d{1,2})-(\d{1,2})(?!\d)", text, re.ASCII)
+        if date and len(date[0]) < 10 and not impossible_part(text):
+            raise ValueError(f"{text!r} is not a time; did you mean {date[1]}-{date[2]:0>2}-{date[3]:0>2}{text[date.end():]}?") from None
         raise ValueError(f"{text!r} is not a time{impossible_part(text) or ' like 2026-11-21T08:30:00Z or 2026-11-21T09:30+01:00'}") from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
@@ -130,7 +135,7 @@ def parse_duration(text: str) -> int:
             return ms + int(seconds) * MS + int(fraction.ljust(3, "0") or 0)
     parts = PLAIN_DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        more = "; months and years have no fixed length" if re.fullmatch(r"P(\d+Y)?(\d+M)?(\d+D)?(T.*)?", text, re.IGNORECASE) else ""
+        more = "; months and years have no fixed length" if re.fullmatch(r"P(\d+Y)?(\d+M)?(\d+D)?(T.*)?", text, re.IGNORECASE) and re.match(r"P\d+[YM]", text, re.IGNORECASE) else ""
         more = "; it has no sign, as it always reaches back from now" if text[:1] in ("-", "+") else more
         raise ValueError(f"{text!r} is not a duration like 90s, 15m, 1h30m, 2d or PT1H30M{more}")
     return sum(int(number) * UNITS_MS[unit] for number, unit in parts)

@@ -76,7 +76,7 @@ def add_reset(commands: Any) -> None:
     target = reset.add_argument_group("target").add_mutually_exclusive_group(required=True)
     target.add_argument("--to-earliest", action="store_true", help="to the start of the log")
     target.add_argument("--to-latest", action="store_true", help="to the end of the log")
-    target.add_argument("--to-offset", metavar="N", type=whole_number, help="to this offset")
+    target.add_argument("--to-offset", metavar="N", type=offset_argument, help="to this offset")
     target.add_argument("--to-datetime", metavar="TIME", type=time_argument, help="to the first record of that time or later (2026-11-21T08:30:00Z)")
     target.add_argument("--by-duration", metavar="D", type=duration_argument, help="to the first record of the last 90s, 15m, 1h30m, 2d or PT1H30M")
     target.add_argument("--shift-by", metavar="N", type=signed_number, help="forward by N from the committed offset, back by -N")
@@ -118,6 +118,12 @@ def scope_argument(text: str) -> Any:
     from cli.groups import offset_formats
 
     return parsed(offset_formats.parse_scope, text)
+
+
+def offset_argument(text: str) -> int:
+    if text.lower() in ("end", "latest", "beginning", "earliest", "start"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an offset: write {'--to-latest' if text.lower() in ('end', 'latest') else '--to-earliest'}")
+    return whole_number(text)
 
 
 def time_argument(text: str) -> int:

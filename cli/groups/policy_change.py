@@ -125,7 +125,7 @@ def unknown_policy(group: str, name: str) -> Failure:
     """The failure for a policy that this command does not know, with the nearest one."""
     from difflib import get_close_matches
 
-    nearest = get_close_matches(name, SETTABLE, 1, 0.6)
+    nearest = get_close_matches(name, SETTABLE, 1, 0.75)
     suggestion = f"; did you mean {nearest[0]}?" if nearest else ""
     line = f"group {group}: there is no policy {plain(name)}{suggestion} (the policies of a group are {', '.join(SETTABLE)})"
     return failure(ErrorCode.INVALID_CONFIG, "").with_line(line)

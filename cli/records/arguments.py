@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from cli.arguments import TIMEOUT_HELP, add_change_options, add_cluster_options, add_command, positive_seconds, whole_number
+from cli.arguments import TIMEOUT_HELP, add_change_options, add_cluster_options, add_command, one_partition, positive_seconds, whole_number
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("all", "1", "0")
@@ -105,7 +105,7 @@ def add_consume(commands: Any) -> None:
     begin.add_argument("--from-beginning", action="store_const", const="earliest", dest="begin", help="the same as --from earliest")
     begin.add_argument("--from", metavar="WHERE", dest="begin", help="where to start; with --group: in partitions without a committed offset. Default: latest")
     range_options.add_argument("--until", metavar="WHERE", help="where to stop in each partition: before an offset or a time, or at the present end (end)")
-    range_options.add_argument("--partition", metavar="N", type=whole_number, action="append", help="only this partition; may be repeated")
+    range_options.add_argument("--partition", metavar="N", type=one_partition, action="append", help="only this partition; may be repeated")
     range_options.add_argument("--limit", metavar="N", type=whole_number, help="stop after this many records")
     range_options.add_argument("--idle", metavar="SECONDS", type=positive_seconds, help="stop after this time without records")
     range_options.add_argument("--follow", action=argparse.BooleanOptionalAction, default=True, help="wait for new records at the end (default); --no-follow: the same as --until end")

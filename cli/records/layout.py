@@ -62,6 +62,8 @@ class Layout:
 
     def __init__(self, template: str, text: Text) -> None:
         self._pieces = pieces(template)
+        if all(isinstance(piece, bytes) for piece in self._pieces):
+            raise ValueError(f"{template!r} has no part of a record, such as {{value}} or %s" + ("; --json prints JSON" if template.lower() == "json" else ""))
         self._text = text
         last = self._pieces[-1] if self._pieces else b""
         self._end = b"" if isinstance(last, bytes) and last.endswith(b"\n") else b"\n"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import Exit, Failure, TopicPartition, check
-from cli.groups.offset_formats import impossible_part, parse_duration, parse_time, time_text
+from cli.groups.offset_formats import parse_duration, parse_time, time_text
 from cli.shown import counted
 from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, log_offsets
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 EARLIEST_WORDS: Final = ("begin", "first", "oldest", "start", "smallest")  # of other tools
 LATEST_WORDS: Final = ("last", "largest", "newest", "now", "tail")
+FIRST_LIKELY_MS: Final = 1_000_000_000_000  # in 2001: a larger number that is no offset may be a time in milliseconds
 POSITIONS: Final = "earliest, latest, an offset, -N for the last N, a time like 2026-11-21T08:30:00Z, or an age like 15m"
 
 
@@ -53,7 +54,7 @@ def parse_position(text: str) -> StartPosition:
     try:
         return StartPosition("time", parse_time(text))
     except ValueError as error:
-        if "before 1970" in str(error) or "after the year" in str(error) or impossible_part(text):
+        if "-" in text[1:] and " like " not in str(error):  # a date, of which the error names what is wrong
             raise
         suggestion = position_meant(text)
         raise ValueError(f"{text!r} is not a position{suggestion or f': {POSITIONS}'}") from error
@@ -68,6 +69,8 @@ def position_meant(text: str) -> str:
         return "; did you mean latest?"
     if word in ("stored", "committed"):
         return "; a member of a group (--group) continues at its committed offsets"
+    if re.fullmatch(r"-(\d+(ms|[wdhms]))+", text, re.ASCII):
+        return f"; did you mean {text[1:]}? An age has no sign"
     stamp = re.fullmatch(r"[se]?@(\d{10,13})", text.lower(), re.ASCII)
     return f"; did you mean {time_text(int(stamp[1]) * (1000 if len(stamp[1]) == 10 else 1))}?" if stamp else ""
 
@@ -92,7 +95,8 @@ def begin_offsets(
     for tp in partitions:
         if begin.number > ends[tp]:
             range_text = f"offsets {starts[tp]} to {ends[tp] - 1}" if ends[tp] > starts[tp] else f"no records, and {ends[tp]} is its next offset"
-            raise Failure(Exit.MISSING, f"{tp[0]}-{tp[1]} has {range_text}, not {begin.number}")
+            time = f" (a time is written {time_text(begin.number)})" if begin.number >= FIRST_LIKELY_MS else ""
+            raise Failure(Exit.MISSING, f"{tp[0]}-{tp[1]} has {range_text}, not {begin.number}{time}")
         if begin.number < starts[tp]:
             count_deleted = counted(starts[tp] - begin.number, "offset")
             warn(f"{tp[0]}-{tp[1]}: {count_deleted} from {begin.number} on {'is' if count_deleted.startswith('1 ') else 'are'} deleted; starting at {starts[tp]}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cli.groups.offset_formats import time_text
 from cli.records.batches import Chunk
-from cli.records.positions import StartPosition, checked_offsets, offsets_at, parse_position
+from cli.records.positions import EARLIEST_WORDS, StartPosition, checked_offsets, offsets_at, parse_position
 from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def parse_until(text: str | None) -> EndPosition | None:
     """Parse --until. ValueError for an invalid position."""
     if text is None:
         return None
-    position = parse_position(text)
-    if position.kind == "earliest":
+    if text.lower() in EARLIEST_WORDS or (position := parse_position(text)).kind == "earliest":
         raise ValueError(f"{text!r} would print nothing: write end, an offset, or a time")
     return EndPosition(position)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.arguments import add_change_options, add_cluster_options, add_command, add_family, too_large, whole_number
+from cli.arguments import add_change_options, add_cluster_options, add_command, add_family, one_partition, too_large
 from cli.selection import SELECTION_NOTE, add_selection, add_watch_options
 
 STATES = ("ok", "under-replicated", "without-leader")
@@ -156,7 +156,7 @@ def add_delete_records(actions: Any) -> None:
     )
     parser.add_argument("topic", metavar="NAME")
     parser.add_argument("--before", metavar="WHERE", required=True, help="the first record that stays in each partition")
-    parser.add_argument("--partition", metavar="N", type=whole_number, action="append", help="only this partition; may be repeated")
+    parser.add_argument("--partition", metavar="N", type=one_partition, action="append", help="only this partition; may be repeated")
     add_cluster_options(parser)
     add_change_options(parser)
 

@@ -8,7 +8,7 @@ from cli.client import Cluster, Exit, Failure, check
 from cli.shown import Screen, plain
 from cli.topics.changes import DELETE, SET, Change, confirm, show_changes
 from cli.topics.finding import required_topics
-from cli.topics.settings import TOPIC, Setting, similar_names, topic_settings
+from cli.topics.settings import TOPIC, Setting, similar_names, topic_settings, value_meant
 from protocol.errors import ErrorCode
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 
@@ -58,5 +58,7 @@ def send(cluster: Cluster, topic: str, changes: list[Change], *, dry_run: bool) 
     configs = [AlterableConfig(change.name, change.operation, str(change.after) if change.operation == SET else None) for change in changes]
     reply = cluster.send_to_controller(IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, topic, configs)], dry_run))
     for result in reply.responses:
-        suggestion = similar_names(change.name for change in changes) if result.error_code == ErrorCode.INVALID_CONFIG else ""
+        suggestion = ""
+        if result.error_code == ErrorCode.INVALID_CONFIG:
+            suggestion = similar_names(change.name for change in changes) or value_meant((change.name, str(change.after)) for change in changes if change.operation == SET)
         check(result.error_code, f"topic {result.resource_name}", f"{result.error_message or ''}{suggestion}")

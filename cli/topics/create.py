@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
 from cli.client import Cluster, Exit, Failure, TopicInfo, check
@@ -11,7 +11,7 @@ from cli.client.shapes import PartitionInfo
 from cli.client.words import json_code_of
 from cli.shown import Screen, counted, topic_id_text
 from cli.topics.finding import await_change
-from cli.topics.settings import similar_names
+from cli.topics.settings import similar_names, value_meant
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreatableTopicResult, CreateTopicsRequest
 
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     failure: Failure | None = None
     for name, topic in zip(names, entries, strict=True):
         if topic["outcome"] == "refused":
-            failure = refusal(name, results.get(name), [setting for setting, _ in options.settings])
+            failure = refusal(name, results.get(name), options.settings)
             if len(names) > 1:
                 screen.fail(failure)
         elif not screen.json:
@@ -100,7 +100,7 @@ def entry(name: str, result: CreatableTopicResult | None, options: argparse.Name
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and options.if_not_exists:
         return {"name": name, "outcome": "exists"}
     if result.error_code:
-        return {"name": name, "outcome": "refused", "error": refusal(name, result, [setting for setting, _ in options.settings]).document()}
+        return {"name": name, "outcome": "refused", "error": refusal(name, result, options.settings).document()}
     return {
         "name": name,
         "outcome": "would be created" if options.dry_run else "created",
@@ -128,13 +128,13 @@ def entry_text(topic: dict[str, Any]) -> str:
     return f"{topic['name']} {topic['outcome']}" + (f": {', '.join(parts)}" if parts else "")
 
 
-def refusal(name: str, result: CreatableTopicResult | None, settings: Iterable[str]) -> Failure:
+def refusal(name: str, result: CreatableTopicResult | None, settings: Sequence[tuple[str, str]]) -> Failure:
     code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else result.error_code
     if code == ErrorCode.TOPIC_ALREADY_EXISTS:
         hint = f"tenure topic describe {name}; --if-not-exists keeps it unchanged"
         return Failure(Exit.REFUSED, f"topic {name} exists already ({hint})", kind=json_code_of(code), hint=hint)
     try:
-        hint = similar_names(settings) if code == ErrorCode.INVALID_CONFIG else ""
+        hint = similar_names(name for name, _ in settings) or value_meant(settings) if code == ErrorCode.INVALID_CONFIG else ""
         check(code, f"topic {repr(name) if code == ErrorCode.INVALID_TOPIC_EXCEPTION else name}", None if result is None else f"{result.error_message or ''}{hint}")
     except Failure as failure:
         return failure

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cli.client import Exit, Failure, check
 from cli.client.words import json_code_of
 from cli.failure import UNKNOWN_TOPIC
-from cli.selection import check_selection, selected
+from cli.selection import check_selection, is_pattern, selected
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ def existing_topics(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, T
             missing.append(name)
         elif topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
             line = f"topic {name!r} cannot exist: names have 1 to 249 letters, digits, dots, dashes and underscores"
+            if "," in name:
+                line = f"topic {name!r} cannot exist: separate several names with spaces"
+            elif is_pattern(name):
+                line = f"topic {name!r} cannot exist: patterns are for tenure topic list, describe and delete"
             raise Failure(Exit.MISSING, line, kind=json_code_of(topic.error))
         else:
             if topic.error != ErrorCode.LEADER_NOT_AVAILABLE:  # answered while a topic is being created; the errors of its partitions tell more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from cli.client import Cluster
     from cli.shown import Screen
 
+SIZE: Final = re.compile(r"(\d{1,12}) ?([KMGT])i?B?", re.ASCII | re.IGNORECASE)
 TOPIC: Final = 2  # a resource's type
 OWN: Final = 1  # config source: the value was set for the topic itself
 DEFAULT: Final = 5
@@ -52,6 +54,22 @@ def similar_names(names: Iterable[str]) -> str:
 
     near = [match for name in names if name not in TOPIC_SETTINGS for match in get_close_matches(name, list(TOPIC_SETTINGS), 1, 0.7)]
     return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+def value_meant(settings: Iterable[tuple[str, str | None]]) -> str:
+    """A suggestion for a value with a unit, such as retention.ms=7d or segment.bytes=1GB; "" if there is none."""
+    from cli.groups.offset_formats import parse_duration
+
+    for name, value in settings:
+        size = SIZE.fullmatch(value or "")
+        if name.endswith(".bytes") and size:
+            return f"; did you mean {int(size[1]) << 10 * ' KMGT'.index(size[2].upper())}?"
+        if name.endswith(".ms") and value:
+            try:
+                return f"; did you mean {parse_duration(value)}?"
+            except ValueError:
+                continue
+    return ""
 
 
 def topic_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, Setting]]:
