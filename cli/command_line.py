@@ -32,6 +32,8 @@ ARGUMENTS = {
 # Options that are also accepted before the command: `tenure --bootstrap kafka1:9092 group list`.
 WITH_VALUE = ("--bootstrap", "--config", "--command-config", "--timeout")
 WITHOUT_VALUE = ("--json",)
+LIKENESS = 0.7  # of a mistyped word and what is suggested; less likeness misleads
+FILLERS = ("include", "show", "with", "topic", "group", "only", "use", "enable", "print")  # parts of options that add nothing
 COMMANDS_NAMED = 3  # as having an option that another command lacks
 
 
@@ -150,7 +152,7 @@ class Parser(argparse.ArgumentParser):
                 return f": write {action.metavar} without it"
         if name in hints.PATTERN_OPTIONS and "--sort" in options:
             return ": write a quoted pattern as a name, such as 'billing-*'"
-        return closest(name, options, 0.7) or elsewhere(name, COMMANDS_NAMED)
+        return closest_option(name, options) or elsewhere(name, COMMANDS_NAMED)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -160,7 +162,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no command {value!r}{self._suggested_command(str(value), names)}")
         option = action.option_strings[-1] if action.option_strings else None
         problem = f"{option} cannot be {value!r}" if option else f"there is no value {value!r}"
-        self.error(problem + (self._suggested_value(option, str(value)) or closest(str(value), names, 0.7) or f"; there is {', '.join(names)}"))
+        self.error(problem + (self._suggested_value(option, str(value)) or closest(str(value), names) or f"; there is {', '.join(names)}"))
 
     def _suggested_value(self, option: str | None, value: str) -> str:
         from cli import hints
@@ -194,11 +196,20 @@ class MainParser(Parser):
         return page(commands.choices, {choice.dest: choice.help or "" for choice in commands._choices_actions})
 
 
-def closest(word: str, among: Iterable[str], likeness: float = 0.6) -> str:
+def closest(word: str, among: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    matches = get_close_matches(word, list(among), 1, likeness)
+    matches = get_close_matches(word, list(among), 1, LIKENESS)
     return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def closest_option(name: str, options: Iterable[str]) -> str:
+    """Options are compared without their dashes, in which all of them are alike."""
+    names = {option.lstrip("-"): option for option in options if option.startswith("--")}
+    written = name.lstrip("-")
+    within = "-".join(part for part in written.split("-") if part not in FILLERS)  # --include-internal is --internal
+    suggestion = f"; did you mean {within}?" if within in names and within != written else closest(written, names)
+    return suggestion.replace("did you mean ", "did you mean --") if suggestion else ""
 
 
 def suggested_commands(parser: argparse.ArgumentParser, name: str, words: Sequence[str] = ()) -> str:
@@ -305,7 +316,7 @@ def option_before_command(parser: Parser, word: str) -> str:
 
     name = word.partition("=")[0]
     known = (*WITH_VALUE, *WITHOUT_VALUE, "--help", "--version")
-    return hints.option_for("", name, known) or closest(name, known, 0.7) or suggested_commands(parser, name.lstrip("-")) or elsewhere(name, 3 * COMMANDS_NAMED)
+    return hints.option_for("", name, known) or closest_option(name, known) or suggested_commands(parser, name.lstrip("-")) or elsewhere(name, 3 * COMMANDS_NAMED)
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -161,7 +161,9 @@ def protocol_names(requested: list[str], known: tuple[str, ...], kind: str) -> l
     by_lower = {name.lower(): name for name in known}
     for name in requested:
         if name.lower() not in by_lower:
-            nearest = get_close_matches(name.lower(), by_lower, 1)
+            if "," in name:
+                raise Failure(Exit.USAGE, f"{name!r} is several: repeat --{kind} for each")
+            nearest = get_close_matches(name.lower(), by_lower, 1, 0.7)
             suggestion = f"; did you mean {by_lower[nearest[0]]}?" if nearest else f": {', '.join(known)}"
             raise Failure(Exit.USAGE, f"there is no {kind} {name!r} of groups{suggestion}")
     return [by_lower[name.lower()] for name in requested]

@@ -82,9 +82,12 @@ def parse_time(text: str) -> int:
     except ValueError:
         if re.fullmatch(r"\d{10}|\d{13}", text, re.ASCII):
             raise ValueError(f"{text!r} is not a time: as a number of {'seconds' if len(text) == 10 else 'milliseconds'} it is {time_text(int(text.ljust(13, '0')))}") from None
-        date = re.match(r"(\d{4})-(\d{1,2})-(\d{1,2})(?!\d)", text, re.ASCII)
-        if date and len(date[0]) < 10 and not impossible_part(text):
-            raise ValueError(f"{text!r} is not a time; did you mean {date[1]}-{date[2]:0>2}-{date[3]:0>2}{text[date.end():]}?") from None
+        date = re.match(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:([T ])(\d{1,2}))?(?!\d)", text, re.ASCII)
+        if date and not impossible_part(text):
+            hour = f"T{date[5]:0>2}" if date[4] else ""
+            meant = f"{date[1]}-{date[2]:0>2}-{date[3]:0>2}{hour}{text[date.end():]}"
+            if meant != text:
+                raise ValueError(f"{text!r} is not a time; did you mean {meant}?") from None
         raise ValueError(f"{text!r} is not a time{impossible_part(text) or ' like 2026-11-21T08:30:00Z or 2026-11-21T09:30+01:00'}") from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)

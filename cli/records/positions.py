@@ -54,7 +54,7 @@ def parse_position(text: str) -> StartPosition:
     try:
         return StartPosition("time", parse_time(text))
     except ValueError as error:
-        if "-" in text[1:] and " like " not in str(error):  # a date, of which the error names what is wrong
+        if re.match(r"\d{4}[-/.]", text, re.ASCII) and " like " not in str(error):  # a date, of which the error names what is wrong
             raise
         suggestion = position_meant(text)
         raise ValueError(f"{text!r} is not a position{suggestion or f': {POSITIONS}'}") from error
@@ -69,6 +69,8 @@ def position_meant(text: str) -> str:
         return "; did you mean latest?"
     if word in ("stored", "committed"):
         return "; a member of a group (--group) continues at its committed offsets"
+    if from_end := re.fullmatch(r"(?:end|latest)-(\d+)", text.lower(), re.ASCII):
+        return f"; did you mean -{from_end[1]}?"
     if re.fullmatch(r"-(\d+(ms|[wdhms]))+", text, re.ASCII):
         return f"; did you mean {text[1:]}? An age has no sign"
     stamp = re.fullmatch(r"[se]?@(\d{10,13})", text.lower(), re.ASCII)
