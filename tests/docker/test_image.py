@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from cli import VERSION
-from project.distribution import PACKAGES
+from project.distribution import OUTSIDE, PACKAGES
 from project.install import DEVELOPMENT
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.docker.daemon import docker, port_of
 from tests.docker.files import FOLDER, Dockerfile
 from tests.kafka_process import free_ports
-from tests.running import ROOT, Client, broker, environment
+from tests.running import ROOT, Client, broker, environment, wait_until
 
 DOCKERFILE = Dockerfile(FOLDER / "Dockerfile")
 SETTINGS = ("TENURE_LISTENERS", "TENURE_ADVERTISED_LISTENERS", "TENURE_LOG_DIRS")
@@ -90,7 +90,7 @@ def test_the_build_tools_of_the_wheel_are_locked_with_hashes() -> None:
 
 def test_the_build_gets_every_file_of_the_wheel() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = {"pyproject.toml", "setup.py", "README.md", *declared["license-files"], *PACKAGES}
+    needed = {"pyproject.toml", "setup.py", "README.md", *declared["license-files"], *PACKAGES, *(name.split("/")[0] for name in OUTSIDE)}
     sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert needed <= sent
     assert set(DOCKERFILE.all("COPY")[0].replace("pe[m]", "pem").split()[:-1]) <= sent
@@ -162,6 +162,16 @@ def test_a_container_becomes_healthy_stops_in_order_and_its_volume_keeps_the_top
 
 
 @pytest.mark.clients
+def test_a_container_answers_after_less_than_a_second_of_work(run: Run) -> None:
+    """By its processor time, as other tests run at the same time."""
+    container = run("--health-interval=1h")
+    wait_until(lambda: docker("logs", container).stdout.startswith("listening "), HEALTHY_SECONDS)
+    assert advertised(port_of(container)) == ("127.0.0.1", 9092)
+    ticks = docker("exec", container, "cat", "/proc/1/stat").stdout.rpartition(") ")[2].split()[11:13]
+    assert sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") < 1
+
+
+@pytest.mark.clients
 @pytest.mark.parametrize(
     "options", ["--user=12345:54321", "--read-only", "--user=12345 --read-only --cap-drop=ALL --security-opt=no-new-privileges"]
 )
@@ -221,7 +231,7 @@ def test_a_container_alone_serves_a_client_on_this_machine(image: str) -> None:
 
 @pytest.mark.clients
 def test_the_image_has_the_project_and_no_build_tool(image: str) -> None:
-    assert docker("run", "--rm", image, "--version").stdout.startswith(f"tenure {VERSION} (plain, Python 3.")
+    assert docker("run", "--rm", image, "--version").stdout.startswith(f"tenure {VERSION} (compiled, Python 3.")
     look = "import importlib.metadata as m, pathlib; print(sorted(d.name for d in m.distributions()), *pathlib.Path('/').glob('build*'))"
     held = docker("run", "--rm", "--entrypoint", "/opt/tenure/bin/python", image, "-I", "-c", look).stdout.strip()
     assert held == "['cramjam', 'google-crc32c', 'librt', 'structlog', 'tenure', 'uvloop']"
