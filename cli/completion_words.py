@@ -198,7 +198,8 @@ def names_of_cluster(names: Callable[[argparse.Namespace], list[str]], parsed: P
 
     try:
         bootstrap = parsed.values.get("bootstrap")
-        fetched = names(argparse.Namespace(bootstrap=addresses(bootstrap) if bootstrap else None, timeout=NAMES_SECONDS))
+        at = addresses(bootstrap) if bootstrap else None
+        fetched = names(argparse.Namespace(bootstrap=at, timeout=NAMES_SECONDS, client_config=parsed.values.get("client_config"), silent=True))
     except (Failure, OSError, argparse.ArgumentTypeError):
         return []
     return sorted(name for name in fetched if name.isprintable())[:NAMES_MAX]

@@ -32,6 +32,7 @@ DEFECTS = "; defects: "  # followed by the number of defects, and the last one
 PROBE_SECONDS = 2.0
 PAUSE_SECONDS = 0.1
 REPLY_BYTES_MAX = 1 << 20
+CLIENT_SETTINGS = ("security.protocol", "sasl.", "ssl.")
 CLIENT_ID = b"tenure-health"
 # ListGroups asks only for groups in this state, which no group has: that keeps the reply small.
 STATE_WITHOUT_GROUPS = b"Dead"
@@ -141,7 +142,9 @@ def configured_targets(config_file: str | None) -> list[tuple[str, int]]:
     try:
         config = load_config(config_file=config_file, environ=os.environ)
     except ConfigError as error:
-        raise failure(CONFIG, "; ".join(error.problems)) from error
+        of_client = any(name in problem for problem in error.problems for name in CLIENT_SETTINGS)
+        hint = "; a file with the settings of a client is named by --command-config" if of_client and config_file else ""
+        raise failure(CONFIG, "; ".join(error.problems) + hint) from error
     listener = config.listeners[0]
     if listener.port == 0:
         raise failure(USAGE, f"{listener.name} gets a free port at each start; write tenure health HOST:PORT with the port of its listening line")

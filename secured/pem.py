@@ -42,10 +42,11 @@ def with_ending(path: str, ending: str) -> str:
     return os.path.splitext(path)[0] + ending
 
 
-def pem_of_pkcs12(data: bytes, password: Secret | None, path: str, where: str, *, key: bool) -> tuple[bytes, bytes]:
-    """The certificates and, with `key`, the private key (else b"")."""
+def pem_of_pkcs12(data: bytes, password: Secret | None, path: str, where: str, new_password: Secret | None = None) -> tuple[bytes, bytes]:
+    """The certificates and, with `new_password`, the private key encrypted with it (else b"")."""
+    key = new_password is not None
     try:
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+        from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, pkcs12
     except ImportError:
         line = f"openssl pkcs12 -in {shlex.quote(path)} {'' if key else '-nokeys '}-out {shlex.quote(with_ending(path, '.pem'))}"
         raise wrong_settings(f"{where}: {path} is a PKCS12 file, which needs the package cryptography", f"{EXTRA}, or make a PEM file: {line}") from None
@@ -59,8 +60,9 @@ def pem_of_pkcs12(data: bytes, password: Secret | None, path: str, where: str, *
         raise wrong_settings(f"{where}: {path} has no private key")
     if not found:
         raise wrong_settings(f"{where}: {path} has no certificate")
-    private = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) if key and store.key is not None else b""
-    return certificates, private
+    if new_password is None or store.key is None:
+        return certificates, b""
+    return certificates, store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(new_password.reveal().encode()))
 
 
 def with_lines(text: str, where: str) -> str:

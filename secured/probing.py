@@ -6,13 +6,11 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from secured.channel import Channel, TlsChannel
 from secured.deadline import remaining
 from secured.errors import AccessError, other_listener
-
-if TYPE_CHECKING:
-    from secured.channel import Channel
 
 PROBE_SECONDS = 1.0
 SASL_HANDSHAKE, API_VERSIONS = 17, 18
@@ -67,7 +65,7 @@ def speaks_tls(dial: Dial, deadline: float, *, kafka: bool = False) -> bool:
     context.verify_mode = ssl.CERT_NONE  # no certificate is needed: this only detects TLS, and sends no data
     try:
         with connected(dial, soon(deadline)) as plain_socket, context.wrap_socket(plain_socket) as encrypted:
-            return not kafka or answers_versions(encrypted)
+            return not kafka or answers_versions(TlsChannel(encrypted), soon(deadline))
     except ssl.SSLError as error:
         # A TLS alert: the listener wants a client certificate or another version.
         return error.reason is not None and "ALERT" in error.reason
@@ -79,19 +77,17 @@ def speaks_kafka(dial: Dial, deadline: float) -> bool:
     """Whether the listener answers a request for its versions without TLS."""
     try:
         with connected(dial, soon(deadline)) as connection:
-            return answers_versions(connection)
+            return answers_versions(Channel(connection), soon(deadline))
     except OSError:
         return False
 
 
-def answers_versions(connection: socket.socket) -> bool:
-    connection.sendall(request_frame(API_VERSIONS, b""))
-    reply = b""
-    while len(reply) < 10 and (piece := connection.recv(10 - len(reply))):
-        reply += piece
-    if len(reply) < 10:
+def answers_versions(channel: Channel, deadline: float) -> bool:
+    try:
+        channel.send(request_frame(API_VERSIONS, b""), deadline)
+        size, correlation_id, error = struct.unpack(">iih", channel.receive_exactly(10, deadline))
+    except EOFError:
         return False
-    size, correlation_id, error = struct.unpack(">iih", reply)
     return bool(size >= 6 and correlation_id == 1 and error in (0, UNSUPPORTED_VERSION))
 
 

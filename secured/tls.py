@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import ssl
 from collections.abc import Callable
@@ -126,7 +127,7 @@ def load_trusted(context: ssl.SSLContext, tls: Tls) -> None:
         elif tls.trusted_file:
             data = read_store(tls.trusted_file, where)
             if is_pkcs12(data):
-                data = pem_of_pkcs12(data, tls.trusted_password, tls.trusted_file, where, key=False)[0]
+                data = pem_of_pkcs12(data, tls.trusted_password, tls.trusted_file, where)[0]
             context.load_verify_locations(cadata=data.decode("ascii", "replace"))
         elif tls.trusted_text:
             where = tls.where("ssl.truststore.certificates")
@@ -164,8 +165,8 @@ def load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
         chain_where = key_where = f"{tls.where('ssl.keystore.location')}: {tls.store_file}"
         chain = read_store(tls.store_file, tls.where("ssl.keystore.location"))
         if is_pkcs12(chain):
-            password = None
-            chain, key = pem_of_pkcs12(chain, tls.store_password, tls.store_file, tls.where("ssl.keystore.location"), key=True)
+            password = Secret(secrets.token_hex())  # for the moment in which the key is in a file
+            chain, key = pem_of_pkcs12(chain, tls.store_password, tls.store_file, tls.where("ssl.keystore.location"), password)
     if b"-----BEGIN CERTIFICATE" not in chain:
         raise wrong_settings(f"{chain_where} has no certificate in PEM", "it begins with -----BEGIN CERTIFICATE-----")
     if b"PRIVATE KEY-----" not in key + chain:

@@ -31,7 +31,7 @@ def config_path(options: argparse.Namespace) -> str:
 
 
 def security_of(options: argparse.Namespace) -> Security:
-    """Read the file; its notes go to standard error. Raises Failure."""
+    """Read the file; its notes go to standard error, unless `options.silent`. Raises Failure."""
     path = config_path(options)
     user: str | None = getattr(options, "user", None)
     password_file: str | None = getattr(options, "password_file", None)
@@ -50,8 +50,9 @@ def security_of(options: argparse.Namespace) -> Security:
     except AccessError as error:
         raise failure_of_settings(error) from error
     note_secrets(set(security.secrets))
-    for note in security.notes:
-        warn(note)
+    if not getattr(options, "silent", False):
+        for note in security.notes:
+            warn(note)
     return security
 
 
@@ -88,13 +89,14 @@ def password_in(path: str) -> str:
             data = file.read(PASSWORD_BYTES_MAX + 1)
             readable_by_all = os.fstat(file.fileno()).st_mode & stat.S_IROTH
     except OSError as error:
-        raise Failure(Exit.CONFIG, f"--password-file {path}: {(error.strerror or str(error)).lower()}") from None
+        # The name is not shown: it may be the password.
+        raise Failure(Exit.CONFIG, f"--password-file: {(error.strerror or str(error)).lower()}; it names a file, which has the password in one line") from None
     try:
         password = data.decode().rstrip("\r\n")
     except UnicodeDecodeError:
         password = ""
     if not password or "\n" in password or len(data) > PASSWORD_BYTES_MAX:
-        raise Failure(Exit.CONFIG, f"--password-file {path}: it must have one line of text, the password")
+        raise Failure(Exit.CONFIG, f"--password-file {path}: the file must have one line of text, the password")
     if readable_by_all:
         warn(f"{path} can be read by every user of this machine: chmod 600 {path}")
     return password

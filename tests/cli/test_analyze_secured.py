@@ -23,6 +23,7 @@ USER, PASSWORD, WRONG = "alice", "hunter2-of-alice", "hunter2-wrong"
 @pytest.fixture(autouse=True)
 def noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "_noted", [])
+    monkeypatch.setattr("secured.probing.PROBE_SECONDS", 10.0)  # of a busy machine
     monkeypatch.delenv("TENURE_CLIENT_CONFIG", raising=False)
 
 

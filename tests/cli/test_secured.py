@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,7 +16,11 @@ from typing import Any
 import pytest
 
 from broker.logging import secrets
+from cli.completion_words import complete
 from tests.cli.conftest import Tenure
+from tests.cli.other_servers import OtherServer, keep_silent
+from tests.cli.terminal import Terminal
+from tests.running import environment
 from tests.secured.certificates import PASSWORD as KEY_PASSWORD
 from tests.secured.certificates import Certificates
 from tests.secured.listeners import ALL, SecuredListener, server_context
@@ -32,6 +39,7 @@ def jaas(module: str, password: str = PASSWORD, user: str = USER) -> str:
 @pytest.fixture(autouse=True)
 def noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "_noted", [])
+    monkeypatch.setattr("secured.probing.PROBE_SECONDS", 10.0)  # of a busy machine
     for name in ("TENURE_CLIENT_CONFIG", "TENURE_BOOTSTRAP"):
         monkeypatch.delenv(name, raising=False)
 
@@ -256,15 +264,13 @@ def test_without_a_mechanism_plain_is_not_chosen_in_clear_text(listeners: Listen
         (["--user", "a"], 64, "--user needs a terminal to ask for the password: add --password-file FILE"),
         (["--user", ""], 64, "--user: the name is empty"),
         (["--password-file", "x"], 64, "--password-file needs --user NAME"),
-        (["--user", "a", "--password-file", "/nowhere/password"], 78, "--password-file /nowhere/password: no such file or directory"),
-        (["--user", "a", "--password-file", "/dev/null"], 78, "--password-file /dev/null: it must have one line of text, the password"),
+        (["--user", "a", "--password-file", "/nowhere/password"], 78, "--password-file: no such file or directory; it names a file, which has the password in one line"),
+        (["--user", "a", "--password-file", "/dev/null"], 78, "--password-file /dev/null: the file must have one line of text, the password"),
         (["--config", ""], 64, "--config names no file"),
         (["--config", "retention.ms=1000"], 64, "--config is a file with settings of the client, and retention.ms=... is a setting: write it into a file, or --set"),
     ],
 )
 def test_options_that_cannot_be(tenure: Tenure, monkeypatch: pytest.MonkeyPatch, options: list[str], code: int, line: str) -> None:
-    import os
-
     real_open = os.open
 
     def no_terminal(path: Any, *arguments: Any, **more: Any) -> int:
@@ -455,11 +461,110 @@ def test_values_come_from_the_environment_and_from_files(listeners: Listeners, c
 
 
 def test_a_handshake_keeps_the_deadline(listeners: Listeners, certificates: Certificates, config: Any, tenure: Tenure) -> None:
-    from tests.cli.other_servers import OtherServer, keep_silent
-
     file = config("security.protocol=SSL", f"ssl.ca.location={certificates.ca}")
     with OtherServer(keep_silent) as port:
         began = time.monotonic()
         result = tenure("cluster", "--config", file, "--bootstrap", port.address, "--timeout", "1")
     assert time.monotonic() - began < 3
     assert result == (69, "", f"tenure: {port.address} does not answer within 1 s\n")
+
+
+# Health
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("ssl", "answers, and wants TLS: name a file with security.protocol=SSL, or SASL_SSL for a login, by --command-config (docs/secured.md)"),
+        ("mutual", "answers, and wants TLS: name a file with security.protocol=SSL, or SASL_SSL for a login, by --command-config (docs/secured.md)"),
+        ("only_256", "answers, and wants a login (SCRAM-SHA-256, PLAIN): name a file with security.protocol and sasl.jaas.config by --command-config (docs/secured.md)"),
+        ("only_plain", "answers, and wants TLS: name a file with security.protocol=SSL, or SASL_SSL for a login, by --command-config (docs/secured.md)"),
+    ],
+)
+def test_a_broker_that_wants_a_login_lives_and_is_not_known_to_be_ready(listeners: Listeners, tenure: Tenure, kind: str, text: str) -> None:
+    at = opened(listeners, kind).address
+    assert tenure("health", at, "--timeout", "10") == (0, f"{at} {text}\n", "")
+    assert tenure("health", at, "--timeout", "10", "--ready", "--wait", "60") == (2, f"{at} {text}\n", "")
+    document = json.loads(tenure("health", at, "--timeout", "10", "--json").out)
+    assert (document["ready"], document["brokers"][0]["ready"], document["brokers"][0]["answers"]) == (False, False, True)
+
+
+def test_a_web_server_with_tls_is_no_living_broker(certificates: Certificates, tenure: Tenure) -> None:
+    def web(connection: socket.socket) -> None:
+        with server_context(certificates.broker).wrap_socket(connection, server_side=True) as encrypted:
+            encrypted.recv(1)
+            encrypted.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with OtherServer(web) as port:
+        result = tenure("health", port.address, "--timeout", "10")
+    assert result.code == 1
+    assert result.out.startswith(f"{port.address} wants TLS")
+
+
+@pytest.mark.parametrize(
+    ("way", "change", "code", "text"),
+    [
+        ("SASL_SSL SCRAM-SHA-512", ("", ""), 0, "is ready"),
+        ("mutual", ("", ""), 0, "is ready"),
+        ("SASL_SSL SCRAM-SHA-512", (USER, "bob"), 2, "refuses the login: wrong user or password for bob: check sasl.jaas.config in {file}"),
+        ("SSL", ("location=", "location=/nowhere"), 78, "ssl.truststore.location in {file}: "),
+        ("SSL", ("ca.pem", "other-ca.pem"), 1, "has a certificate that is not trusted by "),
+    ],
+)
+def test_health_with_a_login(
+    listeners: Listeners, certificates: Certificates, config: Any, tenure: Tenure, way: str, change: tuple[str, str], code: int, text: str
+) -> None:
+    kind, lines = ways(certificates)[way]
+    file = config(*(line.replace(*change) if change[0] else line for line in lines))
+    listener = opened(listeners, kind)
+    result = tenure("health", listener.address, "--command-config", file, "--timeout", "20", "--ready")
+    assert result.code == code
+    begin = f"{listener.address} " if code != 78 else "tenure: "
+    assert (result.out + result.err).startswith(begin + text.replace("{file}", file))
+
+
+def test_health_takes_a_clients_file_by_its_own_option(config: Any, tenure: Tenure) -> None:
+    result = tenure("health", "--config", config("security.protocol=SSL"))
+    assert result.code == 78
+    assert result.err.endswith("; a file with the settings of a client is named by --command-config\n")
+
+
+def test_completion_asks_a_secured_cluster_without_a_word(
+    listeners: Listeners, certificates: Certificates, config: Any, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listener = listeners.sasl_ssl()
+    file = config(*ways(certificates)["SASL_SSL SCRAM-SHA-256"][1], "group.id=x")
+    words = complete(["topic", "describe", "--bootstrap", listener.address, "--config", file], topic)
+    assert topic in [word for word, _ in words.words]
+    assert capsys.readouterr() == ("", "")
+    assert complete(["topic", "describe", "--config"], "x").kind == "files"
+
+
+@pytest.mark.plain
+def test_the_password_is_asked_on_the_terminal(listeners: Listeners, certificates: Certificates, config: Any) -> None:
+    listener = listeners.sasl_ssl()
+    file = config("security.protocol=SASL_SSL", f"ssl.ca.location={certificates.ca}")
+    command = [sys.executable, "-P", "-m", "tenure", "cluster", "--config", file, "--user", USER, "--bootstrap", listener.address, "--timeout", "20"]
+    with Terminal(command, environment()) as terminal:
+        terminal.until(f"password of {USER}: ")
+        terminal.press(f"{PASSWORD}\n".encode())
+        assert terminal.end() == 0, terminal.text
+    assert PASSWORD not in terminal.text, "it is not echoed"
+    assert set(listener.logins) == {USER}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--password", WRONG],
+        [f"--password={WRONG}"],
+        ["--user", "alice", "--password-file", WRONG],
+        ["--config", f"sasl.password={WRONG}"],
+        ["-X", f"sasl.password={WRONG}"],
+        ["--user", f"alice:{WRONG}", "--password-file", "/dev/null"],
+    ],
+)
+def test_a_password_in_the_wrong_place_is_not_repeated(tenure: Tenure, options: list[str]) -> None:
+    result = tenure("cluster", *options, "--bootstrap", "127.0.0.1:1")
+    assert result.code in (64, 78)
+    assert WRONG not in result.out + result.err

@@ -29,6 +29,7 @@ TIMEOUT = ("--timeout", "30")
 @pytest.fixture(autouse=True)
 def noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "_noted", [])
+    monkeypatch.setattr("secured.probing.PROBE_SECONDS", 10.0)  # of a busy machine
     for name in ("TENURE_CLIENT_CONFIG", "TENURE_BOOTSTRAP"):
         monkeypatch.delenv(name, raising=False)
 
