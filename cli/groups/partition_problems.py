@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from cli.client import Failure, TopicPartition, by_topic, failure
 from cli.client.effects import Unanswered
+from cli.failure import in_part
 from cli.groups.offset_formats import Scope
 from cli.shown import Screen
 
@@ -13,6 +14,13 @@ from cli.shown import Screen
 def scopes_text(partitions: Iterable[TopicPartition]) -> str:
     """The partitions as --topic takes them: `orders:0-2,5, payments:1`."""
     return ", ".join(str(Scope(topic, tuple(numbers))) for topic, numbers in by_topic(sorted(partitions)).items())
+
+
+def by_error(errors: Mapping[TopicPartition, int]) -> dict[int, list[TopicPartition]]:
+    partitions: dict[int, list[TopicPartition]] = {}
+    for tp, error in sorted(errors.items()):
+        partitions.setdefault(error, []).append(tp)
+    return partitions
 
 
 def failures_of(errors: Mapping[TopicPartition, int]) -> dict[TopicPartition, Failure]:
@@ -36,5 +44,5 @@ def report(screen: Screen, problems: Mapping[TopicPartition, Failure], action: s
     for partitions in kinds.values():
         problem = problems[partitions[0]]
         what = unanswered if unanswered and isinstance(problem, Unanswered) else action
-        code = max(code, screen.fail(problem, f"{what.format(scopes_text(partitions))}: {problem.line}"))
+        code = max(code, screen.fail(in_part(problem), f"{what.format(scopes_text(partitions))}: {problem.line}"))
     return code

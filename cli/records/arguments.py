@@ -27,6 +27,8 @@ With --instance it is a static member: after it ends it keeps its seat until the
 A member waits while other brokers take over the partitions and groups of a failed one, and while other members join again in a rebalance. It
 ends when the first lasts longer than its session timeout, or either longer than --timeout if given: exit code 75, or 69 if no broker
 answers. With and without --group the command ends with exit code 66 when a topic is deleted.
+Without --group a partition whose leader does not answer is named and tried again while the others are read. Where reading has an end, what was
+not read within --timeout is named there, with exit code 75.
 
 --from and --until accept earliest, latest, end, an offset, -N for the last N of each partition, a time (2026-11-21T08:30:00Z; UTC without
 a zone), or an age (15m, 2d). The record at --until, or the first one of that time, is the first that is not printed; until a time to come, the

@@ -10,7 +10,9 @@ from typing import Final
 
 from cli.client import Cluster, Exit, Failure, Limits, TopicPartition, by_topic
 from cli.failure import UNKNOWN_PARTITION, UNKNOWN_TOPIC
+from cli.groups.partition_problems import by_error, failures_of, reason, report
 from cli.records.batches import Chunk
+from cli.records.beginning import Beginnings
 from cli.records.commits import Commits, committed_offsets
 from cli.records.fetching import Fetcher, MissingTopics
 from cli.records.heartbeats import Seat
@@ -21,6 +23,7 @@ from cli.records.positions import StartPosition, begin_offsets, parse_position
 from cli.records.until import EndPosition, Ends, parse_until
 from cli.shown import Screen, counted
 from cli.topics.finding import required_topics
+from history.moves import list_partitions
 
 POLL_SECONDS: Final = 0.25
 PAUSE_SECONDS: Final = 0.1
@@ -45,9 +48,9 @@ def run(options: argparse.Namespace) -> int:
                 consumption.read_all()
             else:
                 consumption.read_as_member()
+            return consumption.report_unread()
         finally:
             consumption.fetcher.close()
-    return 0
 
 
 def checked_start(options: argparse.Namespace) -> StartPosition:
@@ -108,13 +111,16 @@ class Consumption:
         self.interrupts = interrupts
         self.begin = begin
         self.ends = Ends(cluster, until, committed=options.committed)
-        self.fetcher = Fetcher(cluster, screen.warn, committed=options.committed, endless=options.follow and options.group is None)
+        self.beginnings = Beginnings(cluster, self.ends, screen.warn, committed=options.committed)
+        alone = options.group is None
+        self.fetcher = Fetcher(cluster, screen.warn, committed=options.committed, endless=alone and until is None, gives_up=alone and until is not None)
         self.verbose = not options.quiet and (options.verbose or (sys.stderr is not None and sys.stderr.isatty()))
         self.positions: dict[TopicPartition, int] = {}  # the next offset to print
         self.known_partitions: set[TopicPartition] = set()  # partitions to which --from applies: they existed when this command or its group started
         self._last_record = time.monotonic()
         self._metadata_checked = time.monotonic()
         self._missing_topics = MissingTopics()
+        self._told: set[TopicPartition] = set()  # partitions of which a line says that they are not read yet
 
     def report_progress(self, text: str) -> None:
         if self.verbose:
@@ -125,7 +131,10 @@ class Consumption:
     def read_all(self) -> None:
         with self.interrupts.waiting():
             partitions = self.chosen_partitions()
-            self.start(self.start_offsets(partitions, self.begin))
+            self.beginnings.add(partitions, self.begin)
+            self.begin_more(self.beginnings.next() or self.beginnings.next(patient=True))
+            self._last_record = time.monotonic()
+            self.tell_not_begun()
         self.report_progress(f"reading {partitions_text(partitions)}, {self.begin.text}{self.ends.text}{'; Ctrl-C ends' if self.options.endless else ''}")
         while not self.is_done():
             self.cluster.patience.renew()
@@ -135,6 +144,8 @@ class Consumption:
                 self.print(chunk)
             with self.interrupts.waiting():
                 self.add_new_partitions()
+                self.begin_more(self.beginnings.next())
+                self.tell_not_begun()
 
     def chosen_partitions(self) -> list[TopicPartition]:
         topics = required_topics(self.cluster, self.options.topics)
@@ -153,13 +164,43 @@ class Consumption:
         if self.options.partition or self.ends.at_present_end or time.monotonic() - self._metadata_checked < METADATA_SECONDS:
             return
         self._metadata_checked = time.monotonic()
-        topics = self.cluster.topics(sorted({topic for topic, _ in self.positions}), refresh=True)
-        new = [(name, number) for name, topic in topics.items() for number in topic.partitions if (name, number) not in self.positions]
+        known = self.positions.keys() | self.beginnings.errors.keys()
+        topics = self.cluster.topics(sorted({topic for topic, _ in known}), refresh=True)
+        new = [(name, number) for name, topic in topics.items() for number in topic.partitions if (name, number) not in known]
         if new:
             self.report_progress(f"new: {partitions_text(new)}")
-            self.positions |= self.start_offsets(new, StartPosition("earliest"))
+            self.beginnings.add(new, StartPosition("earliest"))
+
+    def begin_more(self, positions: dict[TopicPartition, int]) -> None:
+        if positions:
+            self.positions |= positions
             self.fetcher.assign(self.positions)
-            self.ends.assign(self.positions)
+
+    # Partitions whose leaders do not answer
+
+    def lost(self) -> dict[TopicPartition, Failure]:
+        """The partitions that could not be read for --timeout, or where reading could not begin, and why."""
+        not_begun = failures_of(self.beginnings.errors) if self.beginnings.given_up(self.cluster.limits.call) else {}
+        return self.fetcher.outages(self.cluster.limits.call) | not_begun
+
+    def tell_not_begun(self) -> None:
+        """Say, without an end in sight, which partitions are not read yet, and when they are. With an end, `report_unread` says it there."""
+        errors = self.beginnings.errors
+        if self.ends.at_present_end:
+            return
+        for error, partitions in by_error({tp: error for tp, error in errors.items() if tp not in self._told}).items():
+            self.screen.warn(f"{list_partitions(partitions)} cannot be read at the moment, and will be when it can: {reason(error).removesuffix('; try again')}")
+        if begun := self._told - errors.keys():
+            self.screen.warn(f"{list_partitions(begun)} is read now")
+        self._told = set(errors)
+
+    def report_unread(self) -> int:
+        """At the end: name the partitions that were not read, or not to their ends. Returns the exit code."""
+        if self.output.done:
+            return Exit.DONE  # as many records as --limit asked for
+        outages = self.fetcher.outages(0)
+        behind = {tp: outages[tp] for tp in self.ends.behind(self.positions, outages)}
+        return max(report(self.screen, failures_of(self.beginnings.errors), "{} not read"), report(self.screen, behind, "{} not read to the end"))
 
     # In a group
 
@@ -308,7 +349,9 @@ class Consumption:
     def is_done(self) -> bool:
         if self.output.done:
             return True
-        if self.ends.reached(self.fetcher.positions):
+        lost = self.lost()
+        waits = self.beginnings.errors.keys() - lost.keys()
+        if not waits and self.ends.reached(self.fetcher.positions, lost):
             return True
         return self.options.idle is not None and time.monotonic() - self._last_record >= self.options.idle
 

@@ -26,6 +26,7 @@ BY_ID_VERSION: Final = 13
 PAUSE_SECONDS: Final = 0.1
 RECONNECT_SECONDS: Final = 0.5  # how long a connection to a broker that did not answer may take, while others are read
 RECONNECT_PAUSES: Final = 15  # between two of these
+SLOW_SECONDS: Final = 1.0  # a leader that answers so much later than it should may be frozen
 DELETED_AFTER_SECONDS: Final = 2.0  # a topic that is unknown for this long is deleted; before, it may be new and not known to every broker
 NO_TOPIC: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR}
@@ -70,8 +71,10 @@ class PendingFetch(NamedTuple):
 class Fetcher:
     """Fetches records: `poll` returns them and advances `positions`, the next offsets."""
 
-    def __init__(self, cluster: Cluster, warn: Callable[[str], None], *, committed: bool = False, endless: bool = False) -> None:
-        """`endless`: read on while at least one partition can be read; else a partition that cannot be read for the time limit of calls ends it."""
+    def __init__(self, cluster: Cluster, warn: Callable[[str], None], *, committed: bool = False, endless: bool = False, gives_up: bool = False) -> None:
+        """`endless`, `gives_up`: read on while at least one partition can be read, and report others, or leave them to the caller (`outages`). Else a
+        partition that cannot be read for the time limit of calls ends it.
+        """
         self.positions: dict[TopicPartition, int] = {}
         self._cluster = cluster
         self._warn = warn
@@ -81,7 +84,7 @@ class Fetcher:
         self._ids: dict[str, bytes | None] = {}
         self._stale = False
         self._refresh_at = 0.0
-        self._outages = Outages(warn, endless=endless)
+        self._outages = Outages(warn, endless=endless, gives_up=gives_up)
         self._reconnect_at: dict[int, float] = {}  # to brokers that did not answer
         self._missing = MissingTopics()
 
@@ -92,6 +95,10 @@ class Fetcher:
         self._outages.keep(self.positions)
         topics = self._topics()
         self._ids = {name: topic.id for name, topic in topics.items()}
+
+    def outages(self, seconds: float) -> dict[TopicPartition, Failure]:
+        """The partitions that could not be read for so long, and why."""
+        return self._outages.lasting(seconds)
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -120,8 +127,11 @@ class Fetcher:
                 chunks += self._receive(brokers.pop(descriptor))
         for broker_id in brokers.values():
             pending = self._pending[broker_id]
+            no_reply = NoReply(f"{self._connections[broker_id].endpoint} does not answer Fetch", sent=True, late=True)
+            if time.monotonic() >= pending.sent + WAIT_MS / 1000 + SLOW_SECONDS:
+                self._outages.begin(pending.positions, Failure(Exit.UNREACHABLE, no_reply.full_text), pending.sent)
+                self._mark_stale(SLOW_SECONDS)  # another broker may lead soon
             if time.monotonic() >= pending.deadline:
-                no_reply = NoReply(f"{self._connections[broker_id].endpoint} does not answer Fetch", sent=True, late=True)
                 self._drop_connection(broker_id, no_reply, pending.positions, pending.sent)
         return chunks
 
@@ -232,11 +242,11 @@ class Fetcher:
         self._outages.begin(positions, problem, since)
         self._mark_stale()
 
-    def _mark_stale(self) -> None:
+    def _mark_stale(self, seconds: float = PAUSE_SECONDS) -> None:
         """Let `poll` refresh the metadata after a pause."""
         if not self._stale:
             self._stale = True
-            self._refresh_at = time.monotonic() + PAUSE_SECONDS
+            self._refresh_at = time.monotonic() + seconds
 
     def _refresh_metadata(self) -> None:
         self._stale = False

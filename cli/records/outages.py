@@ -16,11 +16,12 @@ class Outage(NamedTuple):
 
 
 class Outages:
-    """`endless`: whether partitions that can be read are read on, however long others cannot."""
+    """`endless`: whether partitions that can be read are read on, however long others cannot; `gives_up`: whether they are read to an end without the others."""
 
-    def __init__(self, warn: Callable[[str], None], *, endless: bool) -> None:
+    def __init__(self, warn: Callable[[str], None], *, endless: bool, gives_up: bool) -> None:
         self._warn = warn
         self._endless = endless
+        self._gives_up = gives_up
         self._outages: dict[TopicPartition, Outage] = {}
         self._reported: set[TopicPartition] = set()
 
@@ -41,14 +42,22 @@ class Outages:
             self._reported.discard(tp)
             self._warn(f"{list_partitions([tp])} is read again")
 
-    def check(self, partitions: Collection[TopicPartition], limit: float) -> None:
-        """Raise Failure if an outage has lasted for `limit` seconds; without an end, only if no partition can be read, and else report it once."""
+    def lasting(self, seconds: float) -> dict[TopicPartition, Failure]:
+        """The partitions that could not be read for so long, and why."""
         now = time.monotonic()
-        lasting = {tp: outage.problem for tp, outage in self._outages.items() if now - outage.since >= limit}
+        return {tp: outage.problem for tp, outage in self._outages.items() if now - outage.since >= seconds}
+
+    def check(self, partitions: Collection[TopicPartition], limit: float) -> None:
+        """Raise Failure if an outage has lasted for `limit` seconds. Where others are read without that partition, only if no partition can be read;
+        and without an end, report it once.
+        """
+        lasting = self.lasting(limit)
         if not lasting:
             return
-        if not self._endless or len(lasting) == len(partitions):
+        if len(lasting) == len(partitions) or not (self._endless or self._gives_up):
             raise next(iter(lasting.values()))
+        if self._gives_up:
+            return
         by_reason: dict[str, list[TopicPartition]] = {}
         for tp, problem in lasting.items():
             if tp not in self._reported:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cli.client import Exit, Failure, TopicPartition, check
 from cli.groups.offset_formats import parse_duration, parse_time, time_text
 from cli.shown import counted
-from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, log_offsets
+from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
 
 if TYPE_CHECKING:
     from cli.client import Cluster
@@ -77,40 +77,79 @@ def position_meant(text: str) -> str:
     return f"; did you mean {time_text(int(stamp[1]) * (1000 if len(stamp[1]) == 10 else 1))}?" if stamp else ""
 
 
+class Known(NamedTuple):
+    """The offsets of the partitions whose leaders answered, and the error codes of the others."""
+
+    offsets: dict[TopicPartition, int]
+    errors: dict[TopicPartition, int]
+
+    def checked(self) -> dict[TopicPartition, int]:
+        """The offsets. Raises Failure if there is an error."""
+        for (topic, partition), error in self.errors.items():
+            check(error, f"{topic}-{partition}")
+        return self.offsets
+
+
 def begin_offsets(
     cluster: Cluster, partitions: Iterable[TopicPartition], begin: StartPosition, warn: Callable[[str], None], *, committed: bool = False
 ) -> dict[TopicPartition, int]:
     """The start offset of each partition. `committed`: take the last stable offset, before the first open transaction, as the log end."""
-    partitions = list(partitions)
-    if begin.kind == "earliest":
-        return offsets_at(cluster, partitions, EARLIEST)
-    ends = offsets_at(cluster, partitions, LATEST, committed=committed and begin.kind != "offset")
-    if begin.kind == "latest":
-        return ends
-    if begin.kind == "time":
-        first_offsets = checked_offsets(log_offsets(cluster, dict.fromkeys(partitions, begin.number), committed=committed))
-        return {tp: ends[tp] if offset < 0 else offset for tp, offset in first_offsets.items()}
-    starts = offsets_at(cluster, partitions, EARLIEST)
-    if begin.kind == "last":
-        return {tp: max(starts[tp], ends[tp] - begin.number) for tp in partitions}
+    return known_begin_offsets(cluster, partitions, begin, warn, committed=committed).checked()
+
+
+def known_begin_offsets(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    begin: StartPosition,
+    warn: Callable[[str], None],
+    *,
+    committed: bool = False,
+    timeout: float | None = None,
+) -> Known:
+    """The start offsets of the partitions whose leaders answer. `timeout`: as of `known_offsets`."""
+    if begin.kind != "offset":
+        return known_positions(cluster, partitions, begin, committed=committed, timeout=timeout)
+    ends = known_offsets(cluster, partitions, LATEST, timeout=timeout)
+    starts = known_offsets(cluster, ends.offsets, EARLIEST, timeout=timeout)
     chosen: dict[TopicPartition, int] = {}
-    for tp in partitions:
-        if begin.number > ends[tp]:
-            range_text = f"offsets {starts[tp]} to {ends[tp] - 1}" if ends[tp] > starts[tp] else f"no records, and {ends[tp]} is its next offset"
+    for tp, start in starts.offsets.items():
+        end = ends.offsets[tp]
+        if begin.number > end:
+            range_text = f"offsets {start} to {end - 1}" if end > start else f"no records, and {end} is its next offset"
             time = f" (a time is written {time_text(begin.number)})" if begin.number >= FIRST_LIKELY_MS else ""
             raise Failure(Exit.MISSING, f"{tp[0]}-{tp[1]} has {range_text}, not {begin.number}{time}")
-        if begin.number < starts[tp]:
-            count_deleted = counted(starts[tp] - begin.number, "offset")
-            warn(f"{tp[0]}-{tp[1]}: {count_deleted} from {begin.number} on {'is' if count_deleted.startswith('1 ') else 'are'} deleted; starting at {starts[tp]}")
-        chosen[tp] = max(begin.number, starts[tp])
-    return chosen
+        if begin.number < start:
+            count_deleted = counted(start - begin.number, "offset")
+            warn(f"{tp[0]}-{tp[1]}: {count_deleted} from {begin.number} on {'is' if count_deleted.startswith('1 ') else 'are'} deleted; starting at {start}")
+        chosen[tp] = max(begin.number, start)
+    return Known(chosen, ends.errors | starts.errors)
+
+
+def known_positions(
+    cluster: Cluster, partitions: Iterable[TopicPartition], position: StartPosition, *, committed: bool = False, timeout: float | None = None
+) -> Known:
+    """The offset of a position in each partition whose leader answers: earliest, latest, before the last N, of a time (or else the end)."""
+    if position.kind == "earliest":
+        return known_offsets(cluster, partitions, EARLIEST, timeout=timeout)
+    ends = known_offsets(cluster, partitions, LATEST, committed=committed, timeout=timeout)
+    if position.kind == "latest":
+        return ends
+    timestamp = position.number if position.kind == "time" else EARLIEST
+    found = known_offsets(cluster, ends.offsets, timestamp, committed=committed and position.kind == "time", timeout=timeout)
+    if position.kind == "time":
+        offsets = {tp: ends.offsets[tp] if offset < 0 else offset for tp, offset in found.offsets.items()}
+    else:
+        offsets = {tp: max(start, ends.offsets[tp] - position.number) for tp, start in found.offsets.items()}
+    return Known(offsets, ends.errors | found.errors)
 
 
 def offsets_at(cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int, *, committed: bool = False) -> dict[TopicPartition, int]:
-    return checked_offsets(log_offsets(cluster, dict.fromkeys(partitions, timestamp), committed=committed))
+    return known_offsets(cluster, partitions, timestamp, committed=committed).checked()
 
 
-def checked_offsets(results: dict[TopicPartition, LogOffset]) -> dict[TopicPartition, int]:
-    for (topic, partition), result in results.items():
-        check(result.error, f"{topic}-{partition}")
-    return {tp: result.offset for tp, result in results.items()}
+def known_offsets(
+    cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int, *, committed: bool = False, timeout: float | None = None
+) -> Known:
+    """`timeout`: ask each leader once, for so long; None: ask again within --timeout."""
+    results = log_offsets(cluster, dict.fromkeys(partitions, timestamp), retry=timeout is None, committed=committed, timeout=timeout)
+    return Known({tp: result.offset for tp, result in results.items() if not result.error}, {tp: result.error for tp, result in results.items() if result.error})

@@ -120,7 +120,7 @@ def kafka() -> Iterator[FakeKafka]:
 
 @pytest.fixture
 def history(kafka: FakeKafka, tenure: Tenure) -> Tenure:
-    return lambda *words, stdin="": tenure("group", "history", "g", "--timeout", "1", "--bootstrap", kafka.broker.address, *words)
+    return lambda *words, stdin="": tenure("group", "history", "g", "--timeout", "10", "--bootstrap", kafka.broker.address, *words)
 
 
 def grow_and_shrink(kafka: FakeKafka) -> None:
@@ -207,7 +207,7 @@ def test_a_history_that_this_user_may_not_read_is_not_an_empty_one(kafka: FakeKa
 
 def test_a_history_that_cannot_be_read_now_is_not_an_empty_one(kafka: FakeKafka, history: Tenure) -> None:
     kafka.fetch_error = 6
-    done = history()
+    done = history("--timeout", "1")
     assert (done.code, done.out) == (75, "")
 
 
