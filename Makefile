@@ -175,6 +175,7 @@ compiled-suite-%: setup
 dist: setup ## what a release needs, into dist/: wheel, sdist, a compiled wheel where there is a C compiler, bill of materials, checksums
 	@rm -rf dist; mkdir -p build
 	@$(BIN)/python -m build --no-isolation --outdir dist . >build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@$(BIN)/python -m build --no-isolation --outdir dist pytest-tenure >>build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
 	@$(BIN)/python -m project.distribution dist
 	@if $(BIN)/python -m project.compiled --possible; then $(MAKE) dist-compiled; fi
 	@$(BIN)/python -m project.release dist
