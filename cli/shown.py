@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GAP = "  "
 SIGNALLED = 128  # the lowest exit code of a command that a signal ended
 INDENT = "    "  # before columns that do not fit and follow in a line below
-SHORTENED_MIN = 24  # cells of a shortened column: enough to tell names apart by their ends
+SHORTENED_MIN = 12  # cells of a shortened column: enough to tell most names apart
 HANGUL_PARTS = range(0x1160, 0x1200)  # vowels and finals, drawn within the cell of the consonant before
 
 
@@ -139,8 +139,8 @@ class Screen:
         self.out.flush()
 
     def name(self, text: str) -> str:
-        """A name from the cluster in a line of text: escaped, and on a terminal not longer than a line."""
-        return self._shortened(plain(text), self.columns)
+        """A name from the cluster in a line of text: escaped, and on a terminal not longer than half of a line."""
+        return self._shortened(plain(text), self.columns and max(self.columns // 2, SHORTENED_MIN))
 
     def _shortened(self, text: str, cells: int | None) -> str:
         return text if cells is None else shortened(text, cells, self.ellipsis)
@@ -157,7 +157,7 @@ class Screen:
         right_aligned = [all_numbers([row[at].text for row in cells]) if head.right is None else head.right for at, head in enumerate(heads)]
         titles = [Painted(head.title, Role.DIM) for head in heads]
         shown = [[(cell_text(cell.text), cell.role) for cell in row] for row in [titles, *cells]]
-        widths = fitting_widths([max(width(row[at][0]) for row in shown) for at in range(len(heads))], self.columns)
+        widths = fitting_widths([[width(row[at][0]) for row in shown] for at in range(len(heads))], self.columns)
         shown = [[(self._shortened(text, widths[at]), role) for at, (text, role) in enumerate(row)] for row in shown]
         for row in shown:
             for number, line in enumerate(column_lines(widths, self.columns)):
@@ -251,17 +251,18 @@ def terminal_columns(stream: TextIO | None) -> int | None:
         return None
 
 
-def fitting_widths(widths: Sequence[int], columns: int | None) -> list[int]:
-    """The widths of columns on a terminal of `columns` cells. Columns that are wider than a line share what the others leave of one; if that is
-    too little, each gets a line of its own.
+def fitting_widths(cells: Sequence[Sequence[int]], columns: int | None) -> list[int]:
+    """The width of each column on a terminal of `columns` cells; `cells`: the widths of its cells. A column with cells that are wider than a line
+    gets what the others leave of one, and at least the width of its other cells, so that such a cell moves no other row to more lines.
     """
+    widths = [max(of_column) for of_column in cells]
     line = max((columns or 0) - len(INDENT), SHORTENED_MIN)
     wide = sum(width > line for width in widths)
     if columns is None or not wide:
-        return list(widths)
-    left = columns - sum(width for width in widths if width <= line) - len(GAP) * (len(widths) - 1)
-    share = left // wide if left // wide >= SHORTENED_MIN else line
-    return [share if width > line else width for width in widths]
+        return widths
+    share = (columns - sum(width for width in widths if width <= line) - len(GAP) * (len(widths) - 1)) // wide
+    ordinary = [max((width for width in of_column if width <= line), default=0) for of_column in cells]
+    return [max(usual, min(share, columns), SHORTENED_MIN) if width > line else width for width, usual in zip(widths, ordinary, strict=True)]
 
 
 def column_lines(widths: Sequence[int], columns: int | None) -> list[range]:

@@ -95,6 +95,16 @@ def test_a_name_longer_than_the_terminal_leaves_the_other_columns_on_its_line() 
     assert "last  Empty         0" in lines[2]
 
 
+def test_a_name_longer_than_the_terminal_moves_no_other_row_to_more_lines() -> None:
+    def rows_on_one_line(*more: tuple[object, ...]) -> list[str]:
+        screen = Screen(out=io.StringIO(), columns=40)
+        screen.table(["GROUP", "STATE", "HOST"], [("orders", "Stable", "192.168.100.100"), *more])
+        return [line for line in written(screen).splitlines() if line.startswith("orders ")]
+
+    assert [line.split() for line in rows_on_one_line()] == [["orders", "Stable", "192.168.100.100"]]
+    assert [line.split() for line in rows_on_one_line(("g" * 2000, "Empty", "h"))] == [["orders", "Stable", "192.168.100.100"]]
+
+
 def test_what_is_longer_than_a_line_is_whole_in_a_pipe() -> None:
     name = "g" * 2000
     assert name in table((name, 1))[1]
