@@ -32,7 +32,6 @@ ARGUMENTS = {
 # Options that are also accepted before the command: `tenure --bootstrap kafka1:9092 group list`.
 WITH_VALUE = ("--bootstrap", "--config", "--command-config", "--timeout")
 WITHOUT_VALUE = ("--json",)
-LIKENESS = 0.7  # of a mistyped word and what is suggested; less likeness misleads
 FILLERS = ("include", "show", "with", "topic", "group", "only", "use", "enable", "print")  # parts of options that add nothing
 COMMANDS_NAMED = 3  # as having an option that another command lacks
 
@@ -152,7 +151,7 @@ class Parser(argparse.ArgumentParser):
                 return f": write {action.metavar} without it"
         if name in hints.PATTERN_OPTIONS and "--sort" in options:
             return ": write a quoted pattern as a name, such as 'billing-*'"
-        return closest_option(name, options) or elsewhere(name, COMMANDS_NAMED)
+        return closest_option(name, options) or elsewhere(name, COMMANDS_NAMED, " ".join(self.prog.split()[:2]))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -183,7 +182,7 @@ class Parser(argparse.ArgumentParser):
             return f"; did you mean {meant}?"
         if remark := hints.not_here(command, word):
             return remark
-        return suggested_commands(self, word, self._words) or closest(word, names) or f"; there is {', '.join(names)}"
+        return suggested_commands(self, word, self._words) or closest(word, names if command else [*names, "help"]) or f"; there is {', '.join(names)}"
 
 
 class MainParser(Parser):
@@ -197,19 +196,25 @@ class MainParser(Parser):
 
 
 def closest(word: str, among: Iterable[str]) -> str:
-    from difflib import get_close_matches
+    from cli import hints
 
-    matches = get_close_matches(word, list(among), 1, LIKENESS)
-    return f"; did you mean {matches[0]}?" if matches else ""
+    match = hints.nearest(word, among)
+    return f"; did you mean {match}?" if match else ""
 
 
 def closest_option(name: str, options: Iterable[str]) -> str:
-    """Options are compared without their dashes, in which all of them are alike."""
+    """Options are compared without their dashes, in which all of them are alike; then with the options of other tools."""
+    from cli import hints
+
     names = {option.lstrip("-"): option for option in options if option.startswith("--")}
     written = name.lstrip("-")
     within = "-".join(part for part in written.split("-") if part not in FILLERS)  # --include-internal is --internal
-    suggestion = f"; did you mean {within}?" if within in names and within != written else closest(written, names)
-    return suggestion.replace("did you mean ", "did you mean --") if suggestion else ""
+    match = within if within in names else hints.nearest(written, names) or hints.abbreviated(written, names)
+    if match:
+        return f"; did you mean {names[match]}?"
+    theirs = [option.lstrip("-") for option, ours in hints.OPTIONS.items() if len(option) > 2 and not set(ours).isdisjoint(names.values())]
+    foreign = hints.nearest(written, theirs, hints.LIKENESS_OF_OTHERS)
+    return hints.option_for("", f"--{foreign}", list(names.values())) if foreign else ""
 
 
 def suggested_commands(parser: argparse.ArgumentParser, name: str, words: Sequence[str] = ()) -> str:
@@ -226,10 +231,10 @@ def suggested_commands(parser: argparse.ArgumentParser, name: str, words: Sequen
     return f"; did you mean {' or '.join(about or programs)}?" if programs else ""
 
 
-def elsewhere(option: str, most: int) -> str:
-    """A remark that names the commands with this option; "" if there are none, or more than `most`."""
+def elsewhere(option: str, most: int, family: str = "tenure ") -> str:
+    """A remark that names the commands of a family with this option; "" if there are none, or more than `most`."""
     leaves = [below for below in all_subcommands(build_parser()) if not subcommands(below)]
-    programs = [leaf.prog for leaf in leaves if option in leaf._option_string_actions]
+    programs = [leaf.prog for leaf in leaves if option in leaf._option_string_actions and leaf.prog.startswith(family)]
     return f"; {' and '.join(filter(None, (', '.join(programs[:-1]), programs[-1])))} {'has' if len(programs) == 1 else 'have'} it" if 0 < len(programs) <= most else ""
 
 

@@ -6,6 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+LIKENESS: Final = 0.7  # of a mistyped word and what is suggested; less likeness misleads
+LIKENESS_OF_OTHERS: Final = 0.85  # of a mistyped option of another tool
+PREFIX_MIN: Final = 3
+ABBREVIATION_MAX: Final = 4
 # A command or action -> what it is called here; the first name that exists in that place.
 WORDS: Final[dict[str, tuple[str, ...]]] = {
     "add": ("create", "set"),
@@ -172,6 +176,7 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--all-topics": ("--all",),
     "--assume-yes": ("--yes",),
     "--auto-offset-reset": ("--from",),
+    "--because": ("--reason",),
     "--begin": ("--from",),
     "--beginning": ("--from-beginning",),
     "--bind": ("--listen",),
@@ -197,14 +202,17 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--dry": ("--dry-run",),
     "--end": ("--until",),
     "--env": ("--config",),
+    "--everything": ("--all",),
     "--exit": ("--no-follow",),
     "--exit-eof": ("--no-follow",),
     "--exit-on-end": ("--no-follow",),
     "--file-name": ("--file",),
     "--follow": ("--watch",),
     "--force": ("--yes",),
-    "--from-end": ("--from",),
+    "--format": ("--json",),
     "--from": ("--from-offset",),
+    "--from-end": ("--from",),
+    "--from-file": ("--file",),
     "--group-id": ("--group",),
     "--group-instance-id": ("--instance",),
     "--group-protocol": ("--assignor",),
@@ -217,6 +225,7 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--instance-id": ("--instance",),
     "--interval": ("--every",),
     "--isolation-level": ("--committed",),
+    "--json-output": ("--json",),
     "--key-file": ("--key",),
     "--key-only": ("--format",),
     "--lag": ("--lag-over",),
@@ -230,7 +239,7 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--max-messages": ("--limit",),
     "--max-records": ("--limit",),
     "--member-id": ("--member",),
-    "--message": ("--value",),
+    "--message": ("--value", "--reason"),
     "--min-lag": ("--lag-over",),
     "--msg": ("--value",),
     "--name": ("--cluster",),
@@ -277,7 +286,9 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--skip-message-on-error": ("--verbose",),
     "--sort-by": ("--sort",),
     "--start": ("--from",),
+    "--static": ("--instance",),
     "--static-id": ("--instance",),
+    "--static-member": ("--instance",),
     "--stop": ("--until",),
     "--stop-at-end": ("--no-follow",),
     "--string": ("--value",),
@@ -297,9 +308,11 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--topic-regex": ("--topic",),
     "--topics": ("--topic",),
     "--type": ("--kind",),
+    "--until": ("--before",),
     "--user": ("--config",),
     "--username": ("--config",),
     "--validate-only": ("--dry-run",),
+    "--why": ("--reason",),
     "--wide": ("--long",),
     "-a": ("--all", "--acks"),
     "-b": ("--bootstrap",),
@@ -339,6 +352,7 @@ REMARKS: Final[dict[str, tuple[str, str]]] = {
     "--execute": ("--dry-run", "the change is made without it; --dry-run only shows it"),
     "--retention": ("--set", "a setting is --set NAME=VALUE, such as --set retention.ms=86400000"),
     "--retention-ms": ("--set", "a setting is --set NAME=VALUE, such as --set retention.ms=86400000"),
+    "--stdin": ("--value", "standard input is read without it"),
     "--unavailable-partitions": ("--state", "topics with such partitions are listed with --state without-leader"),
     "--under-replicated-partitions": ("--state", "topics with such partitions are listed with --state under-replicated"),
     "--zookeeper": ("--bootstrap", "name a broker with --bootstrap"),
@@ -365,6 +379,7 @@ OF_COMMANDS: Final[dict[tuple[str, str], str]] = {
     ("produce", "-P"): "tenure produce needs no such option",
     ("serve", "--bootstrap"): "the address to listen on is --listen HOST:PORT",
     ("serve", "--daemon"): "a service manager runs it in the background: docs/operating.md has a unit for systemd",
+    ("topic alter", "--config"): "settings are changed with tenure topic config set",
     ("topic alter", "--set"): "settings are changed with tenure topic config set",
     ("topic alter", "--unset"): "settings are reset with tenure topic config unset",
     ("topic config set", "--set"): "settings are written without it: retention.ms=86400000",
@@ -414,6 +429,27 @@ VALUES: Final[dict[tuple[str, str], str]] = {
     ("--compression", "uncompressed"): "none",
 }
 PATTERN_OPTIONS: Final = ("--filter", "--include", "--match", "--pattern", "--regex", "--whitelist", "--groups", "--prefix", "--exclude")
+
+
+def nearest(word: str, among: Iterable[str], likeness: float = LIKENESS) -> str | None:
+    """The word of these that is meant by a mistyped one: in other case, with letters exchanged, cut off, or else as difflib finds it."""
+    from difflib import get_close_matches
+
+    words = {known.lower(): known for known in among}
+    written = word.lower()
+    if written in words:
+        return words[written]
+    exchanged = [known for known in words if sorted(known) == sorted(written)]
+    longer = [known for known in words if len(written) >= PREFIX_MIN and known.startswith(written)]
+    matches = exchanged or (longer if len(longer) == 1 else get_close_matches(written, list(words), 1, likeness))
+    return words[matches[0]] if matches else None
+
+
+def abbreviated(word: str, among: Iterable[str]) -> str | None:
+    """The only one of these that has the letters of a short word in their order, from its first one on: --rf is --replication-factor."""
+    pattern = re.compile(".*".join(map(re.escape, word)))
+    matches = [known for known in among if 2 <= len(word) <= ABBREVIATION_MAX and pattern.match(known)]
+    return matches[0] if len(matches) == 1 else None
 
 
 def plain_name(word: str) -> str:

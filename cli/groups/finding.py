@@ -24,7 +24,8 @@ def unknown_group(cluster: Cluster, group: str) -> Failure:
     except Failure:  # report only the unknown name
         replies = {}
     known = {listed.group_id for reply in replies.values() for listed in reply.groups if listed.group_id}
-    similar = difflib.get_close_matches(group, sorted(known - {group}), n=1, cutoff=0.8)
+    others = {name.lower(): name for name in sorted(known - {group})}
+    similar = [others[name] for name in difflib.get_close_matches(group.lower(), others, n=1, cutoff=0.8)]
     hint = f"; is it {similar[0]}?" if similar else ""
     if group in known:
         hint = ", but a broker lists it: perhaps it is in a partition that its name does not select (tenure log verify: wrong-partition)"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import Exit, Failure, TopicPartition, check
 from cli.groups.offset_formats import parse_duration, parse_time, time_text
+from cli.hints import nearest
 from cli.shown import counted
 from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
 
@@ -63,6 +64,9 @@ def parse_position(text: str) -> StartPosition:
 def position_meant(text: str) -> str:
     """A suggestion for a position as other tools write it; "" if there is none."""
     word = text.lower().lstrip("@:")
+    mistyped = nearest(word, ("earliest", "latest", "beginning"))
+    if mistyped is not None and word != mistyped and word.isalpha():
+        return f"; did you mean {mistyped}?"
     if word in EARLIEST_WORDS:
         return "; did you mean earliest?"
     if word in LATEST_WORDS:
