@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 import cli
 from broker.logging import secrets
-from pipeline.inputs import Inputs
+from pipeline.inputs import OFFSETS_TOPIC, Inputs
+from pipeline.wire import LATEST, Client
 from tests.pipeline.fake_cluster import commit_offsets
 from tests.running import broker
 from tests.secured.certificates import Certificates
@@ -82,6 +84,17 @@ def test_only_the_path_of_the_file_travels(certificates: Certificates, tmp_path:
     assert PASSWORD not in str(options)
     assert json.loads(options["inputs"])["config"] == str(tmp_path / "client.properties")
     assert inputs_from(options["inputs"]) == inputs
+
+
+def test_a_login_that_ends_is_renewed(listener: SecuredListener, certificates: Certificates, tmp_path: Path) -> None:
+    with Client(f"kafka://{listener.address}", config=written(tmp_path, *login(certificates))) as client:
+        client.logs((OFFSETS_TOPIC,))
+        until = time.monotonic() + 6
+        while time.monotonic() < until:
+            client.offset(OFFSETS_TOPIC, 0, LATEST)
+            time.sleep(0.1)
+    assert listener.overdue == 0
+    assert len(listener.logins) >= 3
 
 
 WRONG_SETTINGS: dict[str, tuple[str, int, str]] = {

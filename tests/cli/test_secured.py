@@ -213,14 +213,15 @@ def test_produce_and_consume_over_tls(listeners: Listeners, certificates: Certif
 
 
 def test_a_login_that_ends_is_renewed_without_a_word(listeners: Listeners, certificates: Certificates, config: Any, tenure: Tenure, topic: str, name: str) -> None:
-    listener = listeners.sasl_ssl(lifetime_ms=1500)
+    listener = listeners.sasl_ssl(lifetime_ms=1000)
     at = ("--config", config(*ways(certificates)["SASL_SSL SCRAM-SHA-256"][1]), "--bootstrap", listener.address, "--timeout", "20")
-    followed = tenure("consume", topic, "--idle", "4", *at)
+    followed = tenure("consume", topic, "--idle", "7", *at)
     assert (followed.code, followed.err) == (0, "")
     before = len(listener.logins)
     assert before >= 4, "the connection for fetches and the one for metadata, each renewed"
-    member = tenure("consume", topic, "--group", name, "--idle", "4", "--session-timeout", "6", *at)
+    member = tenure("consume", topic, "--group", name, "--idle", "7", "--session-timeout", "6", *at)
     assert (member.code, member.err) == (0, "")
+    assert listener.overdue == 0
     assert len(listener.logins) > before + 4
 
 
