@@ -12,7 +12,7 @@ from cli.client import Cluster, Exit, Failure
 from cli.groups import history_document, history_shown
 from cli.groups.described import describe
 from cli.groups.finding import unknown_group
-from cli.groups.history_details import NOTHING_KNOWN, Details
+from cli.groups.history_details import NOTHING_KNOWN, Details, seats_kept
 from cli.groups.history_reading import GroupLogReader
 from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, plain
@@ -30,11 +30,13 @@ from history.episodes import (
     StaticReturned,
     at_ms,
 )
-from history.inferred import InferenceCache
+from history.inferred import InferenceCache, Inferred
 from history.moves import Move, moves_of, owners_of
 from history.newer import PROPOSALS
 from history.order import Order
+from history.outages import Outages, as_outage
 from history.recorded import RecordedCauses
+from history.spells import Spells
 from history.story import Story
 
 if TYPE_CHECKING:
@@ -61,14 +63,16 @@ class HistoryReader:
     def __init__(self, reader: GroupLogReader, since_ms: int | None) -> None:
         self._reader = reader
         self._order = Order()
-        self._causes = RecordedCauses(InferenceCache(reader.commits), reader.whole)
+        cache = InferenceCache(reader.commits)
+        self._causes = RecordedCauses(cache, reader.whole)
+        self._spells = Spells(cache, reader.epochs_ms)
         group_records = self._new_group_records()
         # Of the records before --since only the newest is needed: it has the group's state at that time.
         old = [record for record in group_records if since_ms is not None and record.at_ms < since_ms]
         complete = reader.records_complete if since_ms is None else bool(group_records)
         self.story = Story(reader.group, from_start=since_ms is None, records_complete=complete)
         for record in old[-1:]:
-            self.story.add(record)
+            self._fold(record)
         self._notes: list[NoteRecord] = []
         self._group_records = group_records[len(old) :]
         self.has_young_records = False  # whether records were left out because their notes may still be written
@@ -78,6 +82,19 @@ class HistoryReader:
         for record in group_records:
             self._causes.generations.add(record)
         return group_records
+
+    def _fold(self, event: NoteRecord | GroupRecord) -> list[Entry]:
+        self._spells.add(event)
+        return self.story.add(event)
+
+    def _inferred(self, entry: Rebalance | RebalancesMissing) -> Inferred | None:
+        """The cause that the records tell, if notes do not."""
+        inferred = self._causes.of(entry)
+        if inferred is None or entry.after is None:
+            return inferred
+        seats = seats_kept(inferred)
+        joined, left = ([member.key for member in members if member.member_id not in seats] for members in (inferred.difference.joined, inferred.difference.left))
+        return as_outage(inferred) if Outages(self._spells.all).explain(entry.from_generation, entry.after.generation, joined, left) else inferred
 
     def details(self, entry: Entry) -> Details:
         """What the group's records tell about the entry besides."""
@@ -93,7 +110,7 @@ class HistoryReader:
             len({partition for group in stored for partition in owners_of(group) or ()}) if moves is not None else 0,
             protocols[0] if protocols else "",
             before_known,
-            self._causes.of(entry),
+            self._inferred(entry),
             self._reader.has_notes,
         )
 
@@ -103,7 +120,7 @@ class HistoryReader:
             self._notes.append(note)
         self._group_records += self._new_group_records()
         (notes, group_records), self._notes, self._group_records = (self._notes, self._group_records), [], []
-        return [entry for event in self._order.feed(notes, group_records) for entry in self.story.add(event)]
+        return [entry for event in self._order.feed(notes, group_records) for entry in self._fold(event)]
 
     def entries_so_far(self) -> list[Entry]:
         """The entries of all notes and records so far."""
@@ -122,7 +139,7 @@ class HistoryReader:
             if self._reader.has_notes and record.stored is not None and abs(now_ms - record.at_ms) < NOTES_LATE_MS:
                 self.has_young_records = True
                 break
-            entries += self.story.add(record)
+            entries += self._fold(record)
         return entries
 
 

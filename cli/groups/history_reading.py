@@ -66,6 +66,7 @@ class GroupLogReader:
         self.records_complete = False  # whether the log still has all records, since compaction has removed none
         self.records_problem: Failure | None = None  # why the group's records were not read to their end, although the cluster has notes
         self.commits: dict[int, NearbyCommits] = {}  # by offset of a group record
+        self.epochs_ms: dict[int, int] = {}  # when the first record of each coordinator epoch was appended, by any group
         self.newer: list[NewerRecord] = []  # in a newer protocol, since the last group record
         self._commit_times = CommitTimes()
         self._holes: list[tuple[int, int]] = []  # ranges of offsets with missing records
@@ -195,6 +196,7 @@ class GroupLogReader:
                 self.records_complete = False  # compaction removed records
                 self._add_hole(self._records_offset, header.next_offset - 1 if header.record_count <= header.last_offset_delta else header.base_offset - 1)
             self._records_offset = header.next_offset
+            self.epochs_ms.setdefault(header.leader_epoch, header.base_timestamp)
             raw = data[at : at + header.size]
             if not header.attributes & CONTROL and (header.attributes & COMPRESSED or self._name in raw):
                 for record in records(data, at):

@@ -46,6 +46,8 @@ class FakeKafka:
 
     def __init__(self) -> None:
         self.log: list[Entry] = []
+        self.epoch = 0  # of the coordinator
+        self.epochs: dict[int, int] = {}  # by offset of a group record
         self.compacted: set[int] = set()  # offsets that compaction has removed
         self.topic_error = 0  # of __consumer_offsets in Metadata
         self.fetch_error = 0
@@ -82,13 +84,14 @@ class FakeKafka:
 
     def fetch(self, request: Any, version: int) -> FetchResponse:
         begin, end = request.topics[0].partitions[0].fetch_offset, len(self.log)
-        data = b"".join(batch(offset, *self.log[offset]) for offset in range(begin, end) if offset not in self.compacted)
+        data = b"".join(batch(offset, *self.log[offset], self.epochs.get(offset, 0)) for offset in range(begin, end) if offset not in self.compacted)
         records = PartitionData(0, self.fetch_error, end, end, 0, aborted_transactions=[], records=b"" if self.fetch_error else data)
         return FetchResponse(0, 0, 0, [FetchableTopicResponse(ID, OFFSETS, [records])])
 
     # What happened
 
     def stored(self, generation: int, at_ms: int, *members: MemberMetadata) -> None:
+        self.epochs[len(self.log)] = self.epoch
         self.log.append((at_ms, group_key("g"), group_record(generation, members, state_ms=at_ms)))
 
     def committed(self, partition: int, *times: int) -> None:
@@ -101,9 +104,10 @@ class FakeKafka:
         self.log.append((at_ms, b"\0\3" + group_key("g")[2:], b"\0\0"))
 
 
-def batch(offset: int, at_ms: int, key: bytes, value: bytes | None) -> bytes:
+def batch(offset: int, at_ms: int, key: bytes, value: bytes | None, epoch: int) -> bytes:
     data = bytearray(build([Record(0, at_ms, key, value, [])]))
     data[:8] = offset.to_bytes(8, "big")
+    data[12:16] = epoch.to_bytes(4, "big")
     return bytes(data)
 
 
@@ -264,3 +268,14 @@ def test_following_goes_on_at_the_next_leader_with_one_note(kafka: FakeKafka) ->
                 process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=30) == ("", "")
             assert process.returncode == 0
+
+
+def test_members_that_an_outage_of_the_coordinator_cost_did_not_go(kafka: FakeKafka, history: Tenure) -> None:
+    """All members come back under other ids, and the coordinator is another one: as `tenure analyze` says it."""
+    kafka.stored(1, BEGIN_MS, member("a", 0), member("b", 1))
+    kafka.epoch = 1
+    kafka.stored(2, BEGIN_MS + 100_000)  # its sessions of the stored members ended
+    first, second = json.loads(history("--json").out)["entries"]
+    assert first["inferred"]["cause"] == "formation"
+    assert (second["inferred"]["cause"], second["inferred"]["confidence"], second["inferred"]["member_id"]) == ("coordinator_moved", "weak", None)
+    assert second["inferred"]["evidence"].endswith("perhaps no process was restarted")

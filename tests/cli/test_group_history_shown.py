@@ -94,6 +94,7 @@ class FakeLogReader:
     def __init__(self, *group_records: GroupRecord, has_notes: bool = True) -> None:
         self.has_notes = has_notes
         self.commits: dict[int, NearbyCommits] = {}
+        self.epochs_ms: dict[int, int] = {}
         self._group_records = list(group_records)
 
     def group_records(self) -> list[GroupRecord]:
