@@ -23,7 +23,7 @@ ANY_VERSION: Final = ("TLS", "SSL")
 OLD_VERSIONS: Final = ("TLSv1", "TLSv1.1", "SSLv2", "SSLv2Hello", "SSLv3")
 # Reasons of `ssl.SSLError`.
 NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "UNEXPECTED_MESSAGE")
-NO_COMMON: Final = ("PROTOCOL_VERSION", "HANDSHAKE_FAILURE", "INSUFFICIENT_SECURITY", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE")
+NO_COMMON: Final = ("HANDSHAKE_FAILURE", "INSUFFICIENT_SECURITY", "NO_PROTOCOLS_AVAILABLE")
 MISMATCH: Final = "KEY_VALUES_MISMATCH"
 # Codes of OpenSSL's verification.
 NOT_YET_VALID, EXPIRED, REVOKED = 9, 10, 23
@@ -238,6 +238,8 @@ def alert_in_words(error: OSError, tls: Tls) -> Exception:
         return ConnectionResetError("the connection was closed during the TLS handshake")
     if reason in NOT_TLS:
         return no_tls()
+    if "PROTOCOL_VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason:
+        return other_listener("has no TLS version in common with this client", "see ssl.enabled.protocols of both")
     if "ALERT" in reason and "CERTIFICATE" not in reason and any(word in reason for word in NO_COMMON):
         if tls.has_certificate:
             return other_listener("ends the TLS handshake", "it has no TLS version or cipher suite in common with ssl.enabled.protocols and ssl.cipher.suites")

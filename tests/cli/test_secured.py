@@ -65,6 +65,9 @@ class Listeners:
     def ssl(self, pair: str = "broker") -> SecuredListener:
         return self.open(server_context(getattr(self._certificates, pair)))
 
+    def ssl_of(self, newest: TLSVersion) -> SecuredListener:
+        return self.open(server_context(self._certificates.broker, newest=newest))
+
     def mutual(self, newest: TLSVersion | None = None) -> SecuredListener:
         return self.open(server_context(self._certificates.broker, self._certificates.ca, newest))
 
@@ -163,6 +166,8 @@ def opened(listeners: Listeners, kind: str) -> SecuredListener:
             return listeners.ssl(kind)
         case "mutual12":
             return listeners.mutual(TLSVersion.TLSv1_2)
+        case "only_12":
+            return listeners.ssl_of(TLSVersion.TLSv1_2)
         case "only_256":
             return listeners.sasl_plaintext("SCRAM-SHA-256", "PLAIN")
         case "only_plain":
@@ -305,6 +310,10 @@ WRONG_SETTINGS: dict[str, tuple[str, str, int, str]] = {
         "use one of its names, or set ssl.endpoint.identification.algorithm= (empty) to accept any",
     ),
     "expired": ("expired", "security.protocol=SSL\nssl.ca.location={ca}", 69, "{at} has an expired certificate, or its authority's has expired: the broker needs a new one"),
+    "another TLS version": (
+        "only_12", "security.protocol=SSL\nssl.ca.location={ca}\nssl.enabled.protocols=TLSv1.3", 69,
+        "{at} has no TLS version in common with this client: see ssl.enabled.protocols of both",
+    ),
     "no client certificate": (
         "mutual", "security.protocol=SSL\nssl.ca.location={ca}", 77,
         "{at} wants a client certificate: set ssl.keystore.location, or ssl.certificate.location and ssl.key.location",
@@ -435,6 +444,16 @@ def test_wrong_settings_are_one_line_with_the_remedy(
     as_json = tenure("group", "list", *options, "--bootstrap", listener.address, "--timeout", "10", "--json")
     assert json.loads(as_json.out)["error"]["message"] == filled(line)
     assert WRONG_SECRET not in result.err + as_json.out + as_json.err
+
+
+def test_a_refused_login_is_not_tried_at_every_broker(listeners: Listeners, config: Any, tenure: Tenure) -> None:
+    """Some clusters lock a user after a few failures."""
+    first, second = listeners.sasl_plaintext(), listeners.sasl_plaintext()
+    file = config("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}", f"sasl.password={WRONG}")
+    result = tenure("cluster", "--config", file, "--bootstrap", f"{first.address},{second.address}", "--timeout", "20")
+    assert result == (77, "", f"tenure: {first.address} refuses the login: wrong user or password for {USER}: check sasl.username in {file}\n")
+    assert first.seen.count(WRONG.encode()) == 1
+    assert second.seen == b""
 
 
 def test_settings_without_effect_are_one_note(listeners: Listeners, config: Any, tenure: Tenure) -> None:

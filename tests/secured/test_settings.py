@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,18 @@ def test_what_is_wrong_is_named_without_a_secret(tmp_path: Path, text: str, line
     assert line in raised.value.line
     assert "\n" not in raised.value.line
     assert SECRET not in raised.value.line
+
+
+def test_a_pkcs12_without_cryptography_names_both_ways_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
+    (tmp_path / "a b.p12").write_bytes(b"\x30\x82\x01\x01\x02\x01\x03")
+    for name, options in (("truststore", "-nokeys "), ("keystore", "")):
+        path = written(tmp_path, f"security.protocol=SSL\nssl.{name}.location={tmp_path}/a b.p12")
+        with pytest.raises(AccessError) as raised:
+            used(path)
+        problem = f"ssl.{name}.location in {path}: {tmp_path}/a b.p12 is a PKCS12 file, which needs the package cryptography: "
+        remedy = f"pip install 'tenure[tls]', or make a PEM file: openssl pkcs12 -in '{tmp_path}/a b.p12' {options}-out '{tmp_path}/a b.pem'"
+        assert raised.value.line == problem + remedy
 
 
 def used(path: str) -> None:
