@@ -213,7 +213,7 @@ def closest_option(name: str, options: Iterable[str]) -> str:
     if match:
         return f"; did you mean {names[match]}?"
     theirs = [option.lstrip("-") for option, ours in hints.OPTIONS.items() if len(option) > 2 and not set(ours).isdisjoint(names.values())]
-    foreign = hints.nearest(written, theirs, hints.LIKENESS_OF_OTHERS)
+    foreign = hints.nearest(written, theirs, hints.LIKENESS_OF_OTHERS, cut_off=False)
     return hints.option_for("", f"--{foreign}", list(names.values())) if foreign else ""
 
 

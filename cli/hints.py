@@ -33,32 +33,38 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "drop": ("delete",),
     "edit": ("alter", "set"),
     "empty": ("delete-records",),
+    "erase": ("delete",),
     "events": ("history",),
     "evict": ("remove-member",),
     "expire": ("delete-records",),
     "export": ("show",),
+    "find": ("list",),
     "get": ("describe", "show"),
     "import": ("reset",),
     "increase": ("alter",),
     "info": ("describe", "show"),
     "inspect": ("describe", "show"),
     "kick": ("remove-member",),
+    "kill": ("delete", "remove-member"),
     "l": ("list",),
     "lag": ("describe",),
     "leave": ("remove-member",),
     "list": ("show",),
     "log": ("history",),
     "log-dirs": ("describe",),
+    "lookup": ("describe",),
     "ls": ("list", "show"),
     "make": ("create",),
     "modify": ("alter", "set"),
     "new": ("create",),
     "offsets": ("describe",),
     "partitions": ("describe", "alter"),
+    "peek": ("consume", "describe"),
     "print": ("show", "describe"),
     "purge": ("delete-records",),
     "reassign": ("rebalance",),
     "rebalances": ("history",),
+    "register": ("create",),
     "remove": ("delete", "unset"),
     "remove-instance": ("remove-member",),
     "reset": ("unset",),
@@ -66,6 +72,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "restore": ("import",),
     "rm": ("delete",),
     "scale": ("alter",),
+    "search": ("list",),
     "seek": ("reset",),
     "settings": ("config",),
     "show": ("describe", "dump"),
@@ -165,7 +172,7 @@ NOT_HERE: Final[dict[str, str]] = {
 
 # An option of kafka-*.sh, kcat, rpk, kcl or kaf, or a common guess -> what it is called here, if the command has one of these.
 OPTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "--add": ("--add-instances",),
+    "--add": ("--add-instances", "--partitions"),
     "--add-config": ("--set",),
     "--address": ("--listen", "--bootstrap"),
     "--advertised": ("--advertise",),
@@ -201,18 +208,22 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--directory": ("--data", "--out"),
     "--dry": ("--dry-run",),
     "--end": ("--until",),
+    "--end-offset": ("--until",),
     "--env": ("--config",),
     "--everything": ("--all",),
     "--exit": ("--no-follow",),
     "--exit-eof": ("--no-follow",),
     "--exit-on-end": ("--no-follow",),
+    "--file": ("--from-file",),
     "--file-name": ("--file",),
     "--follow": ("--watch",),
     "--force": ("--yes",),
     "--format": ("--json",),
-    "--from": ("--from-offset",),
+    "--from": ("--from-offset", "--since"),
+    "--from-earliest": ("--from-beginning",),
     "--from-end": ("--from",),
     "--from-file": ("--file",),
+    "--from-start": ("--from-beginning",),
     "--group-id": ("--group",),
     "--group-instance-id": ("--instance",),
     "--group-protocol": ("--assignor",),
@@ -247,6 +258,7 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--no-wait": ("--no-follow",),
     "--num": ("--limit",),
     "--num-partitions": ("--partitions",),
+    "--number": ("--limit", "--partitions"),
     "--offset": ("--from", "--to-offset", "--before"),
     "--offset-reset": ("--from",),
     "--offsets": ("--from",),
@@ -268,6 +280,8 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--profile": ("--config",),
     "--properties": ("--config",),
     "--property": ("--set", "--format", "--key-separator"),
+    "--raw-bytes": ("--raw",),
+    "--record": ("--value",),
     "--refresh": ("--watch",),
     "--remove": ("--remove-instances",),
     "--replicas": ("--replication-factor",),
@@ -279,6 +293,8 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--separator": ("--key-separator",),
     "--server": ("--bootstrap",),
     "--servers": ("--bootstrap",),
+    "--setting": ("--set",),
+    "--settings": ("--set",),
     "--show-sizes": ("--long",),
     "--since": ("--from", "--to-datetime"),
     "--size": ("--sort",),
@@ -286,6 +302,7 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--skip-message-on-error": ("--verbose",),
     "--sort-by": ("--sort",),
     "--start": ("--from",),
+    "--start-offset": ("--from",),
     "--static": ("--instance",),
     "--static-id": ("--instance",),
     "--static-member": ("--instance",),
@@ -297,7 +314,7 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--text": ("--value",),
     "--timeout-ms": ("--idle", "--timeout"),
     "--tls": ("--config",),
-    "--to": ("--until", "--to-offset"),
+    "--to": ("--until", "--to-offset", "--partitions"),
     "--to-beginning": ("--to-earliest",),
     "--to-end": ("--to-latest",),
     "--to-offset": ("--before", "--until"),
@@ -431,7 +448,7 @@ VALUES: Final[dict[tuple[str, str], str]] = {
 PATTERN_OPTIONS: Final = ("--filter", "--include", "--match", "--pattern", "--regex", "--whitelist", "--groups", "--prefix", "--exclude")
 
 
-def nearest(word: str, among: Iterable[str], likeness: float = LIKENESS) -> str | None:
+def nearest(word: str, among: Iterable[str], likeness: float = LIKENESS, *, cut_off: bool = True) -> str | None:
     """The word of these that is meant by a mistyped one: in other case, with letters exchanged, cut off, or else as difflib finds it."""
     from difflib import get_close_matches
 
@@ -440,15 +457,16 @@ def nearest(word: str, among: Iterable[str], likeness: float = LIKENESS) -> str 
     if written in words:
         return words[written]
     exchanged = [known for known in words if sorted(known) == sorted(written)]
-    longer = [known for known in words if len(written) >= PREFIX_MIN and known.startswith(written)]
+    longer = [known for known in words if cut_off and len(written) >= PREFIX_MIN and known.startswith(written)]
     matches = exchanged or (longer if len(longer) == 1 else get_close_matches(written, list(words), 1, likeness))
     return words[matches[0]] if matches else None
 
 
 def abbreviated(word: str, among: Iterable[str]) -> str | None:
-    """The only one of these that has the letters of a short word in their order, from its first one on: --rf is --replication-factor."""
+    """The only one of these that has the consonants of a short word in their order, from its first one on: --rf is --replication-factor."""
     pattern = re.compile(".*".join(map(re.escape, word)))
-    matches = [known for known in among if 2 <= len(word) <= ABBREVIATION_MAX and pattern.match(known)]
+    is_short = 2 <= len(word) <= ABBREVIATION_MAX and set(word).isdisjoint("aeiou")
+    matches = [known for known in among if is_short and pattern.match(known)]
     return matches[0] if len(matches) == 1 else None
 
 
@@ -479,6 +497,8 @@ def too_many(command: str, word: str) -> str:
     """An answer to a word too many; "" if there is none."""
     if re.fullmatch(r"\d{1,2}:\d{2}.*", word, re.ASCII):
         return ": a time is one word, as 2026-11-21T08:30:00Z"
+    if word == "ago":
+        return ": an age is one word, as 10m or 2h"
     if re.fullmatch(r"[a-z.]+\.[a-z]+=.*", word):
         return f": repeat --set for each: --set {word}"
     return f": {TOO_MANY[command]}" if command in TOO_MANY else ""

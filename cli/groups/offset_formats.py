@@ -139,6 +139,8 @@ def parse_duration(text: str) -> int:
     parts = PLAIN_DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         more = "; months and years have no fixed length" if re.fullmatch(r"P(\d+Y)?(\d+M)?(\d+D)?(T.*)?", text, re.IGNORECASE) and re.match(r"P\d+[YM]", text, re.IGNORECASE) else ""
+        long_unit = re.fullmatch(r"(\d{1,9}) ?(milliseconds?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?)", text.lower(), re.ASCII)
+        more = f"; did you mean {long_unit[1]}{'ms' if long_unit[2].startswith('mil') else long_unit[2][0]}?" if long_unit else more
         more = "; it has no sign, as it always reaches back from now" if text[:1] in ("-", "+") else more
         raise ValueError(f"{text!r} is not a duration like 90s, 15m, 1h30m, 2d or PT1H30M{more}")
     return sum(int(number) * UNITS_MS[unit] for number, unit in parts)

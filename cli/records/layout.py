@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from cli.groups.offset_formats import TIME_MAX_MS, TIME_MIN_MS, time_text
+from cli.hints import nearest
 from cli.shown import plain
 from protocol.batch import NO_TIMESTAMP, Record
 
@@ -117,7 +118,9 @@ def placeholder_at(template: str, at: int) -> tuple[Placeholder, int]:
         raise ValueError(f"{template[at:]} has no }} ({{{{ for a brace)")
     name = template[at + 1 : end]
     if name not in PLACEHOLDERS:
-        raise ValueError(f"{{{name}}} is none of {', '.join(f'{{{known}}}' for known in NAMES)} ({{{{ for a brace)")
+        meant = nearest(name, NAMES)
+        suggestion = f"no part of a record; did you mean {{{meant}}}?" if meant else f"none of {', '.join(f'{{{known}}}' for known in NAMES)}"
+        raise ValueError(f"{{{name}}} is {suggestion} ({{{{ for a brace)")
     return PLACEHOLDERS[name], end + 1
 
 

@@ -73,6 +73,9 @@ def position_meant(text: str) -> str:
         return "; did you mean latest?"
     if word in ("stored", "committed"):
         return "; a member of a group (--group) continues at its committed offsets"
+    unit = re.fullmatch(r"(\d{1,9}) ?(second|sec|minute|min|hour|hr|day|week)s?", text.lower(), re.ASCII)
+    if unit:
+        return f"; did you mean {unit[1]}{unit[2][0]}?"
     if from_end := re.fullmatch(r"(?:end|latest)-(\d+)", text.lower(), re.ASCII):
         return f"; did you mean -{from_end[1]}?"
     if re.fullmatch(r"-(\d+(ms|[wdhms]))+", text, re.ASCII):
