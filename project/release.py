@@ -9,11 +9,10 @@ import argparse
 import hashlib
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
-from project.sbom import commit_time, document
+from project.sbom import commit_time, document, git
 from tenure import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,13 +49,9 @@ def lacks_in_repository() -> list[str]:
     if git("status", "--porcelain"):
         return ["changes are not committed"]
     tag = f"v{__version__}"
-    if git("rev-list", "-1", tag) != git("rev-parse", "HEAD"):
+    if not (commit := git("rev-parse", "HEAD")) or git("rev-list", "-1", tag) != commit:
         return [f"the tag {tag} is not at this commit"]
     return []
-
-
-def git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 if __name__ == "__main__":

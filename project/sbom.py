@@ -112,8 +112,13 @@ def pinned(lock: Path) -> Iterator[Pin]:
 
 def commit_time() -> datetime:
     """SOURCE_DATE_EPOCH, or when the commit was made, or now outside a repository."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    if not epoch:
-        asked = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=False)
-        epoch = asked.stdout.strip()
+    epoch = os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct")
     return datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+
+
+def git(*arguments: str) -> str:
+    """What git prints; nothing without git or outside a repository."""
+    try:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return ""

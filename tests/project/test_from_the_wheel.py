@@ -59,6 +59,12 @@ def run(archives: Path, tmp_path: Path) -> Run:
     return run
 
 
+@pytest.fixture(scope="session", autouse=True)
+def building_without_a_limit() -> None:
+    """For the fixture `archives`, which a first test here waits for."""
+    faulthandler.cancel_dump_traceback_later()
+
+
 @pytest.fixture(autouse=True)
 def quick(archives: Path) -> Iterator[None]:
     """Also ends the time limit of pytest for a whole test: here each step has its own, and each may wait for the network."""
@@ -81,25 +87,27 @@ def install(run: Run, what: str) -> None:
 
 
 class Members:
-    """Processes with a consumer each."""
+    """Processes with a consumer each; what they print goes to files."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, folder: Path) -> None:
         self._bootstrap = bootstrap
-        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._folder = folder
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, instance: str) -> None:
-        self._processes[instance] = subprocess.Popen([sys.executable, "-I", "-c", MEMBER, self._bootstrap, instance], stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-I", "-c", MEMBER, self._bootstrap, instance]
+        with (self._folder / instance).open("w") as output:
+            self._processes[instance] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
 
     def assigned(self, instance: str) -> str:
         """Wait for its partitions."""
-        output = self._processes[instance].stdout
-        assert output is not None
-        return output.readline()
+        path = self._folder / instance
+        return wait_until(lambda: line if (line := path.read_text()).endswith("\n") else "", STEP_SECONDS, 0.1, path.read_text)
 
     def kill(self, instance: str) -> None:
         process = self._processes.pop(instance)
         process.kill()
-        process.communicate()
+        process.wait()
 
     def __enter__(self) -> Members:
         return self
@@ -116,20 +124,21 @@ def test_the_wheel_serves_static_members_and_tells_their_history(run: Run, tmp_p
     with (tmp_path / "log").open("w") as log, subprocess.Popen(serve, cwd=tmp_path, stdout=subprocess.PIPE, stderr=log, text=True) as server:
         try:
             assert server.stdout is not None
-            history = history_after_a_restart(run, server.stdout.readline().split()[-1])
+            history = history_after_a_restart(run, server.stdout.readline().split()[-1], tmp_path)
         finally:
             server.terminate()
     assert re.search(r"billing-2 returned after .* and kept its seat: no rebalance", history), history
 
 
-def history_after_a_restart(run: Run, bootstrap: str) -> str:
+def history_after_a_restart(run: Run, bootstrap: str, folder: Path) -> str:
     """The history of a group, after a static member was killed and has its partition again."""
     to = ("--bootstrap", bootstrap)
     assert run("tenure", "topic", "create", "orders", "--partitions", "3", *to).returncode == 0
-    with Members(bootstrap) as members:
+    with Members(bootstrap, folder) as members:
         for instance in INSTANCES:
             members.start(instance)
         before = {instance: members.assigned(instance) for instance in INSTANCES}
+        assert all(line.startswith("assigned ") for line in before.values()), before
         members.kill("billing-2")
         members.start("billing-2")
         assert members.assigned("billing-2") == before["billing-2"]

@@ -18,7 +18,7 @@ from project import release
 from project.compiled import GLIBC_OLDEST, platform_tag
 from project.install import ANALYZE, SERVING
 from project.installers import pins
-from project.sbom import document, pinned
+from project.sbom import commit_time, document, pinned
 from tenure import __version__
 from tests.running import ROOT
 
@@ -86,6 +86,15 @@ def test_a_release_has_a_bill_and_checksums_of_all_files(tmp_path: Path, capsys:
     assert f"{__version__}" in capsys.readouterr().out.splitlines()[-1]
     if shutil.which("sha256sum"):
         assert subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=tmp_path, check=False).returncode == 0
+
+
+def test_a_bill_needs_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    assert abs((commit_time() - datetime.now(UTC)).total_seconds()) < 3600
+    assert release.lacks_in_repository() == [f"the tag v{__version__} is not at this commit"]
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    assert commit_time() == datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
