@@ -54,6 +54,23 @@ def test_topic_commands_work_against_kafka(client_command: Tenure) -> None:
     assert client_command("topic", "describe", "life").code == 66
 
 
+def test_records_are_deleted_before_an_offset_with_kafka(client_command: Tenure) -> None:
+    client_command("topic", "create", "cut", "--partitions", "2")
+    for partition in ("0", "1"):
+        assert client_command("produce", "cut", "--partition", partition, stdin="a\nb\nc\n").code == 0
+    assert client_command("topic", "delete-records", "cut", "--before", "-1", "--dry-run").out.endswith("4 offsets of cut would be\n")
+    assert client_command("topic", "delete-records", "cut", "--before", "2").out.endswith("deleted 4 offsets of cut\n")
+    described = json.loads(client_command("topic", "describe", "cut*", "--json").out)["topics"][0]
+    assert [partition["earliest"] for partition in described["partitions"]] == [2, 2]
+    assert sorted(client_command("consume", "cut", "--from-beginning", "--until", "3").out.split()) == ["c", "c"]
+    client_command("topic", "create", "kept", "--set", "cleanup.policy=compact")
+    client_command("produce", "kept", "--key", "k", "--value", "v")
+    refused = client_command("topic", "delete-records", "kept", "--before", "latest")
+    assert (refused.code, "whose cleanup.policy has delete" in refused.err) == (1, True), refused
+    names = [setting["name"] for setting in json.loads(client_command("topic", "config", "show", "kept", "--json").out)["settings"]]
+    assert "retention.ms" in names
+
+
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_records_of_every_codec_are_produced_and_consumed_with_kafka(client_command: Tenure, codec: str) -> None:
     name = f"codec-{codec}"
