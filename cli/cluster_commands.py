@@ -8,10 +8,11 @@ from typing import Any
 from cli.arguments import add_change_options, add_cluster_options, add_command, add_family, whole_number
 
 SHELLS = ("bash", "zsh", "fish")
-CLUSTER_NOTES = """\
-Exit code 1 if something is wrong: a broker is fenced or cannot be reached, a partition has no leader or replicas that are not in sync, or a
-node serves no groups or not all logs. Otherwise 75 if something could not be asked, such as the controller while the quorum has none: it is
-`unknown`, and a line on standard error says why."""
+CLUSTER_NOTES = (
+    "Exit code 1 if something is wrong: a broker is fenced or cannot be reached, a partition has no leader or replicas that are not in sync, "
+    "or a node serves no groups or not all logs. Otherwise 75 if something could not be asked, such as the controller while the quorum has "
+    "none: it is `unknown`, and a line on standard error says why."
+)
 
 
 def add_cluster_command(commands: Any) -> None:
