@@ -119,7 +119,7 @@ def controller_id(cluster: Cluster, problems: list[Failure]) -> tuple[int | None
         wait = cluster.wait(CONTROLLER_SHARE)
         while True:
             # A broker that has lost the controller holds the request for long, and is not asked again.
-            reply = cluster.send_to_any(request, timeout=max(wait.deadline - time.monotonic(), cluster.patience.grace_share))
+            reply = cluster.send_to_any(request, timeout=max(wait.deadline - time.monotonic(), cluster.patience.share(0.0)))
             partitions = [partition for topic in reply.topics for partition in topic.partitions]
             code = reply.error_code or next((partition.error_code for partition in partitions), 0)
             if not code and partitions and partitions[0].leader_id >= 0:

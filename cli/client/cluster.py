@@ -122,8 +122,8 @@ class Cluster:
         mark = self.patience.mark()
         try:
             if not self.patience.left:
-                self._pool.check_not_failed((broker.host, broker.port))
-            return self._pool.connect((broker.host, broker.port), self._deadline_of_attempt(deadline)).versions
+                self._pool.check_reachable((broker.host, broker.port))
+            return self._pool.connect((broker.host, broker.port), self._deadline_of_attempt(deadline, (broker.host, broker.port))).versions
         except NoReply as no_reply:
             self.patience.spend(mark)
             raise failure_of(no_reply, self._line_of(no_reply, mark.at)) from no_reply
@@ -163,8 +163,15 @@ class Cluster:
         wanted = list(dict.fromkeys(group_ids))
         unknown = [name for name in wanted if name not in self._coordinators]
         if len(unknown) > 1 and self.version(FindCoordinatorRequest.API_KEY) >= 4:
-            reply = self._call(Route(self._any_broker), FindCoordinatorRequest(coordinator_keys=unknown), 4, self._deadline(None))
-            self._coordinators |= {found.key: found.node_id for found in reply.coordinators if not found.error_code}
+            try:
+                reply = self._call(Route(self._any_broker), FindCoordinatorRequest(coordinator_keys=unknown), 4, self._deadline(None))
+            except Failure as problem:
+                if failed is None:
+                    raise
+                failed |= dict.fromkeys(unknown, problem)
+                wanted = [name for name in wanted if name not in failed]
+            else:
+                self._coordinators |= {found.key: found.node_id for found in reply.coordinators if not found.error_code}
         by_broker: dict[int, list[str]] = {}
         for name in wanted:
             try:
@@ -187,8 +194,9 @@ class Cluster:
         pending = list(dict.fromkeys(group_ids))
         while pending:
             lost: dict[str, Failure] = {}
-            for broker_id, names in self.coordinators(pending, failed=lost).items():
-                results |= self._without_retries(request_groups, broker_id, names)
+            by_broker = self.coordinators(pending, failed=lost)
+            for broker_id in self.answering_first(by_broker):
+                results |= self._without_retries(request_groups, broker_id, by_broker[broker_id])
             results |= lost
             problems = {name: problem for name in pending if isinstance(problem := results.get(name), Failure)}
             pending = [name for name, problem in problems.items() if problem.exit_code in NOT_NOW]
@@ -202,6 +210,20 @@ class Cluster:
         elif problems:
             raise next((problem for problem in problems.values() if problem.exit_code not in NOT_NOW), next(iter(problems.values())))
         return {name: result for name, result in results.items() if name not in problems}
+
+    def least_seconds(self, broker_id: int) -> float:
+        """What a broker gets of a time that is shared with others."""
+        broker = self._brokers.get(broker_id)
+        return self.patience.for_broker(answering=broker is not None and self._pool.is_good((broker.host, broker.port))) if not self.patience.left else 0.0
+
+    def answering_first(self, broker_ids: Iterable[int]) -> list[int]:
+        """The brokers in their order, but those whose last attempt failed at the end: they leave no time to the others."""
+        brokers = self._brokers
+
+        def failed(id: int) -> bool:
+            return id not in brokers or self._pool.has_failed((brokers[id].host, brokers[id].port))
+
+        return sorted(broker_ids, key=lambda id: (failed(id), id))
 
     def _without_retries(self, request_groups: Callable[[int, list[str]], dict[str, Any]], broker_id: int, names: list[str]) -> dict[str, Any]:
         self._retries = False
@@ -263,8 +285,8 @@ class Cluster:
         deadline = self._deadline(timeout)
         self._load_metadata(deadline)
         replies: dict[int, Any] = {}
-        for number, broker_id in enumerate(sorted(self._brokers)):
-            share = max((deadline - time.monotonic()) / (len(self._brokers) - number), self.patience.grace_share)
+        for number, broker_id in enumerate(self.answering_first(self._brokers)):
+            share = max((deadline - time.monotonic()) / (len(self._brokers) - number), self.least_seconds(broker_id))
             try:
                 replies[broker_id] = self.send_to_broker(broker_id, request, oldest=oldest, timeout=share, retry=missing is None)
             except Failure as trouble:
@@ -296,12 +318,13 @@ class Cluster:
 
     def _deadline(self, timeout: float | None) -> float:
         self._current = self.limits if timeout is None else Limits(timeout, timeout)
-        return time.monotonic() + min(self._current.call, self.patience.grace)
+        return time.monotonic() + min(self._current.call, self.patience.for_broker(answering=self._pool.has_connected))
 
-    def _deadline_of_attempt(self, deadline: float, *, final: bool = False) -> float:
+    def _deadline_of_attempt(self, deadline: float, address: Address | None = None, *, final: bool = False) -> float:
         """The deadline for one attempt that begins now. Where another broker may take over, it leaves time to ask that one, unless it is `final`."""
         now = time.monotonic()
-        seconds = min(deadline - now, self._current.attempt)
+        allowed = self.patience.for_broker(answering=address is None or self._pool.is_good(address))
+        seconds = min(deadline - now, self._current.attempt, allowed)
         if not final and len(self._brokers) > 1 and seconds > SHORT_SECONDS:
             seconds = max(seconds / 2, SHORT_SECONDS)
         return now + seconds
@@ -311,7 +334,9 @@ class Cluster:
 
         def send(connection: Connection) -> Any:
             version = connection.version_for(request, oldest)
-            return connection.send_and_receive(request, version, self._deadline_of_reply(route, deadline, effect))
+            if effect.changes and not self.patience.left:
+                self._pool.check_answering(connection)  # else there would be one more change of which nobody knows
+            return connection.send_and_receive(request, version, self._deadline_of_reply(route, deadline, effect, connection))
 
         return self._retry(route, send, deadline, api_name(request), effect)
 
@@ -329,13 +354,14 @@ class Cluster:
                     reply = send(connection)
                     problem = route.retriable_problem(reply)
                     if problem is None:
+                        self._pool.mark_answered(connection)
                         return reply
                 except NoReply as no_reply:
                     if problem and self._expired(deadline):  # raise the earlier error, which explains more than a timeout
                         raise problem from no_reply
                     problem = failure_of(no_reply, self._line_of(no_reply, mark.at))
                     if connection is not None:
-                        self._pool.mark_failed((connection.host, connection.port), no_reply)
+                        self._pool.mark_silent(connection)
                         in_doubt = in_doubt or (no_reply.sent and effect.changes)
                         if no_reply.sent and not effect.repeatable:
                             raise problem from no_reply
@@ -365,10 +391,11 @@ class Cluster:
     def _expired(deadline: float) -> bool:
         return time.monotonic() >= deadline - CLOCK_SECONDS
 
-    def _deadline_of_reply(self, route: Route, deadline: float, effect: Effect) -> float:
+    def _deadline_of_reply(self, route: Route, deadline: float, effect: Effect, connection: Connection) -> float:
         """The deadline for the reply to one attempt. If any of several brokers may answer, each gets a share of the time."""
         candidates = self._pool.promising(self._addresses()) if route.find == self._any_broker else 1
-        until = self._deadline_of_attempt(deadline, final=candidates > 1 or not effect.repeatable)
+        address = (connection.host, connection.port)
+        until = self._deadline_of_attempt(deadline, address, final=candidates > 1 or not effect.repeatable)
         now = time.monotonic()
         return now + (until - now) / candidates
 
@@ -392,12 +419,12 @@ class Cluster:
             raise NoReply(f"broker {broker_id} is not in the cluster at the moment")
         address = (broker.host, broker.port)
         if not self.patience.left:
-            self._pool.check_not_failed(address)
+            self._pool.check_reachable(address)
         try:
-            return self._pool.connect(address, self._deadline_of_attempt(deadline))
+            return self._pool.connect(address, self._deadline_of_attempt(deadline, address))
         except NoReply as no_reply:
             no_reply.line = f"broker {broker_id} cannot be reached at its advertised address: {no_reply.line}"
-            self._pool.mark_failed(address, no_reply)
+            self._pool.mark_unreachable(address, no_reply)
             raise
 
     def _controller(self, deadline: float) -> Connection:

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 1.0
-# A broker that has not failed yet gets so long also when the time is up, and at most this share of the limit: others were waited for, not it.
+# What a broker gets also when the time is up, since others were waited for, not it: one that has answered before, and one that was not asked yet.
+ANSWERING_SECONDS: Final = 2.0
 GRACE_SECONDS: Final = 0.4
-GRACE_SHARE: Final = 0.5
 
 
 class Limits(NamedTuple):
@@ -41,18 +41,13 @@ class Patience:
     def left(self) -> float:
         return max(0.0, self._limit() - self._spent)
 
-    @property
-    def grace_share(self) -> float:
-        return min(GRACE_SECONDS, self._limit() * GRACE_SHARE)
-
-    @property
-    def grace(self) -> float:
+    def for_broker(self, *, answering: bool) -> float:
         """The time for a broker that has not failed yet."""
-        return max(self.left, self.grace_share)
+        return max(self.left, min(ANSWERING_SECONDS if answering else GRACE_SECONDS, self._limit()))
 
     def share(self, share: float) -> float:
         """The time for one of several parts, each of which may not be answered."""
-        return max(self.left * share, self.grace_share)
+        return max(self.left * share, min(GRACE_SECONDS, self._limit()))
 
     def renew(self) -> None:
         """Begin anew: a command without an end has done a step."""

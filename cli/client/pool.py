@@ -19,7 +19,8 @@ class Pool:
         self.security = security
         self.has_connected = False  # whether a broker has ever answered: it may come back
         self._open: dict[Address, Connection] = {}
-        self._failed: dict[Address, NoReply] = {}  # the last attempt at each address, where it failed
+        self._unreachable: dict[Address, NoReply] = {}  # the last attempt to connect to each address, where it failed
+        self._silent: set[Address] = set()  # addresses whose last request was not answered
 
     def close(self) -> None:
         for connection in self._open.values():
@@ -36,33 +37,52 @@ class Pool:
         try:
             connection = Connection(*address, deadline, self.security)
         except NoReply as no_reply:
-            self.mark_failed(address, no_reply)
+            self.mark_unreachable(address, no_reply)
             raise
         if METADATA not in connection.versions:
             connection.close()
             raise NoReply(f"{connection.endpoint} is no broker (a KRaft controller, perhaps): name a listener for clients", final=True)
         self._open[address] = connection
-        self._failed.pop(address, None)
+        self._unreachable.pop(address, None)
         self.has_connected = True
         return connection
 
-    def mark_failed(self, address: Address, no_reply: NoReply) -> None:
-        """The address did not answer: from now on try other addresses first."""
-        self._failed[address] = no_reply.repeated()
+    # From now on other addresses than those that failed are tried first.
 
-    def check_not_failed(self, address: Address) -> None:
-        """Raise the NoReply of the last attempt at an address, if that failed."""
-        if address in self._failed:
-            raise self._failed[address].repeated()
+    def mark_unreachable(self, address: Address, no_reply: NoReply) -> None:
+        self._unreachable[address] = no_reply.repeated()
+
+    def mark_silent(self, connection: Connection) -> None:
+        self._silent.add((connection.host, connection.port))
+
+    def mark_answered(self, connection: Connection) -> None:
+        self._silent.discard((connection.host, connection.port))
+
+    def has_failed(self, address: Address) -> bool:
+        return address in self._unreachable or address in self._silent
+
+    def is_good(self, address: Address) -> bool:
+        """Whether there is a connection to the address, and its last request was answered."""
+        return address in self._open and address not in self._silent
+
+    def check_answering(self, connection: Connection) -> None:
+        """Raise NoReply if the last request to the address was not answered."""
+        if (connection.host, connection.port) in self._silent:
+            raise NoReply(f"{connection.endpoint} has not answered the request before this one")
+
+    def check_reachable(self, address: Address) -> None:
+        """Raise the NoReply of the last attempt to connect to the address, if that failed."""
+        if address in self._unreachable:
+            raise self._unreachable[address].repeated()
 
     def candidates(self, more: Iterable[Address]) -> list[Address]:
         """The addresses in the order to try them: those with a connection, then the others; failed ones last."""
         known = dict.fromkeys([*(address for address, open in self._open.items() if not open.stale), *self.bootstrap, *more])
-        return sorted(known, key=lambda address: address in self._failed)
+        return sorted(known, key=self.has_failed)
 
     def promising(self, more: Iterable[Address]) -> int:
         """The number of candidates whose last attempt did not fail, and at least one."""
-        return max(1, sum(address not in self._failed for address in self.candidates(more)))
+        return max(1, sum(not self.has_failed(address) for address in self.candidates(more)))
 
     def any_connection(self, more: Iterable[Address], deadline: float) -> Connection:
         """The first broker that answers. Each attempt gets a share of the time."""

@@ -63,7 +63,7 @@ def ask_all(cluster: Cluster, states: Sequence[str], types: Sequence[str]) -> tu
     answers: list[Answer] = []
     silent: dict[int, Failure] = {}
     alone = len(cluster.brokers) == 1
-    for broker_id in sorted(cluster.brokers):
+    for broker_id in cluster.answering_first(cluster.brokers):
         try:
             version = cluster.version(ListGroupsRequest.API_KEY, broker_id, retry=alone)
             request = ListGroupsRequest(list(states) if version >= STATES_VERSION else [], list(types) if version >= TYPES_VERSION else [])

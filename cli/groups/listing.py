@@ -150,7 +150,7 @@ def unready_brokers(cluster: Cluster, ids: Iterable[int]) -> list[str]:
         return []
     lines = []
     for broker in [cluster.brokers[id] for id in ids if id in cluster.brokers]:
-        code, text = health.probe(broker.host, broker.port, cluster.patience.grace)
+        code, text = health.probe(broker.host, broker.port, cluster.patience.for_broker(answering=True))
         if code == health.NOT_READY:
             lines.append(f"{broker.host}:{broker.port} {text}")
     return lines

@@ -26,7 +26,7 @@ E = ErrorCode
 BATCH_BYTES: Final = 256 * 1024  # before compression; a larger record gets its own batch
 RECORDS_MAX: Final = 10_000  # in one batch
 PAUSE_SECONDS: Final = 0.1
-RETRY_TIMEOUTS: Final = 3  # after a first success retry for 3 times --timeout: Kafka needs 9 s to notice a killed broker and elect leaders
+ATTEMPT_SHARE: Final = 0.5  # of the time limit: what may be sent again leaves time for the next leader
 SEQUENCE_LIMIT: Final = 1 << 31
 OFFSET_UNKNOWN: Final = -1
 
@@ -125,7 +125,7 @@ class Sender:
 
     def _send_first_batches(self) -> None:
         """Send the first batch of every partition, until each is written or split."""
-        deadline = time.monotonic() + self._cluster.timeout * (RETRY_TIMEOUTS if self.records else 1)
+        deadline = time.monotonic() + self._cluster.limits.call
         self._waiting = set(self._queues)
         while self._waiting:
             self._cluster.patience.renew()  # the deadline here is that of all attempts
@@ -156,7 +156,8 @@ class Sender:
             return None
         drafts = [draft for batch in batches.values() for draft in batch.drafts]
         try:
-            reply = self._cluster.send_to_broker(leader, request, retry=False)
+            timeout = self._cluster.patience.share(ATTEMPT_SHARE) if self._producer is not None else None
+            reply = self._cluster.send_to_broker(leader, request, retry=False, timeout=timeout)
         except Unanswered as lost:
             add_missing(self._in_doubt, drafts)
             if self._producer is not None:

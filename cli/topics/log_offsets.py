@@ -108,12 +108,13 @@ def ask_leaders(
         else:
             by_leader.setdefault(partition.leader, set()).add(tp)
     only_one = len(cluster.brokers) == 1
-    for number, (leader, partitions) in enumerate(sorted(by_leader.items())):
+    for number, leader in enumerate(cluster.answering_first(by_leader)):
+        partitions = by_leader[leader]
         for question, answer in zip(questions, answers, strict=True):
             of_leader = {tp: timestamp for tp, timestamp in question.items() if tp in partitions and tp not in errors}
             if not of_leader:
                 continue
-            share = max((deadline - time.monotonic()) / (len(by_leader) - number), cluster.patience.grace_share)
+            share = max((deadline - time.monotonic()) / (len(by_leader) - number), cluster.least_seconds(leader))
             timeout = share if only_one else min(share, attempt)
             request = ListOffsetsRequest(-1, int(committed), topics_of(of_leader), int(timeout * 1000))
             try:

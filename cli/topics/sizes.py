@@ -70,7 +70,9 @@ def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> tuple[
     """
     sizes: dict[TopicPartition, int] = {}
     errors: dict[TopicPartition, int] = {}
-    for leader, partitions in partitions_by_leader(topics).items():
+    by_leader = partitions_by_leader(topics)
+    for leader in cluster.answering_first(by_leader):
+        partitions = by_leader[leader]
         if leader not in cluster.brokers:
             errors |= dict.fromkeys(partitions, int(ErrorCode.LEADER_NOT_AVAILABLE))
             continue

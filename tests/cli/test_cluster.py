@@ -182,7 +182,7 @@ def test_the_controller_comes_from_the_quorum_not_from_metadata(
 def test_all_else_is_shown_while_nobody_knows_the_controller(tenure: Tenure, broker_pair: tuple[FakeBroker, FakeBroker], answer: Any, reason: str) -> None:
     for broker in broker_pair:
         broker.answers[DescribeQuorumRequest.API_KEY] = answer
-    result = tenure("cluster", "--bootstrap", broker_pair[0].address, "--timeout", "0.4")
+    result = tenure("cluster", "--bootstrap", broker_pair[0].address, "--timeout", "1")
     assert result.code == 75
     assert result.err.startswith("tenure: the controller is unknown: ")
     assert result.err.endswith(f"{reason}\n")
@@ -193,7 +193,7 @@ def test_all_else_is_shown_while_nobody_knows_the_controller(tenure: Tenure, bro
         ["groups", "4 (2 Empty, 2 Stable)"],
     ]
     assert [line.split()[-1] for line in result.out.splitlines()[-2:]] == ["up", "up"]
-    value = json.loads(tenure("cluster", "--bootstrap", broker_pair[0].address, "--timeout", "0.4", "--json").out)
+    value = json.loads(tenure("cluster", "--bootstrap", broker_pair[0].address, "--timeout", "1", "--json").out)
     assert (value["controller_id"], value["groups"]["total"], value["error"]["code"]) == (None, 4, "not-controller" if "moved" in reason else "unreachable" if reason == " s" else "not-now")
 
 

@@ -187,3 +187,11 @@ def test_groups_whose_coordinator_does_not_answer_are_named_beside_the_others(as
     assert result.err.startswith(f"tenure: groups a-1 and a-2: {groups.brokers[1].address} does not answer ")
     assert len(result.err.splitlines()) == 1
     assert ask("group", *command, "a-1", "--timeout", "0.5").code == 69
+
+
+def test_groups_are_listed_although_nobody_tells_their_coordinators(ask: Tenure, groups: Groups) -> None:
+    for number in range(3):
+        groups.freeze(number, FindCoordinatorRequest)
+    result = ask("group", "list", "--timeout", "0.5")
+    assert (result.code, names(result)) == (75, ["a-0", "a-1", "a-2"])
+    assert "tenure: group a-0 and 2 others listed without members: " in result.err

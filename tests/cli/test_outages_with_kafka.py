@@ -132,7 +132,7 @@ def test_each_group_has_a_result_when_one_coordinator_is_frozen(kafka: KafkaClus
     frozen = listed[wanted[0]]
     kafka.freeze(frozen)
     try:
-        result = ask("group", "describe", *wanted)
+        result = ask("group", "describe", *wanted, timeout=8)
         assert result.code in (0, 75)  # 0: another broker has taken its groups over already
         if result.code == 75:
             assert f"tenure: group {wanted[0]}: " in result.err
