@@ -199,7 +199,7 @@ def test_a_controller_that_moved_is_looked_up_again(broker_pair: tuple[FakeBroke
 
 def test_a_cluster_without_a_controller_is_a_retriable_failure(broker_pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker_pair[0].answers[METADATA] = metadata_of(*broker_pair, controller=-1)
-    with cluster_of(broker_pair[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
+    with cluster_of(broker_pair[0], timeout=1) as cluster, pytest.raises(Failure) as raised:
         cluster.send_to_controller(NEW_TOPIC)
     assert "has no controller at the moment" in raised.value.line
 
