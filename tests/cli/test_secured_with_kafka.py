@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -131,6 +132,15 @@ def test_a_user_without_rights_is_told_so(kafka: SecuredKafka, certificates: Cer
     at = ("--config", file, "--bootstrap", kafka.at("SASL_PLAINTEXT"), *TIMEOUT)
     assert tenure("topic", "create", "forbidden", *at).code == 77
     assert tenure("consume", "--group", "forbidden", "short", *at).code == 77
+
+
+def test_a_truststore_of_javas_own_tool_is_read(kafka: SecuredKafka, certificates: Certificates, tenure: Tenure, tmp_path: Path) -> None:
+    store = tmp_path / "trust.jks"  # whatever its name: keytool writes PKCS12
+    tool = [shutil.which("keytool") or "keytool", "-importcert", "-noprompt", "-alias", "ca", "-file", certificates.ca, "-storepass", "changeit"]
+    subprocess.run([*tool, "-keystore", str(store), "-storetype", "PKCS12"], check=True, capture_output=True, timeout=60)
+    file = written(tmp_path, ["security.protocol=SSL", f"ssl.truststore.location={store}", "ssl.truststore.password=changeit"])
+    result = tenure("topic", "list", "--config", file, "--bootstrap", kafka.at("OPEN_SSL"), *TIMEOUT)
+    assert (result.code, result.err) == (0, "")
 
 
 def wrong_settings(kafka: SecuredKafka, certificates: Certificates) -> dict[str, tuple[str, list[str], int, str]]:
