@@ -175,9 +175,11 @@ def test_records_of_a_group_are_read_once_and_gaps_are_found(fake: FakeNotesBrok
     assert fake.fetches == [(OFFSETS, 5), (OFFSETS, 8), (OFFSETS, 9)]
 
 
-def test_unauthorized_records_are_treated_as_absent(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
+def test_beside_notes_unauthorized_records_are_absent_and_a_problem(fake: FakeNotesBroker, reader: GroupLogReader) -> None:
     fake.errors = [29]
     assert reader.group_records() == []
+    assert reader.records_problem is not None
+    assert reader.records_problem.exit_code == Exit.FORBIDDEN
 
 
 def test_an_ordinary_topic_named_like_the_notes_topic_is_not_read(fake: FakeNotesBroker) -> None:

@@ -279,3 +279,11 @@ def test_members_that_an_outage_of_the_coordinator_cost_did_not_go(kafka: FakeKa
     assert first["inferred"]["cause"] == "formation"
     assert (second["inferred"]["cause"], second["inferred"]["confidence"], second["inferred"]["member_id"]) == ("coordinator_moved", "weak", None)
     assert second["inferred"]["evidence"].endswith("perhaps no process was restarted")
+
+
+def test_a_rebalance_since_a_time_follows_the_record_before_that_time(kafka: FakeKafka, history: Tenure) -> None:
+    kafka.stored(1, BEGIN_MS, member("a", 0, 1))
+    kafka.stored(2, BEGIN_MS + 7_200_000, member("a", 0), member("b", 1))
+    (entry,) = json.loads(history("--json", "--since", "2023-11-15T00:00:00Z").out)["entries"]
+    assert (entry["from_generation"], entry["to_generation"], entry["inferred"]["cause"]) == (1, 2, "new_member")
+    assert [(move["partition"], move["from"], move["to"]) for move in entry["moved"]] == [(1, "a-id", "b-id")]
