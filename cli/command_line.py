@@ -138,18 +138,18 @@ class Parser(argparse.ArgumentParser):
         return f"{first!r} is one word too many{hints.too_many(self.prog.removeprefix('tenure '), first)}"
 
     def _suggestion(self, name: str) -> str:
-        from cli import hints
+        from cli import hints, other_tools
 
         options = [option for action in self._actions for option in action.option_strings]
         names = [name] if name.startswith("--") else [name, name[:2]]  # -oend is -o end
         for written in names:
             if suggestion := hints.option_for(self.prog.removeprefix("tenure "), written, options):
                 return suggestion
-        meant = {word.lstrip("-") for written in names for word in (written, *hints.OPTIONS.get(written, ()))}
+        meant = {word.lstrip("-") for written in names for word in (written, *other_tools.OPTIONS.get(written, ()))}
         for action in self._actions:  # `--topic orders` for a positional TOPIC
             if not action.option_strings and not meant.isdisjoint((action.dest, action.dest.removesuffix("s"), str(action.metavar).lower())):
                 return f": write {action.metavar} without it"
-        if name in hints.PATTERN_OPTIONS and "--sort" in options:
+        if name in other_tools.PATTERN_OPTIONS and "--sort" in options:
             return ": write a quoted pattern as a name, such as 'billing-*'"
         return closest_option(name, options) or elsewhere(name, COMMANDS_NAMED, " ".join(self.prog.split()[:2]))
 
@@ -164,9 +164,9 @@ class Parser(argparse.ArgumentParser):
         self.error(problem + (self._suggested_value(option, str(value)) or closest(str(value), names) or f"; there is {', '.join(names)}"))
 
     def _suggested_value(self, option: str | None, value: str) -> str:
-        from cli import hints
+        from cli import other_tools
 
-        ours = hints.VALUES.get((option or "", value))
+        ours = other_tools.VALUES.get((option or "", value))
         return f"; did you mean {ours}?" if ours else ""
 
     def _suggested_command(self, word: str, names: Sequence[str]) -> str:
@@ -204,7 +204,7 @@ def closest(word: str, among: Iterable[str]) -> str:
 
 def closest_option(name: str, options: Iterable[str]) -> str:
     """Options are compared without their dashes, in which all of them are alike; then with the options of other tools."""
-    from cli import hints
+    from cli import hints, other_tools
 
     names = {option.lstrip("-"): option for option in options if option.startswith("--")}
     written = name.lstrip("-")
@@ -212,7 +212,7 @@ def closest_option(name: str, options: Iterable[str]) -> str:
     match = within if within in names else hints.nearest(written, names) or hints.abbreviated(written, names)
     if match:
         return f"; did you mean {names[match]}?"
-    theirs = [option.lstrip("-") for option, ours in hints.OPTIONS.items() if len(option) > 2 and not set(ours).isdisjoint(names.values())]
+    theirs = [option.lstrip("-") for option, ours in other_tools.OPTIONS.items() if len(option) > 2 and not set(ours).isdisjoint(names.values())]
     foreign = hints.nearest(written, theirs, hints.LIKENESS_OF_OTHERS, cut_off=False)
     return hints.option_for("", f"--{foreign}", list(names.values())) if foreign else ""
 
@@ -221,10 +221,10 @@ def suggested_commands(parser: argparse.ArgumentParser, name: str, words: Sequen
     """A suggestion of the subcommands, at any depth, that are called `name` or mean the same; "" if there is none. Another of the `words` may
     be the noun that one of them is about: list topics.
     """
-    from cli import hints
+    from cli import other_tools
 
     every = [below.prog for below in all_subcommands(parser)]
-    names = (*hints.WORDS.get(name, ()), name) if name == "show" else (name, *hints.WORDS.get(name, ()))
+    names = (*other_tools.WORDS.get(name, ()), name) if name == "show" else (name, *other_tools.WORDS.get(name, ()))
     programs = next(filter(None, ([program for program in every if program.endswith(f" {meant}")] for meant in names)), [])
     nouns = [noun for noun in subcommands(parser) if noun in {word.lower().removesuffix("s") for word in words}]
     about = [program for program in programs if any(program.startswith(f"{parser.prog} {noun} ") for noun in nouns)]
