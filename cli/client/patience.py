@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 1.0
 # What a broker gets also when the time is up, since others were waited for, not it: one that has answered before, and one that was not asked yet.
-ANSWERING_SECONDS: Final = 2.0
+ANSWERING_SECONDS: Final = 1.0
 GRACE_SECONDS: Final = 0.4
 
 
@@ -40,6 +40,10 @@ class Patience:
     @property
     def left(self) -> float:
         return max(0.0, self._limit() - self._spent)
+
+    @property
+    def spent(self) -> float:
+        return self._spent
 
     def for_broker(self, *, answering: bool) -> float:
         """The time for a broker that has not failed yet."""

@@ -32,7 +32,7 @@ class Beginnings:
 
     def add(self, partitions: Iterable[TopicPartition], begin: StartPosition) -> None:
         if not self._begins:
-            self._since = time.monotonic()
+            self._since = time.monotonic() - self._cluster.patience.spent
         self._begins |= dict.fromkeys(partitions, begin)
         self._again_at = 0.0
 

@@ -83,7 +83,8 @@ class Sender:
 
     def send(self, drafts: Iterable[tuple[int, Draft]]) -> None:
         """Send each draft to its partition, in order within a partition. Raises Stopped if some were not written."""
-        self._cluster.patience.renew()
+        if self.records:
+            self._cluster.patience.renew()
         self._request_producer_id()
         for partition, batch in batches_of(drafts):
             self._queues.setdefault(partition, []).append(Batch(batch, self._next_sequences(partition, len(batch))))
@@ -100,7 +101,7 @@ class Sender:
         if self._producer_requested or self._acks != -1:
             return
         self._producer_requested = True
-        deadline = time.monotonic() + self._cluster.timeout
+        wait = self._cluster.wait()
         while True:
             try:
                 reply = self._cluster.send_to_any(InitProducerIdRequest(None, 60_000))
@@ -109,9 +110,8 @@ class Sender:
                     raise
                 return
             # A broker that has just started may have no producer ids yet.
-            if reply.error_code not in NO_IDS_YET or time.monotonic() + PAUSE_SECONDS >= deadline:
+            if reply.error_code not in NO_IDS_YET or not wait.again():
                 break
-            time.sleep(PAUSE_SECONDS)
         if reply.error_code != E.CLUSTER_AUTHORIZATION_FAILED:
             check(reply.error_code, "a producer id")
             self._producer = (reply.producer_id, reply.producer_epoch)
@@ -125,7 +125,7 @@ class Sender:
 
     def _send_first_batches(self) -> None:
         """Send the first batch of every partition, until each is written or split."""
-        deadline = time.monotonic() + self._cluster.limits.call
+        deadline = time.monotonic() + self._cluster.patience.for_broker(answering=True)
         self._waiting = set(self._queues)
         while self._waiting:
             self._cluster.patience.renew()  # the deadline here is that of all attempts
