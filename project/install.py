@@ -97,7 +97,9 @@ def new_environment(folder: Path, installer: Installer) -> dict[str, str]:
     print(f"setup: {folder.name} with Python {sys.version.split()[0]}: {what(SERVING)}, with {installer.name}", flush=True)
     (folder / STAMP).unlink(missing_ok=True)  # first, so that an interrupted installation does not count as complete
     create(folder)
-    installer.install(folder, SERVING, bytecode=True)
+    installer.install(folder, SERVING)
+    (site_packages,) = folder.glob("lib/python3.*/site-packages")
+    compile_to_bytecode(folder, "-x", "/site-packages/pip/", str(site_packages))  # uv leaves it to the first start
     install_project(folder)
     made = {"serving": lock_of(folder, SERVING), "development": "", "analyze": "", "python": python()}
     write_stamp(folder, made)
@@ -145,7 +147,11 @@ def write_bytecode(folder: Path) -> None:
     """
     everything = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     packages = [str(path.parent) for path in sorted(ROOT.glob("*/__init__.py")) if everything or path.parent.name in SERVES]
-    subprocess.run([str(folder / "bin" / "python"), "-I", "-m", "compileall", "-qq", *packages], check=False, stdin=subprocess.DEVNULL)
+    compile_to_bytecode(folder, *packages)
+
+
+def compile_to_bytecode(folder: Path, *arguments: str) -> None:
+    subprocess.run([str(folder / "bin" / "python"), "-I", "-m", "compileall", "-qq", *arguments], check=False, stdin=subprocess.DEVNULL)
 
 
 def lock_of(folder: Path, lock: Path) -> str:

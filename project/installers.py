@@ -53,8 +53,8 @@ class Installer(Protocol):
     @property
     def name(self) -> str: ...
 
-    def install(self, folder: Path, lock: Path, *options: str, bytecode: bool = False) -> None:
-        """Install what the lock names, from wheels unless there are options. `bytecode`: also compile it now, as pip always does."""
+    def install(self, folder: Path, lock: Path, *options: str) -> None:
+        """Install what the lock names, from wheels unless there are options."""
 
     def check(self, folder: Path) -> None:
         """Raise Failed if a package lacks another."""
@@ -63,7 +63,7 @@ class Installer(Protocol):
 class Pip:
     name = "pip"
 
-    def install(self, folder: Path, lock: Path, *options: str, bytecode: bool = False) -> None:
+    def install(self, folder: Path, lock: Path, *options: str) -> None:
         command = [*pip_of(folder), "install", *LOCKED, "--progress-bar=off", *(options or [WHEELS_ONLY]), "--requirement", str(lock)]
         run(command, pip_environment(), Progress(len(pins(lock))), package_line="Collecting ")
 
@@ -78,8 +78,8 @@ class Uv:
         self._path = path
         self._environment = environment
 
-    def install(self, folder: Path, lock: Path, *options: str, bytecode: bool = False) -> None:
-        arguments = [*LOCKED, *(options or [WHEELS_ONLY]), *(["--compile-bytecode"] if bytecode else []), "--requirement", str(lock)]
+    def install(self, folder: Path, lock: Path, *options: str) -> None:
+        arguments = [*LOCKED, *(options or [WHEELS_ONLY]), "--requirement", str(lock)]
         self._run(folder, "install", *arguments, packages=len(pins(lock)))
 
     def check(self, folder: Path) -> None:
@@ -100,8 +100,8 @@ class UvOrPip:
     def name(self) -> str:
         return self._installer.name
 
-    def install(self, folder: Path, lock: Path, *options: str, bytecode: bool = False) -> None:
-        self._try(lambda installer: installer.install(folder, lock, *options, bytecode=bytecode))
+    def install(self, folder: Path, lock: Path, *options: str) -> None:
+        self._try(lambda installer: installer.install(folder, lock, *options))
 
     def check(self, folder: Path) -> None:
         self._try(lambda installer: installer.check(folder))

@@ -34,8 +34,7 @@ class Recorded:
         (folder / "lib/python3.11/site-packages").mkdir(parents=True)
         (folder / "bin/python").touch(mode=0o755)
 
-    def install(self, folder: Path, lock: Path, *options: str, bytecode: bool = False) -> None:
-        assert bytecode == (lock.stem == "serving")
+    def install(self, folder: Path, lock: Path, *options: str) -> None:
         assert options == (install.FROM_SOURCE if lock.stem == "analyze-sources" else ())
         assert "==" in lock.read_text()
         self._record(f"install {lock.stem}")
@@ -65,6 +64,7 @@ def recorded_venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     recorded = Recorded(tmp_path / ".venv")
     monkeypatch.setattr(install, "choose", recorded.choose)
     monkeypatch.setattr(install, "create", recorded.create)
+    monkeypatch.setattr(install, "compile_to_bytecode", lambda folder, *arguments: None)
     return recorded
 
 

@@ -120,7 +120,7 @@ def test_a_broken_file_of_pip_is_left_to_pip(tmp_path: Path) -> None:
 
 def test_pip_goes_on_where_uv_fails(fake_uv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     done: list[tuple[str, Path]] = []
-    monkeypatch.setattr(Pip, "install", lambda self, folder, lock, *options, bytecode=False: done.append(("install", lock)))
+    monkeypatch.setattr(Pip, "install", lambda self, folder, lock, *options: done.append(("install", lock)))
     monkeypatch.setattr(Pip, "check", lambda self, folder: done.append(("check", folder)))
     installer = choose(None)
     assert isinstance(installer, UvOrPip)
