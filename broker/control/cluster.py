@@ -13,6 +13,7 @@ from broker.control.life import Life
 from broker.control.local_client import LocalClient
 from broker.groups.group_journal import GroupJournal
 from broker.internal_topics import CONSUMER_OFFSETS
+from broker.runtime.contain import Contained
 from coordinator.classic.group import CONSUMER, Group
 from coordinator.classic.member import Member
 from coordinator.facts import read_offset
@@ -162,7 +163,7 @@ class Cluster(Life):
         await unloaded
         assert self.loop is not None
         if ms:
-            self.loop.call_later(ms / 1000, broker.shards.load, partition)
+            self.loop.call_later(ms / 1000, Contained(broker.shards.load), partition)
         else:
             broker.shards.load(partition)
             await self.until(lambda: not journal.refusal, 5000)

@@ -22,7 +22,7 @@ from broker.control.verb import Call
 from broker.http.server import HttpServer, Reply, Request
 from broker.logging import logs
 from broker.logging.logs import log
-from broker.runtime.contain import handle_loop_exception
+from broker.runtime.contain import Contained, handle_loop_exception
 from broker.runtime.parent import ParentWatch
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.stopping import StopRequest, run_until_stopped
@@ -163,7 +163,7 @@ class Host:
         await asyncio.sleep(ms / 1000)
 
     def later(self, ms: int, callback: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_later(ms / 1000, callback)
+        asyncio.get_running_loop().call_later(ms / 1000, Contained(callback))
 
     # HTTP.
 

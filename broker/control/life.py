@@ -14,6 +14,7 @@ from broker.control.memory_disk import MemoryDisk
 from broker.control.ports import Ports
 from broker.control.traffic import Traffic
 from broker.faults.book import Book
+from broker.runtime.contain import Contained
 from broker.runtime.node import Address
 from broker.runtime.start import ExitCode, StartError
 from broker.server import Server
@@ -68,7 +69,7 @@ class Life:
 
     def _call_later(self, seconds: float, callback: Callable[[], object]) -> None:
         if self.loop is not None:
-            self.loop.call_later(seconds, callback)
+            self.loop.call_later(seconds, Contained(callback))
 
     def _within(self, callback: Callable[[], None]) -> None:
         if self.loop is not None:

@@ -7,6 +7,7 @@ from struct import Struct
 from typing import Any, Final
 
 from broker.net.connection import Connection
+from broker.runtime.contain import Contained
 from broker.runtime.node import Address
 from protocol.apis import API_VERSIONS, APIS
 from protocol.headers import encode_request, skip_response_header
@@ -66,7 +67,7 @@ class LocalClient:
             if not future.done():
                 future.set_exception(ConnectionError("the broker closed the connection"))
         connection = self._connection
-        asyncio.get_running_loop().call_soon(connection.connection_lost, None)
+        asyncio.get_running_loop().call_soon(Contained(connection.connection_lost), None)
 
     def is_closing(self) -> bool:
         return self._connection.closed

@@ -12,6 +12,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
 
+from broker.runtime.contain import Contained
+
 NEVER: Final = float("inf")
 # The cluster to which the callback that runs belongs: log lines are sorted by it.
 CURRENT: Final[ContextVar[str]] = ContextVar("tenure-cluster", default="")
@@ -66,10 +68,10 @@ class ClusterLoop:
     # Callbacks.
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any, context: Context | None = None) -> asyncio.Handle:
-        return self.real.call_soon(self._run, callback, arguments, context=context)
+        return self.real.call_soon(Contained(self._run), callback, arguments, context=context)
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *arguments: Any, context: Context | None = None) -> asyncio.Handle:
-        return self.real.call_soon_threadsafe(self._run, callback, arguments, context=context)
+        return self.real.call_soon_threadsafe(Contained(self._run), callback, arguments, context=context)
 
     def _run(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         if self._alive:
@@ -85,7 +87,7 @@ class ClusterLoop:
 
     def add_reader(self, descriptor: int, callback: Callable[..., object], *arguments: Any) -> None:
         self._readers.add(descriptor)
-        self.real.add_reader(descriptor, self._run, callback, arguments)
+        self.real.add_reader(descriptor, Contained(self._run), callback, arguments)
 
     def remove_reader(self, descriptor: int) -> bool:
         self._readers.discard(descriptor)
@@ -96,7 +98,7 @@ class ClusterLoop:
         context.run(CURRENT.set, self._cluster)
         task = self.real.create_task(work, context=context, **options)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(Contained(self._tasks.discard))
         return task
 
     async def connect_accepted_socket(self, new_protocol: Callable[[], Any], sock: Any) -> Any:
@@ -129,7 +131,7 @@ class ClusterLoop:
             self._armed = None
         self._armed_at = at
         if at < NEVER and self._alive and not self.held:
-            self._armed = self.real.call_later(max(0.0, at - self.time()), self._fire)
+            self._armed = self.real.call_later(max(0.0, at - self.time()), Contained(self._fire))
 
     def _fire(self) -> None:
         self._armed = None

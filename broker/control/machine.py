@@ -65,7 +65,7 @@ class InlineWorkers(Workers):
         self._closed = False
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self._loop.call_soon(self._work, work, done)
+        self._loop.call_soon(Contained(self._work), work, done)
 
     def _work(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         if self._closed:
@@ -88,7 +88,7 @@ class InlineChecker:
         self._stopped = False
 
     def submit(self, job: batch_checker.Job) -> None:
-        self._loop.call_soon(self._check, job)
+        self._loop.call_soon(Contained(self._check), job)
 
     def _check(self, job: batch_checker.Job) -> None:
         if not self._stopped and job.is_needed():

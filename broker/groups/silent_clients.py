@@ -10,6 +10,7 @@ from typing import Final
 from broker.logging.logs import log
 from broker.net.connection import Connection
 from broker.net.dispatch import Call, Dispatch, client_id_of
+from broker.runtime.contain import Contained
 from protocol.apis import API_VERSIONS
 
 LIBRDKAFKA_VERSION: Final = 2  # of FindCoordinator: that of every librdkafka
@@ -46,7 +47,7 @@ class SilentClients:
             return
         self._connections[id(connection)] = connection
         if client not in self._waiting:
-            self._loop.call_later(SILENT_SECONDS, self._due, client)
+            self._loop.call_later(SILENT_SECONDS, Contained(self._due), client)
         self._waiting[client] = (group_id, connection)
         self._dispatch.overhear = self._heard
 

@@ -37,11 +37,14 @@ UNWRAPPED_CALLBACKS = {
     ("broker/runtime/turn.py", "self._advance_past_input"),
     ("broker/stores/jetstream/claim.py", "self._ending_on_defect(step)"),  # returns a `Contained` callback
     ("broker/topics/partitions.py", "self._continue_deletion(topic_partitions, remaining)"),  # also returns a `Contained` callback
+    ("broker/control/loop.py", "callback"),  # the loop of a controlled cluster hands on what the broker gives it
 }
 # Tasks that are awaited: the awaiting code gets their exceptions.
 AWAITED = {
     ("broker/topics/batch_checker.py", "self._start()"),
     ("broker/stores/compaction.py", "self._run_cleaner(self._command, target.folder, request, niceness, limit)"),
+    ("broker/control/life.py", "self._serve(server)"),
+    ("broker/control/loop.py", "work"),  # as `callback` above
 }
 # Methods called by a turn, a log or a transport.
 CALLED = {"end_turn", "advance", "move_deadlines", "write_piece", "release", "fail", "complete", "answer", "has_enough", "done", "grown"}
