@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import astuple
 from typing import Any
 
+from broker.runtime.collector import NoGarbage
 from broker.runtime.contain import Contained, run_contained
 from broker.runtime.workers import Job, Workers
 from broker.settings.listeners import Listener
 from broker.stores.compaction_process import CleaningFailed, RunCleaner
 from broker.stores.node_files import LiveNodes, Noticed
 from broker.topics import batch_checker
-from broker.topics.batch_checker_process import check_job
-from broker.topics.batch_checks import UNLIMITED
 from simulator.census import Census, SimNodeFiles
 from simulator.disk import Crashed, SimDisk
 from simulator.loop import SimLoop
@@ -91,27 +89,6 @@ class SimWorkers(Workers):
         self._queue.clear()
 
 
-class NoGarbage:
-    """Ignores the broker's calls of `gc`: garbage collection has no visible effect, and costs real time."""
-
-    def enable(self) -> None: ...
-
-    def disable(self) -> None: ...
-
-    def isenabled(self) -> bool:
-        return False
-
-    def collect(self, generation: int = 2) -> int:
-        return 0
-
-    def freeze(self) -> None: ...
-
-    def get_threshold(self) -> tuple[int, int, int]:
-        return (0, 0, 0)
-
-    def set_threshold(self, threshold0: int, threshold1: int, threshold2: int, /) -> None: ...
-
-
 class SimBatchChecker:
     """Checks the batches of producers after a delay; in a real broker child processes check them."""
 
@@ -125,7 +102,7 @@ class SimBatchChecker:
 
     def _check(self, job: batch_checker.Job) -> None:
         if not self._loop.dead and not self._stopped and job.is_needed():
-            outcome = check_job((job.data, astuple(job.settings), job.now, job.name, tuple(UNLIMITED), 0.0))
+            outcome = batch_checker.check_at_once(job)
             self._loop.post(run_contained, job.done, outcome)
 
     async def stop(self) -> None:

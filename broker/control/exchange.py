@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.faults.book import Request
-
 
 class Exchange:
     """A request on its way, until its reply has left."""
 
-    __slots__ = ("began", "client_id", "correlation_id", "key", "on_reply", "reply_bytes", "request", "size", "version")
+    __slots__ = ("began", "client_id", "correlation_id", "key", "on_reply", "reply_bytes", "size", "version")
 
     def __init__(self, key: int, version: int, correlation_id: int, client_id: str, size: int, began: float) -> None:
         self.key = key
@@ -21,7 +19,6 @@ class Exchange:
         self.size = size
         self.began = began
         self.reply_bytes = 0
-        self.request: Request | None = None  # decoded, if anything asked for that
         self.on_reply: Callable[[bytes], None] | None = None  # gets the reply instead of the client
 
 

@@ -10,10 +10,12 @@ from broker.net.connection import Connection
 from broker.runtime.contain import Contained
 from broker.runtime.node import Address
 from protocol.apis import API_VERSIONS, APIS
+from protocol.framing import Framer
 from protocol.headers import encode_request, skip_response_header
 from protocol.message import Message
 
 _INT = Struct(">i").unpack_from
+MORE_BYTES: Final = 16  # of a reply's header, which its limit does not count
 CLIENT_ID: Final = "tenure-control"
 NO_LISTENER: Final = Address("CONTROL", "127.0.0.1", 0, "127.0.0.1", 0)
 
@@ -22,7 +24,7 @@ class LocalClient:
     """The transport of a connection whose other end is this object."""
 
     def __init__(self, connections: Any, context: Any) -> None:
-        self._received = bytearray()
+        self._framer = Framer(context.reply_bytes_max + MORE_BYTES)
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._next_id = 1
         self._connection = Connection(context, NO_LISTENER, "127.0.0.1")
@@ -45,12 +47,7 @@ class LocalClient:
     # The transport.
 
     def write(self, data: bytes) -> None:
-        self._received += data
-        buffer = self._received
-        while len(buffer) >= 8 and len(buffer) >= _INT(buffer)[0] + 4:
-            size = _INT(buffer)[0] + 4
-            frame = bytes(buffer[:size])
-            del buffer[:size]
+        for frame in self._framer.feed(data):
             waiting = self._waiting.pop(_INT(frame, 4)[0], None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(frame)

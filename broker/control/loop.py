@@ -22,12 +22,10 @@ CURRENT: Final[ContextVar[str]] = ContextVar("tenure-cluster", default="")
 class Timer:
     """The part of `asyncio.TimerHandle` that is used."""
 
-    __slots__ = ("_callback", "at", "context", "loop")
+    __slots__ = ("_callback", "at")
 
-    def __init__(self, loop: ClusterLoop, at: float, callback: Callable[[], object], context: Context | None) -> None:
+    def __init__(self, at: float, callback: Callable[[], object]) -> None:
         self.at = at
-        self.loop = loop
-        self.context = context
         self._callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
@@ -110,7 +108,7 @@ class ClusterLoop:
         return self.call_at(self.time() + delay, callback, *arguments, context=context)
 
     def call_at(self, when: float, callback: Callable[..., object], *arguments: Any, context: Context | None = None) -> Timer:
-        timer = Timer(self, when, lambda: callback(*arguments), context)
+        timer = Timer(when, lambda: callback(*arguments))
         heappush(self._timers, (when, next(self._numbers), timer))
         if when < self._armed_at:
             self._arm()

@@ -6,18 +6,16 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import astuple
 from typing import Any
 
 from broker.control.ports import Ports
 from broker.machine import RealMachine
+from broker.runtime.collector import NoGarbage
 from broker.runtime.contain import Contained, run_contained
 from broker.runtime.workers import Workers
 from broker.settings.listeners import Listener
 from broker.stores.compaction_process import CleaningFailed
 from broker.topics import batch_checker
-from broker.topics.batch_checker_process import check_job
-from broker.topics.batch_checks import UNLIMITED
 from storage import DamagedLog, SharedDisk
 from storage.cleaner import Report, job_of, report_line
 
@@ -92,31 +90,10 @@ class InlineChecker:
 
     def _check(self, job: batch_checker.Job) -> None:
         if not self._stopped and job.is_needed():
-            run_contained(job.done, check_job((job.data, astuple(job.settings), job.now, job.name, tuple(UNLIMITED), 0.0)))
+            run_contained(job.done, batch_checker.check_at_once(job))
 
     async def stop(self) -> None:
         self._stopped = True
-
-
-class NoGarbage:
-    """The garbage collector belongs to the process, not to one of its clusters."""
-
-    def enable(self) -> None: ...
-
-    def disable(self) -> None: ...
-
-    def isenabled(self) -> bool:
-        return False
-
-    def collect(self, generation: int = 2) -> int:
-        return 0
-
-    def freeze(self) -> None: ...
-
-    def get_threshold(self) -> tuple[int, int, int]:
-        return (0, 0, 0)
-
-    def set_threshold(self, threshold0: int, threshold1: int, threshold2: int, /) -> None: ...
 
 
 class ControlledMachine(RealMachine):

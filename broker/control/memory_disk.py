@@ -83,9 +83,6 @@ class MemoryDisk:
         self.locks: dict[str, str] = {}  # path -> holder
         self.trouble: Callable[[str], None] | None = None
 
-    def bytes_used(self) -> int:
-        return sum(map(len, self._files.values()))
-
     def _names(self, folder: str) -> set[str]:
         names = self._folders.get(folder.rstrip("/"))
         if names is None:

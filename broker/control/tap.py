@@ -62,7 +62,6 @@ class Tap(asyncio.Protocol):
         self.peer = connection.peer
         self.listener: str = getattr(connection.listener, "name", "")
         self.client_id = ""
-        self.software = ""
         self.requests = 0
         self.opened_at = owner.now()
         self.last_at = self.opened_at
@@ -320,6 +319,6 @@ def decoded(frame: bytes, exchange: Exchange) -> Any:
 
 def body_at(frame: bytes, exchange: Exchange) -> int:
     """Where the request's body begins."""
-    (name_bytes,) = Struct(">h").unpack_from(frame, 12)
+    name_bytes = _HEAD(frame)[4]
     at = HEAD_BYTES + max(name_bytes, 0)
     return skip_tags(frame, at) if exchange.version >= APIS[exchange.key].flexible_from else at

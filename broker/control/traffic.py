@@ -56,7 +56,7 @@ class Traffic(TapOwner):
         message = decoded(frame, exchange)
         if message is None:
             return None
-        request = exchange.request = Request(
+        request = Request(
             exchange.key,
             APIS[exchange.key].name,
             exchange.version,

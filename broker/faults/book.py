@@ -82,7 +82,6 @@ class Book:
         self._topic_name = topic_name
         self._installed: dict[int, Installed] = {}
         self._next_id = 1
-        self.changed: list[Callable[[], None]] = []  # called after a hit
 
     def __bool__(self) -> bool:
         return bool(self._installed)
@@ -106,12 +105,12 @@ class Book:
 
     def match(self, request: Request) -> Match | None:
         """The first fault that the request meets, if it fires now."""
+        shape = shape_of(request.key, request.version)
         for installed in self._installed.values():
             fault = installed.fault
             if installed.left == 0:
                 continue
             wrong = self._differences(installed, request)
-            shape = shape_of(request.key, request.version)
             selected: frozenset[tuple[Any, ...]] | None = None
             if fault.selects_things:
                 selected, missing = self._selected(fault, request, shape)
@@ -127,8 +126,6 @@ class Book:
                 continue
             installed.hits += 1
             installed.hit.append(self._entry(request))
-            for changed in self.changed:
-                changed()
             return Match(installed, selected)
         return None
 

@@ -39,6 +39,27 @@ class GarbageCollector(Protocol):
     def set_threshold(self, threshold0: int, threshold1: int, threshold2: int, /) -> None: ...
 
 
+class NoGarbage:
+    """Ignores all calls: the collector is not this broker's to control, or costs time without a visible effect."""
+
+    def enable(self) -> None: ...
+
+    def disable(self) -> None: ...
+
+    def isenabled(self) -> bool:
+        return False
+
+    def collect(self, generation: int = 2) -> int:
+        return 0
+
+    def freeze(self) -> None: ...
+
+    def get_threshold(self) -> tuple[int, int, int]:
+        return (0, 0, 0)
+
+    def set_threshold(self, threshold0: int, threshold1: int, threshold2: int, /) -> None: ...
+
+
 class Collector:
     """Disables collection while partitions load, and freezes all objects afterwards."""
 

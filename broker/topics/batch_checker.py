@@ -16,7 +16,7 @@ from dataclasses import astuple
 from broker.logging.logs import log
 from broker.runtime.children import child_command, child_environment, end_child, set_niceness, write_input
 from broker.runtime.contain import contained_task, report_defect, run_contained
-from broker.topics.batch_checker_process import SIZE, CheckFailed, CheckResult, job_bytes, outcome_of
+from broker.topics.batch_checker_process import SIZE, CheckFailed, CheckResult, check_job, job_bytes, outcome_of
 from broker.topics.batch_checks import UNLIMITED, CheckLimits, TooMuchWork
 from broker.topics.settings import LogSettings
 
@@ -53,6 +53,11 @@ class Job:
         self.name = name
         self.done = done
         self.is_needed = is_needed  # called before the check begins: whether the result is still needed
+
+
+def check_at_once(job: Job) -> CheckResult:
+    """Check a batch in this thread, whatever work it is."""
+    return check_job((job.data, astuple(job.settings), job.now, job.name, tuple(UNLIMITED), 0.0))
 
 
 class Checker:

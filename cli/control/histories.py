@@ -8,7 +8,7 @@ from typing import Any
 from cli.arguments import addresses
 from cli.client import Cluster, Failure
 from cli.groups import history_document, history_shown
-from cli.groups.history import CONTEXT_MS, HistoryReader, in_order_of_begin, last_ms, since_first_event
+from cli.groups.history import CONTEXT_MS, HistoryReader, entries_since, in_order_of_begin
 from cli.groups.history_reading import GroupLogReader
 from cli.shown import Screen
 
@@ -27,9 +27,7 @@ def read_history(bootstrap: str, group: str, since_ms: int | None) -> dict[str, 
             entries += history.story.finish()
     except Failure as failure:
         return {"group": group, "entries": [], "text": [], "error": failure.line}
-    shown = since_first_event(in_order_of_begin(entries))
-    if since_ms is not None:
-        shown = [entry for entry in shown if last_ms(entry) >= since_ms]
+    shown = entries_since(in_order_of_begin(entries), since_ms)
     out = io.StringIO()
     screen = Screen(out=out, err=out)
     documents = []

@@ -196,9 +196,7 @@ def unread_parts(cluster: Cluster, reader: GroupLogReader, *, nothing_found: boo
 
 
 def print_history(screen: Screen, history: HistoryReader, entries: list[Entry], options: argparse.Namespace) -> None:
-    in_period = since_first_event(entries)
-    if options.since is not None:
-        in_period = [entry for entry in in_period if last_ms(entry) >= options.since]
+    in_period = entries_since(entries, options.since)
     newest = in_period[-options.limit :] if options.limit else in_period
     if screen.json and options.follow:
         for entry in newest:
@@ -243,6 +241,12 @@ def since_first_event(entries: list[Entry]) -> list[Entry]:
     """Leave out the coordinator changes before the first event of the group."""
     first = next((at for at, entry in enumerate(entries) if not isinstance(entry, CoordinatorChanged)), len(entries))
     return entries[first:]
+
+
+def entries_since(entries: list[Entry], since_ms: int | None) -> list[Entry]:
+    """Those that ended then or later, without the coordinator changes before the group's first event; None: from the beginning."""
+    shown = since_first_event(entries)
+    return shown if since_ms is None else [entry for entry in shown if last_ms(entry) >= since_ms]
 
 
 def last_ms(entry: Entry) -> int:

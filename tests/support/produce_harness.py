@@ -7,7 +7,6 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
-from dataclasses import astuple
 from struct import pack, unpack
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,9 +22,8 @@ from broker.runtime.turn import Turn
 from broker.security.authorizer import Authorizer
 from broker.topics.append import CheckTimeBudget
 from broker.topics.appender import Appender
-from broker.topics.batch_checker import Job
-from broker.topics.batch_checker_process import CheckResult, check_job
-from broker.topics.batch_checks import UNLIMITED
+from broker.topics.batch_checker import Job, check_at_once
+from broker.topics.batch_checker_process import CheckResult
 from broker.topics.batch_queues import BatchQueues
 from broker.topics.producer_ids import RegistryProducerIds
 from broker.topics.registry import Topic, TopicRegistry
@@ -147,7 +145,7 @@ class MemoryChecker:
         if self.outcomes:
             job.done(self.outcomes.popleft())
         else:
-            job.done(check_job((job.data, astuple(job.settings), job.now, job.name, UNLIMITED, 0)))
+            job.done(check_at_once(job))
 
 
 class FakeTransport(BareTransport):
