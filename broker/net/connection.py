@@ -144,6 +144,7 @@ class Connection:
     __slots__ = (
         "_clock",
         "_dispatching",
+        "_dropped",
         "_framer",
         "_latest_fast_path",
         "_long_reply",
@@ -198,6 +199,7 @@ class Connection:
         self._stalled = False  # no request is processed: the buffer is full, or a long reply is being written
         self._reading_paused = False  # the socket is not read
         self._dispatching = False
+        self._dropped = False  # bytes arrived since the last `close_when_sent`
         self._transport: Transport | None = None
 
     # Called by the event loop.
@@ -239,6 +241,7 @@ class Connection:
                         self._write()
                     return
             elif self.closed or self.stopping:
+                self._dropped = True
                 return
             self._process_chunk(data)
         except ProtocolError as error:
@@ -495,12 +498,16 @@ class Connection:
             self._transport.resume_reading()
 
     def close_when_sent(self) -> None:
-        """Write what remains, and close if the kernel has accepted every reply; does nothing while a long reply is being written."""
+        """Write what remains; close if the kernel has accepted every reply and no byte has arrived since the last call.
+
+        Does nothing while a long reply is being written.
+        """
         if self._long_reply is not None:
             return
         if self._out:
             self._write()
-        if self._transport is None or not self._transport.get_write_buffer_size():
+        still_sending, self._dropped = self._dropped, False
+        if self._transport is None or not (still_sending or self._transport.get_write_buffer_size()):
             self.close("")
 
     def close(self, reason: str) -> None:

@@ -148,6 +148,17 @@ def test_a_stopping_broker_closes_a_connection_after_its_last_reply(harness: Con
     assert not harness.wire.open
 
 
+def test_a_stopping_broker_reads_what_a_client_sent_before_it_closes(harness: ConnectionHarness) -> None:
+    """Closing a socket with unread bytes resets it, and the client loses the replies on their way."""
+    harness.connection.stop_requests()
+    harness.receive(b"echo 1")
+    harness.connection.close_when_sent()
+    assert harness.wire.open, "more may be on its way"
+    harness.connection.close_when_sent()
+    assert not harness.wire.open
+    assert harness.seen == []
+
+
 def test_a_chunk_of_many_requests_does_not_block_other_connections(harness: ConnectionHarness) -> None:
     harness.receive(*[b"echo %d" % number for number in range(100)])
     shares = [len(harness.seen)]
