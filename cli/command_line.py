@@ -30,7 +30,7 @@ ARGUMENTS = {
     "completion": ("cli.cluster_commands", "add_completion"),
 }
 # Options that are also accepted before the command: `tenure --bootstrap kafka1:9092 group list`.
-WITH_VALUE = ("--bootstrap", "--config", "--command-config", "--timeout")
+WITH_VALUE = ("--bootstrap", "--config", "--command-config", "--user", "--password-file", "--timeout")
 WITHOUT_VALUE = ("--json",)
 FILLERS = ("include", "show", "with", "topic", "group", "only", "use", "enable", "print")  # parts of options that add nothing
 COMMANDS_NAMED = 3  # as having an option that another command lacks
@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
         _, separator, missing = message.partition("the following arguments are required: ")
         if separator:
             actions = subcommands(self)
-            return f"{missing} is missing" + (f": {', '.join(actions)}" if actions else "")
+            return f"{missing} {'are' if ', ' in missing else 'is'} missing" + (f": {', '.join(actions)}" if actions else "")
         _, separator, names = message.partition("one of the arguments ")
         if separator:
             return f"one of these is missing: {', '.join(names.removesuffix(' is required').split())}"
@@ -304,6 +304,8 @@ def options_moved(parser: Parser, arguments: Sequence[str]) -> list[str]:
         elif size := option_size(word):
             if at + size > len(arguments):
                 parser.error(f"{word}: a value is missing")
+            if size > 1 and not words and arguments[at + 1] in below and not any(after in below for after in arguments[at + 2 :]):
+                parser.error(f"{word}: a value is missing before {arguments[at + 1]}")  # tenure --bootstrap topic list
             options += arguments[at : at + size]
             at += size
         elif not words and word.startswith("-") and word not in ("-h", "--help", "--version"):

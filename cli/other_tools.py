@@ -320,7 +320,6 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--topics": ("--topic",),
     "--type": ("--kind",),
     "--until": ("--before",),
-    "--user": ("--config",),
     "--username": ("--config",),
     "--validate-only": ("--dry-run",),
     "--why": ("--reason",),
@@ -332,7 +331,7 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "-d": ("--data",),
     "-e": ("--no-follow",),
     "-F": ("--config", "--file"),
-    "-f": ("--format", "--follow", "--from-file", "--file"),
+    "-f": ("--format", "--follow", "--from-file", "--file", "--yes"),
     "-G": ("--group",),
     "-g": ("--group",),
     "-H": ("--header",),
@@ -371,7 +370,9 @@ REMARKS: Final[dict[str, tuple[str, str]]] = {
 # Answers for one command, by its words and the option.
 OF_COMMANDS: Final[dict[tuple[str, str], str]] = {
     ("consume", "--commit"): "a member of a group commits without it",
+    ("cluster", "--broker"): "all brokers are shown without it",
     ("consume", "-C"): "tenure consume needs no such option",
+    ("group describe", "--member"): "tenure group members shows them",
     ("group describe", "--members"): "tenure group members shows them",
     ("group describe", "--offsets"): "they are shown without it, and by tenure group offsets show",
     ("group describe", "--topic"): "tenure group offsets show takes --topic",
@@ -380,8 +381,11 @@ OF_COMMANDS: Final[dict[tuple[str, str], str]] = {
     ("group list", "--all-groups"): "all groups are listed without it",
     ("group list", "--verbose"): "--members counts the members of many groups, --sort lag shows the lag",
     ("group list", "-l"): "--sort lag shows the lag, --members counts the members",
+    ("group members", "--long"): "all columns are shown without it, values that are cut in full with --json",
+    ("group members", "--verbose"): "all columns are shown without it, values that are cut in full with --json",
     ("group offsets delete", "--partition"): "partitions are named with their topic: --topic orders:0,2",
     ("group offsets reset", "--partition"): "partitions are named with their topic: --topic orders:0,2",
+    ("group offsets reset", "--to"): "a position is --to-earliest, --to-latest, --to-offset N or --to-datetime TIME",
     ("group offsets show", "--partition"): "partitions are named with their topic: --topic orders:0,2",
     ("group policy set", "--set"): "policies are written without it: registration.timeout.ms=900000",
     ("health", "--nowait"): "it does not wait without --wait",
@@ -402,6 +406,9 @@ OF_COMMANDS: Final[dict[tuple[str, str], str]] = {
     ("topic describe", "--partitions"): "they are shown without it",
     ("topic describe", "--settings"): "tenure topic config show lists all settings",
     ("topic list", "--all"): "all topics are listed without it, with --internal also internal ones",
+    ("topic list", "--desc"): "partitions, records and size are sorted with the largest first",
+    ("topic list", "--limit"): "a quoted pattern shows fewer: tenure topic list 'orders-*'",
+    ("topic list", "--reverse"): "partitions, records and size are sorted with the largest first",
 }
 # Answers to an action that a command does not have.
 OF_ACTIONS: Final[dict[tuple[str, str], str]] = {

@@ -12,6 +12,15 @@ pytestmark = pytest.mark.once
 
 # A call, and what its answer must name.
 CALLS = [
+    ("topic delete orders -f", "--yes"),
+    ("topic list --sort size --desc", "the largest first"),
+    ("topic list --limit 5", "a quoted pattern shows fewer: tenure topic list 'orders-*'"),
+    ("group describe billing --member", "tenure group members shows them"),
+    ("group members billing --verbose", "with --json"),
+    ("group offsets reset billing --to earliest", "a position is --to-earliest, --to-latest, --to-offset N or --to-datetime TIME"),
+    ("cluster --broker 1", "all brokers are shown without it"),
+    ("--bootstrap topic list", "--bootstrap: a value is missing before topic"),
+    ("--user topic list", "--user: a value is missing before topic"),
     ("ls", "tenure group list or tenure group policy list or tenure topic list"),
     ("rm orders", "tenure group delete or tenure group offsets delete or tenure topic delete"),
     ("desc orders", "tenure group describe or tenure topic describe"),
@@ -164,7 +173,7 @@ CALLS = [
     ("node drain", "N is missing"),
     ('node drain one', "N: 'one' is not a whole number of at least 0"),
     ("store backup", "export"),
-    ("store export", "--from, --to is missing"),
+    ("store export", "--from, --to are missing"),
     ("store export --from x", "--to is missing"),
     ("completion", "bash|zsh|fish is missing"),
     ('completion powershell', "there is no value 'powershell'; there is bash, zsh, fish"),
@@ -307,7 +316,7 @@ CALLS = [
     ("log dump data --type offsets", "--kind"),
     ("log verify", "DIR is missing"),
     ("log tail data", "dump"),
-    ("store import x", "--from, --to is missing"),
+    ("store import x", "--from, --to are missing"),
     ('store copy', "there is no command 'copy'; there is export, import"),
     ("completion fishh", "fish"),
     ('analyze html', "there is no command 'html'; there is run, ingest, build, report, advise, status, whatif, reconcile, optimize, rechunk"),
