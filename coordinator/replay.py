@@ -18,12 +18,13 @@ from coordinator.states import State
 from protocol.errors import ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, TopicDeletionsKey
 from protocol.messages.kinds import CONSUMER_OFFSETS
-from protocol.records import kind_of, read_offsets_key, read_record
+from protocol.records import kind_of, read_offsets_key, read_record, version_of
 
 _VALUE_SHAPE: Final = Struct(">h12xh").unpack_from  # version; in version 3 also the length of the metadata
 _PARTITION_BYTES: Final = 4
 _OFFSET_KEY_VERSIONS: Final = (b"\0\0", b"\0\1")
 VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
+_OWN_KINDS_FIRST: Final = 30_000  # kinds between Kafka's groups and ours are those of its consumer groups
 
 
 class Replay:
@@ -103,7 +104,7 @@ class Replay:
 
     def _fold_own(self, data: bytes, value: bytes | None) -> None:
         kind = kind_of(CONSUMER_OFFSETS, data)
-        if kind is None:
+        if kind is None or version_of(data) < _OWN_KINDS_FIRST:
             self.unknown += 1
             return
         key = read_record(kind.key, data)

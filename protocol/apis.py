@@ -10,12 +10,13 @@ from protocol.messages.index import INDEX
 
 
 class Api:
-    """One API. `advertised` is the range of versions in ApiVersions if the broker has a handler for it; `served` is the range with a codec.
+    """One API. `advertised` is the range of versions in ApiVersions if the broker has a handler for it, `coded` the range with a codec, and
+    `served` the versions in both.
 
-    They differ for Produce: versions 0 to 2 are advertised but refused, since librdkafka before 2.1 compresses only if they are advertised.
+    Versions 0 to 2 of Produce are advertised but refused, since librdkafka before 2.1 compresses only if they are advertised.
     """
 
-    __slots__ = ("advertised", "flexible_from", "key", "name", "request", "response", "served")
+    __slots__ = ("advertised", "coded", "flexible_from", "key", "name", "request", "response", "served")
 
     def __init__(
         self,
@@ -24,7 +25,7 @@ class Api:
         request: type[Message],
         response: type[Message],
         advertised: tuple[int, int],
-        served: tuple[int, int],
+        coded: tuple[int, int],
         flexible_from: int,
     ) -> None:
         self.key = key
@@ -32,7 +33,9 @@ class Api:
         self.request = request
         self.response = response
         self.advertised = advertised
-        self.served = served
+        self.coded = coded
+        # An API between nodes is never advertised, and served in all versions.
+        self.served = coded if advertised[1] < 0 else (max(advertised[0], coded[0]), min(advertised[1], coded[1]))
         self.flexible_from = flexible_from
 
     def __repr__(self) -> str:

@@ -205,7 +205,7 @@ class LogCheck:
         if record.remark:
             kind = "record-unreadable" if record.unreadable else "record-newer" if record.newer else "record-unknown"
             self.problems.add(kind, file, position, f"offset {offset}: {record.remark}")
-        if record.kind in ("group", "offset", "policies", "away", "seats", "note") and record.group:
+        if record.group:
             self._check_placement(file, position, offset, record.group)
         if record.kind == "group" and record.group is not None:
             self._collect_duplicates(file, position, offset, record)

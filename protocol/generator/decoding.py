@@ -24,7 +24,7 @@ def decode_method(out: Lines, message: Message) -> None:
             out.put(f'raise {out.use("cut_short")}("{name}", version) from error')
         with out.block("if at > len(data):"):
             out.put(f'raise cut_short("{name}", version)')
-        out.call("return ", name, (item.name for item in struct.fields), ", at")
+        out.call("return ", name, (item.name for item in struct.arguments), ", at")
 
 
 def read_method(out: Lines, struct: Struct, paths: list[Path]) -> None:
@@ -34,7 +34,7 @@ def read_method(out: Lines, struct: Struct, paths: list[Path]) -> None:
     with out.block(f"def read(data: bytes, at: int, version: int) -> tuple[{struct.name}, int]:"):
         write_declarations(out, struct, paths)
         by_path(out, paths, struct, lambda o, path: read_fields(o, struct, path))
-        out.call("return ", struct.name, (item.name for item in struct.fields), ", at")
+        out.call("return ", struct.name, (item.name for item in struct.arguments), ", at")
 
 
 def read_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: bool) -> None:
@@ -62,7 +62,7 @@ def read_array_method(out: Lines, struct: Struct, paths: list[Path], nullable: b
                     if not path.always(item) and (item.tag is not None or item.default == ()):
                         o.put(f"{item.name} = {used_default(o, item)}")
                 read_fields(o, struct, path)
-                o.call("items.append(", name, (item.name for item in struct.fields), ")")
+                o.call("items.append(", name, (item.name for item in struct.arguments), ")")
 
         by_path(out, paths, struct, elements)
         out.put("return items, at")
@@ -131,7 +131,7 @@ def read_one(out: Lines, item: Field, path: Path, inline: bool) -> None:
             out.put(f"{name}, at = {reader}(data, at)")
     elif item.kind == "struct":
         assert item.struct is not None
-        if item.tag is not None or not null:
+        if not null:
             out.put(f"{name}, at = {item.struct.name}.read(data, at, version)")
             return
         with out.block("if data[at] < 128:  # negative: null"):

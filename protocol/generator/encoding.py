@@ -167,7 +167,7 @@ def write_plain_array(out: Lines, item: Field, path: Path, value: str, target: s
         return
     put_count = out.use("put_compact_count" if path.flexible else "put_legacy_count")
     put_values = out.use(f"put_{item.element}s" if item.element in ("int8", "int32") else f"put_{'compact' if path.flexible else 'legacy'}_texts")
-    if item.nullable is None:
+    if item.nullable is None or item.tag is not None:  # a tagged null is left out
         out.put(f"{put_count}({target}, len({value}))", f"{put_values}({target}, {value})")
         return
     with out.block(f"if {value} is None:"):
@@ -190,6 +190,8 @@ def write_tags(out: Lines, tagged: list[Field], path: Path, owner: str) -> None:
             if item.kind in FIXED_SIZES:
                 write_run(out, [item], owner, "part")
             elif item.kind == "struct":
+                if path.null_when(item) is not None:
+                    out.put('part.append(b"\\x01")')
                 out.put(f"{value}.write(part, version)")
             else:
                 write_one(out, item, path, value, "part", inline=False)
@@ -201,12 +203,14 @@ def is_not_default(out: Lines, item: Field, value: str) -> str:
     """The condition for sending a tagged field: its value is not the default."""
     if item.kind == "struct":
         assert item.struct is not None
+        if item.nullable is not None:
+            return f"{value} is not None"
         return f"{value} is not None and {value} != {item.struct.name}()"
     if item.kind == "bool":
         return value if item.default is False else f"not {value}"
+    if item.kind == "array":
+        return value  # Kafka leaves out an empty list, also where the list may be null
     if item.default is None:
         return f"{value} is not None"
-    if item.default == ():
-        return f"{value}"
     default = default_value(item)
     return f"{value} != {out.use(default) if default == 'ZERO_UUID' else default}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ def api_modules() -> list[Module]:
             message.about = f"{name} {side.lower()}"
             module.messages.append(message)
         add_fields(module, api.get("new", []))
+        end_fields(module, api.get("ended", []))
+        order_arguments(module, set(api.get("arguments_last", [])))
         check_newest(api, versions)
         modules.append(module)
     return modules
@@ -46,17 +49,34 @@ def api_modules() -> list[Module]:
 def add_fields(module: Module, new: list[dict[str, Any]]) -> None:
     """Insert fields that kio lacks after the fields that they follow on the wire."""
     for item in new:
-        for message in module.messages:
-            for struct in (*message.struct.nested(), message.struct):
-                if struct.name == item["in"]:
-                    at = [field.name for field in struct.fields].index(item["after"]) + 1
-                    struct.fields.insert(at, field_of(item, message.versions, {}))
-                    break
-            else:
-                continue
-            break
-        else:
-            raise ValueError(f"apis.toml: {module.name} has no {item['in']}")
+        message, struct = owner_of(module, item["in"])
+        at = [field.name for field in struct.fields].index(item["after"]) + 1
+        struct.fields.insert(at, field_of(item, message.versions, {}))
+
+
+def end_fields(module: Module, ended: list[dict[str, Any]]) -> None:
+    """Take fields out of the versions that kio lacks and that do not have them."""
+    for item in ended:
+        _, struct = owner_of(module, item["in"])
+        at = [field.name for field in struct.fields].index(item["name"])
+        field = struct.fields[at]
+        struct.fields[at] = replace(field, versions=(field.versions[0], item["last"]))
+
+
+def order_arguments(module: Module, last: set[str]) -> None:
+    """Put these fields at the end of the constructors that have them."""
+    for message in module.messages:
+        for struct in (*message.struct.nested(), message.struct):
+            struct.fields = [replace(field, argument_last=field.name in last) for field in struct.fields]
+
+
+def owner_of(module: Module, name: str) -> tuple[Message, Struct]:
+    """The message or part of this name, and its message."""
+    for message in module.messages:
+        for struct in (*message.struct.nested(), message.struct):
+            if struct.name == name:
+                return message, struct
+    raise ValueError(f"apis.toml: {module.name} has no {name}")
 
 
 def check_newest(api: dict[str, Any], versions: Versions) -> None:
@@ -105,7 +125,7 @@ def field_of(item: dict[str, Any], all_versions: Versions, parts: dict[str, Stru
     kind_or_struct = kind if kind in SIZED else "struct"
     versions = versions_of(item.get("versions", f"{all_versions[0]}+"), all_versions)
     nullable = versions if item.get("nullable", False) else None
-    empty = () if array else None if nullable or kind_or_struct == "struct" else from_kio.ZEROS[kind]
+    empty = None if nullable else () if array else None if kind_or_struct == "struct" else from_kio.ZEROS[kind]
     return Field(
         name=item["name"],
         kind="array" if array else kind_or_struct,

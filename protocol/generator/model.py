@@ -24,6 +24,7 @@ class Field:
     tag: int | None = None
     default: object = None
     enum: str = ""  # the class of its values, as module.Class
+    argument_last: bool = False  # in the constructor it follows the other fields
 
     def within(self, versions: Versions) -> bool:
         return self.versions[0] <= versions[1] and versions[0] <= self.versions[1]
@@ -34,7 +35,12 @@ class Struct:
     """A class to generate: a message, or a part of one."""
 
     name: str
-    fields: list[Field]
+    fields: list[Field]  # in the order on the wire
+
+    @property
+    def arguments(self) -> list[Field]:
+        """The fields in the order of the constructor."""
+        return sorted(self.fields, key=lambda item: item.argument_last)
 
     def nested(self) -> list[Struct]:
         """All structs inside this one, each once, inner structs first."""

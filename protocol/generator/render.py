@@ -116,7 +116,7 @@ def about(message: Message) -> str:
 
 def write_class_head(out: Lines, struct: Struct, doc: str, versions: Versions, message: Message | None = None) -> None:
     out.put(f'"""{doc}"""', "")
-    slots = [f'"{item.name}"' for item in struct.fields]
+    slots = [f'"{item.name}"' for item in struct.arguments]
     line = f"__slots__ = ({', '.join(slots)}{',' if len(slots) == 1 else ''})"
     if len(line) + 4 <= LINE_MAX:
         out.put(line)
@@ -135,13 +135,13 @@ def write_constructor(out: Lines, struct: Struct, versions: Versions) -> None:
     out.put("")
     out.put("def __init__(")
     out.put("    self,")
-    for item in struct.fields:
+    for item in struct.arguments:
         created = created_by_default(item)
         typed = f"{python_type(item)} | None" if created else python_type(item)
         default = "None" if created or item.default == () else default_value(item)
         out.put(f"    {item.name}: {typed} = {default if default != 'ZERO_UUID' else out.use('ZERO_UUID')},{version_comment(item, versions)}")
     with out.block(") -> None:"):
-        for item in struct.fields:
+        for item in struct.arguments:
             if created_by_default(item):
                 empty = "[]" if item.kind == "array" else f"{python_type(item)}()"
                 out.put(f"self.{item.name} = {empty} if {item.name} is None else {item.name}")

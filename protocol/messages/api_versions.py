@@ -29,6 +29,7 @@ from protocol.wire import (
     Steps,
     compact_count,
     compact_text,
+    compact_text_or_null,
     cut_short,
     legacy_count,
     put_compact_count,
@@ -44,25 +45,31 @@ from protocol.wire import (
 
 
 class ApiVersionsRequest(Message):
-    """ApiVersions request, versions 0 to 4, flexible from 3."""
+    """ApiVersions request, versions 0 to 5, flexible from 3."""
 
-    __slots__ = ("client_software_name", "client_software_version")
+    __slots__ = ("client_software_name", "client_software_version", "cluster_id", "node_id")
     API_KEY: ClassVar[int] = 18
     FLEXIBLE_FROM: ClassVar[int] = 3
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 4)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
 
     def __init__(
         self,
         client_software_name: str = "",  # from 3
         client_software_version: str = "",  # from 3
+        cluster_id: str | None = None,  # from 5
+        node_id: int = -1,  # from 5
     ) -> None:
         self.client_software_name = client_software_name
         self.client_software_version = client_software_version
+        self.cluster_id = cluster_id
+        self.node_id = node_id
 
     @staticmethod
     def decode(data: bytes, at: int, version: int) -> tuple[ApiVersionsRequest, int]:
         client_software_name = ""
         client_software_version = ""
+        cluster_id: str | None = None
+        node_id = -1
         try:
             if version >= 3:
                 n = data[at]
@@ -77,6 +84,18 @@ class ApiVersionsRequest(Message):
                     at += n
                 else:
                     client_software_version, at = compact_text(data, at)
+                if version >= 5:
+                    n = data[at]
+                    if 0 < n < 128:
+                        cluster_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                        at += n
+                    elif n == 0:
+                        cluster_id = None
+                        at += 1
+                    else:
+                        cluster_id, at = compact_text_or_null(data, at)
+                    (node_id,) = unpack_i(data, at)
+                    at += 4
                 if data[at]:
                     at = skip_tags(data, at)
                 else:
@@ -85,7 +104,7 @@ class ApiVersionsRequest(Message):
             raise cut_short("ApiVersionsRequest", version) from error
         if at > len(data):
             raise cut_short("ApiVersionsRequest", version)
-        return ApiVersionsRequest(client_software_name, client_software_version), at
+        return ApiVersionsRequest(client_software_name, client_software_version, cluster_id, node_id), at
 
     def encode(self, version: int) -> bytes:
         out: list[bytes] = []
@@ -99,6 +118,15 @@ class ApiVersionsRequest(Message):
                 n = len(text) + 1
                 out.append(BYTES[n] if n < 128 else text_length(n))
                 out.append(text)
+                if version >= 5:
+                    if self.cluster_id is None:
+                        out.append(b"\x00")
+                    else:
+                        text = self.cluster_id.encode()
+                        n = len(text) + 1
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                    out.append(pack_i(self.node_id))
                 out.append(b"\x00")
         except UNWRITABLE as error:
             raise unwritable("ApiVersionsRequest", version, error) from error
@@ -279,7 +307,7 @@ class FinalizedFeatureKey(Part):
 
 
 class ApiVersionsResponse(Message):
-    """ApiVersions response, versions 0 to 4, flexible from 3."""
+    """ApiVersions response, versions 0 to 5, flexible from 3."""
 
     __slots__ = (
         "error_code",
@@ -292,7 +320,7 @@ class ApiVersionsResponse(Message):
     )
     API_KEY: ClassVar[int] = 18
     FLEXIBLE_FROM: ClassVar[int] = 3
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 4)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
 
     def __init__(
         self,

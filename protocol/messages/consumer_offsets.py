@@ -13,14 +13,18 @@ from protocol.messages.fixed import (
     pack_b,
     pack_i,
     pack_ii,
+    pack_iib,
     pack_q,
     pack_qb,
     pack_qi,
+    pack_qqb,
     unpack_b,
     unpack_i,
     unpack_ii,
+    unpack_iib,
     unpack_q,
     unpack_qi,
+    unpack_qq,
     unpack_u,
 )
 from protocol.wire import (
@@ -30,14 +34,19 @@ from protocol.wire import (
     ZERO_UUID,
     compact_blob,
     compact_count,
+    compact_count_or_null,
     compact_text,
     compact_text_or_null,
+    compact_texts,
     cut_short,
+    int32s,
     legacy_blob,
     legacy_count,
     legacy_text,
     legacy_text_or_null,
     put_compact_count,
+    put_compact_texts,
+    put_int32s,
     put_legacy_blob,
     put_legacy_count,
     put_legacy_text,
@@ -514,6 +523,997 @@ class GroupMetadataValue(Message):
                 MemberMetadata.write_array(out, self.members, version)
         except UNWRITABLE as error:
             raise unwritable("GroupMetadataValue", version, error) from error
+        return b"".join(out)
+
+
+class ConsumerGroupMetadataKey(Message):
+    """Key of a consumer group, version 3."""
+
+    __slots__ = ("group",)
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (3, 3)
+
+    def __init__(
+        self,
+        group: str = "",
+    ) -> None:
+        self.group = group
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupMetadataKey, int]:
+        try:
+            group, at = legacy_text(data, at)
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupMetadataKey", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupMetadataKey", version)
+        return ConsumerGroupMetadataKey(group), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_legacy_text(out, self.group)
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupMetadataKey", version, error) from error
+        return b"".join(out)
+
+
+class ConsumerGroupMetadataValue(Message):
+    """The epoch of a consumer group, and the hash of its topics, version 0, flexible from 0."""
+
+    __slots__ = ("epoch", "metadata_hash")
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        metadata_hash: int = 0,  # tag 0
+    ) -> None:
+        self.epoch = epoch
+        self.metadata_hash = metadata_hash
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupMetadataValue, int]:
+        metadata_hash = 0
+        try:
+            (epoch,) = unpack_i(data, at)
+            at += 4
+            tags, at = tag_count(data, at)
+            for _ in range(tags):
+                tag, stop, at = tag_head(data, at)
+                if tag == 0:
+                    (metadata_hash,) = unpack_q(data, at)
+                    at += 8
+                else:
+                    at = stop
+                if at != stop:
+                    raise wrong_tag_size(tag)
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupMetadataValue", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupMetadataValue", version)
+        return ConsumerGroupMetadataValue(epoch, metadata_hash), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            out.append(pack_i(self.epoch))
+            tags = 0
+            tagged: list[bytes] = []
+            part: list[bytes]
+            if self.metadata_hash != 0:
+                tags += 1
+                part = []
+                part.append(pack_q(self.metadata_hash))
+                put_tag(tagged, 0, part)
+            out.append(BYTES[tags])
+            out += tagged
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupMetadataValue", version, error) from error
+        return b"".join(out)
+
+
+class ConsumerGroupPartitionMetadataKey(Message):
+    """Key of the topics of a consumer group, which Kafka 4.0 wrote, version 4."""
+
+    __slots__ = ("group",)
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (4, 4)
+
+    def __init__(
+        self,
+        group: str = "",
+    ) -> None:
+        self.group = group
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupPartitionMetadataKey, int]:
+        try:
+            group, at = legacy_text(data, at)
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupPartitionMetadataKey", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupPartitionMetadataKey", version)
+        return ConsumerGroupPartitionMetadataKey(group), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_legacy_text(out, self.group)
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupPartitionMetadataKey", version, error) from error
+        return b"".join(out)
+
+
+class PartitionMetadata(Part):
+    """Part of ConsumerGroupPartitionMetadataValue."""
+
+    __slots__ = ("partition", "racks")
+
+    def __init__(
+        self,
+        partition: int = 0,
+        racks: list[str] | None = None,
+    ) -> None:
+        self.partition = partition
+        self.racks = [] if racks is None else racks
+
+    @staticmethod
+    def read_array(data: bytes, at: int, version: int) -> tuple[list[PartitionMetadata], int]:
+        items: list[PartitionMetadata] = []
+        total, at = compact_count(data, at, 6)
+        for _ in range(total):
+            (partition,) = unpack_i(data, at)
+            at += 4
+            n, at = compact_count(data, at, 1)
+            racks, at = compact_texts(data, at, n)
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+            items.append(PartitionMetadata(partition, racks))
+        return items, at
+
+    @staticmethod
+    def write_array(out: list[bytes], items: list[PartitionMetadata], version: int) -> None:
+        put_compact_count(out, len(items))
+        for item in items:
+            out.append(pack_i(item.partition))
+            put_compact_count(out, len(item.racks))
+            put_compact_texts(out, item.racks)
+            out.append(b"\x00")
+
+
+class TopicMetadata(Part):
+    """Part of ConsumerGroupPartitionMetadataValue."""
+
+    __slots__ = ("topic_id", "topic_name", "num_partitions", "partition_metadata")
+
+    def __init__(
+        self,
+        topic_id: bytes = ZERO_UUID,
+        topic_name: str = "",
+        num_partitions: int = 0,
+        partition_metadata: list[PartitionMetadata] | None = None,
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.num_partitions = num_partitions
+        self.partition_metadata = [] if partition_metadata is None else partition_metadata
+
+    @staticmethod
+    def read_array(data: bytes, at: int, version: int) -> tuple[list[TopicMetadata], int]:
+        items: list[TopicMetadata] = []
+        total, at = compact_count(data, at, 23)
+        for _ in range(total):
+            (topic_id,) = unpack_u(data, at)
+            at += 16
+            n = data[at]
+            if 0 < n < 128:
+                topic_name = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                topic_name, at = compact_text(data, at)
+            (num_partitions,) = unpack_i(data, at)
+            at += 4
+            partition_metadata, at = PartitionMetadata.read_array(data, at, version)
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+            items.append(TopicMetadata(topic_id, topic_name, num_partitions, partition_metadata))
+        return items, at
+
+    @staticmethod
+    def write_array(out: list[bytes], items: list[TopicMetadata], version: int) -> None:
+        put_compact_count(out, len(items))
+        for item in items:
+            put_uuid(out, item.topic_id)
+            text = item.topic_name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_i(item.num_partitions))
+            PartitionMetadata.write_array(out, item.partition_metadata, version)
+            out.append(b"\x00")
+
+
+class ConsumerGroupPartitionMetadataValue(Message):
+    """The topics of a consumer group; later Kafkas keep their hash in the group's own record, version 0, flexible from 0."""
+
+    __slots__ = ("topics",)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        topics: list[TopicMetadata] | None = None,
+    ) -> None:
+        self.topics = [] if topics is None else topics
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupPartitionMetadataValue, int]:
+        try:
+            topics, at = TopicMetadata.read_array(data, at, version)
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupPartitionMetadataValue", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupPartitionMetadataValue", version)
+        return ConsumerGroupPartitionMetadataValue(topics), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            TopicMetadata.write_array(out, self.topics, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupPartitionMetadataValue", version, error) from error
+        return b"".join(out)
+
+
+class ConsumerGroupMemberMetadataKey(Message):
+    """Key of a member of a consumer group, version 5."""
+
+    __slots__ = ("group", "member_id")
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (5, 5)
+
+    def __init__(
+        self,
+        group: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group = group
+        self.member_id = member_id
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupMemberMetadataKey, int]:
+        try:
+            group, at = legacy_text(data, at)
+            member_id, at = legacy_text(data, at)
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupMemberMetadataKey", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupMemberMetadataKey", version)
+        return ConsumerGroupMemberMetadataKey(group, member_id), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_legacy_text(out, self.group)
+            put_legacy_text(out, self.member_id)
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupMemberMetadataKey", version, error) from error
+        return b"".join(out)
+
+
+class ClassicProtocol(Part):
+    """Part of ConsumerGroupMemberMetadataValue."""
+
+    __slots__ = ("name", "metadata")
+
+    def __init__(
+        self,
+        name: str = "",
+        metadata: bytes = b'',
+    ) -> None:
+        self.name = name
+        self.metadata = metadata
+
+    @staticmethod
+    def read_array(data: bytes, at: int, version: int) -> tuple[list[ClassicProtocol], int]:
+        items: list[ClassicProtocol] = []
+        total, at = compact_count(data, at, 3)
+        for _ in range(total):
+            n = data[at]
+            if 0 < n < 128:
+                name = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                name, at = compact_text(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                metadata = data[at + 1 : at + n]
+                at += n
+            else:
+                metadata, at = compact_blob(data, at)
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+            items.append(ClassicProtocol(name, metadata))
+        return items, at
+
+    @staticmethod
+    def write_array(out: list[bytes], items: list[ClassicProtocol], version: int) -> None:
+        put_compact_count(out, len(items))
+        for item in items:
+            text = item.name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            n = len(item.metadata) + 1
+            out.append(BYTES[n] if n < 128 else uvarint_bytes(n))
+            out.append(item.metadata)
+            out.append(b"\x00")
+
+
+class ClassicMemberMetadata(Part):
+    """Part of ConsumerGroupMemberMetadataValue."""
+
+    __slots__ = ("session_timeout_ms", "supported_protocols")
+
+    def __init__(
+        self,
+        session_timeout_ms: int = 0,
+        supported_protocols: list[ClassicProtocol] | None = None,
+    ) -> None:
+        self.session_timeout_ms = session_timeout_ms
+        self.supported_protocols = [] if supported_protocols is None else supported_protocols
+
+    @staticmethod
+    def read(data: bytes, at: int, version: int) -> tuple[ClassicMemberMetadata, int]:
+        (session_timeout_ms,) = unpack_i(data, at)
+        at += 4
+        supported_protocols, at = ClassicProtocol.read_array(data, at, version)
+        if data[at]:
+            at = skip_tags(data, at)
+        else:
+            at += 1
+        return ClassicMemberMetadata(session_timeout_ms, supported_protocols), at
+
+    def write(self, out: list[bytes], version: int) -> None:
+        out.append(pack_i(self.session_timeout_ms))
+        ClassicProtocol.write_array(out, self.supported_protocols, version)
+        out.append(b"\x00")
+
+
+class ConsumerGroupMemberMetadataValue(Message):
+    """What a member said of itself; a tombstone when it is removed, version 0, flexible from 0."""
+
+    __slots__ = (
+        "instance_id",
+        "rack_id",
+        "client_id",
+        "client_host",
+        "subscribed_topic_names",
+        "subscribed_topic_regex",
+        "rebalance_timeout_ms",
+        "server_assignor",
+        "classic_member_metadata",
+    )
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        client_id: str = "",
+        client_host: str = "",
+        subscribed_topic_names: list[str] | None = None,
+        subscribed_topic_regex: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        server_assignor: str | None = None,
+        classic_member_metadata: ClassicMemberMetadata | None = None,  # tag 0
+    ) -> None:
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = [] if subscribed_topic_names is None else subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.server_assignor = server_assignor
+        self.classic_member_metadata = classic_member_metadata
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupMemberMetadataValue, int]:
+        instance_id: str | None
+        rack_id: str | None
+        subscribed_topic_regex: str | None
+        server_assignor: str | None
+        classic_member_metadata: ClassicMemberMetadata | None = None
+        try:
+            n = data[at]
+            if 0 < n < 128:
+                instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                instance_id = None
+                at += 1
+            else:
+                instance_id, at = compact_text_or_null(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                rack_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                rack_id = None
+                at += 1
+            else:
+                rack_id, at = compact_text_or_null(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                client_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                client_id, at = compact_text(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                client_host = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                client_host, at = compact_text(data, at)
+            n, at = compact_count(data, at, 1)
+            subscribed_topic_names, at = compact_texts(data, at, n)
+            n = data[at]
+            if 0 < n < 128:
+                subscribed_topic_regex = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                subscribed_topic_regex = None
+                at += 1
+            else:
+                subscribed_topic_regex, at = compact_text_or_null(data, at)
+            (rebalance_timeout_ms,) = unpack_i(data, at)
+            at += 4
+            n = data[at]
+            if 0 < n < 128:
+                server_assignor = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                server_assignor = None
+                at += 1
+            else:
+                server_assignor, at = compact_text_or_null(data, at)
+            tags, at = tag_count(data, at)
+            for _ in range(tags):
+                tag, stop, at = tag_head(data, at)
+                if tag == 0:
+                    if data[at] < 128:  # negative: null
+                        classic_member_metadata, at = ClassicMemberMetadata.read(data, at + 1, version)
+                    else:
+                        classic_member_metadata = None
+                        at += 1
+                else:
+                    at = stop
+                if at != stop:
+                    raise wrong_tag_size(tag)
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupMemberMetadataValue", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupMemberMetadataValue", version)
+        return ConsumerGroupMemberMetadataValue(
+            instance_id,
+            rack_id,
+            client_id,
+            client_host,
+            subscribed_topic_names,
+            subscribed_topic_regex,
+            rebalance_timeout_ms,
+            server_assignor,
+            classic_member_metadata,
+        ), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            if self.instance_id is None:
+                out.append(b"\x00")
+            else:
+                text = self.instance_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            if self.rack_id is None:
+                out.append(b"\x00")
+            else:
+                text = self.rack_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            text = self.client_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            text = self.client_host.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            put_compact_count(out, len(self.subscribed_topic_names))
+            put_compact_texts(out, self.subscribed_topic_names)
+            if self.subscribed_topic_regex is None:
+                out.append(b"\x00")
+            else:
+                text = self.subscribed_topic_regex.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_i(self.rebalance_timeout_ms))
+            if self.server_assignor is None:
+                out.append(b"\x00")
+            else:
+                text = self.server_assignor.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            tags = 0
+            tagged: list[bytes] = []
+            part: list[bytes]
+            if self.classic_member_metadata is not None:
+                tags += 1
+                part = []
+                part.append(b"\x01")
+                self.classic_member_metadata.write(part, version)
+                put_tag(tagged, 0, part)
+            out.append(BYTES[tags])
+            out += tagged
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupMemberMetadataValue", version, error) from error
+        return b"".join(out)
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message):
+    """Key of the target assignment of a consumer group, version 6."""
+
+    __slots__ = ("group",)
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (6, 6)
+
+    def __init__(
+        self,
+        group: str = "",
+    ) -> None:
+        self.group = group
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupTargetAssignmentMetadataKey, int]:
+        try:
+            group, at = legacy_text(data, at)
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupTargetAssignmentMetadataKey", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupTargetAssignmentMetadataKey", version)
+        return ConsumerGroupTargetAssignmentMetadataKey(group), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_legacy_text(out, self.group)
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupTargetAssignmentMetadataKey", version, error) from error
+        return b"".join(out)
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message):
+    """The epoch for which the target assignment was computed, and when, version 0, flexible from 0."""
+
+    __slots__ = ("assignment_epoch", "assignment_timestamp")
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        assignment_epoch: int = 0,
+        assignment_timestamp: int = 0,  # tag 0
+    ) -> None:
+        self.assignment_epoch = assignment_epoch
+        self.assignment_timestamp = assignment_timestamp
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupTargetAssignmentMetadataValue, int]:
+        assignment_timestamp = 0
+        try:
+            (assignment_epoch,) = unpack_i(data, at)
+            at += 4
+            tags, at = tag_count(data, at)
+            for _ in range(tags):
+                tag, stop, at = tag_head(data, at)
+                if tag == 0:
+                    (assignment_timestamp,) = unpack_q(data, at)
+                    at += 8
+                else:
+                    at = stop
+                if at != stop:
+                    raise wrong_tag_size(tag)
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupTargetAssignmentMetadataValue", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupTargetAssignmentMetadataValue", version)
+        return ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch, assignment_timestamp), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            out.append(pack_i(self.assignment_epoch))
+            tags = 0
+            tagged: list[bytes] = []
+            part: list[bytes]
+            if self.assignment_timestamp != 0:
+                tags += 1
+                part = []
+                part.append(pack_q(self.assignment_timestamp))
+                put_tag(tagged, 0, part)
+            out.append(BYTES[tags])
+            out += tagged
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupTargetAssignmentMetadataValue", version, error) from error
+        return b"".join(out)
+
+
+class ConsumerGroupTargetAssignmentMemberKey(Message):
+    """Key of the target assignment of one member, version 7."""
+
+    __slots__ = ("group", "member_id")
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (7, 7)
+
+    def __init__(
+        self,
+        group: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group = group
+        self.member_id = member_id
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupTargetAssignmentMemberKey, int]:
+        try:
+            group, at = legacy_text(data, at)
+            member_id, at = legacy_text(data, at)
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupTargetAssignmentMemberKey", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupTargetAssignmentMemberKey", version)
+        return ConsumerGroupTargetAssignmentMemberKey(group, member_id), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_legacy_text(out, self.group)
+            put_legacy_text(out, self.member_id)
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupTargetAssignmentMemberKey", version, error) from error
+        return b"".join(out)
+
+
+class TargetTopicPartitions(Part):
+    """Part of ConsumerGroupTargetAssignmentMemberValue."""
+
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        topic_id: bytes = ZERO_UUID,
+        partitions: list[int] | None = None,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is None else partitions
+
+    @staticmethod
+    def read_array(data: bytes, at: int, version: int) -> tuple[list[TargetTopicPartitions], int]:
+        items: list[TargetTopicPartitions] = []
+        total, at = compact_count(data, at, 18)
+        for _ in range(total):
+            (topic_id,) = unpack_u(data, at)
+            at += 16
+            n, at = compact_count(data, at, 4)
+            partitions = int32s(data, at, n)
+            at += 4 * n
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+            items.append(TargetTopicPartitions(topic_id, partitions))
+        return items, at
+
+    @staticmethod
+    def write_array(out: list[bytes], items: list[TargetTopicPartitions], version: int) -> None:
+        put_compact_count(out, len(items))
+        for item in items:
+            put_uuid(out, item.topic_id)
+            put_compact_count(out, len(item.partitions))
+            put_int32s(out, item.partitions)
+            out.append(b"\x00")
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Message):
+    """The partitions that a member should own; a tombstone when it is removed, version 0, flexible from 0."""
+
+    __slots__ = ("topic_partitions",)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        topic_partitions: list[TargetTopicPartitions] | None = None,
+    ) -> None:
+        self.topic_partitions = [] if topic_partitions is None else topic_partitions
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupTargetAssignmentMemberValue, int]:
+        try:
+            topic_partitions, at = TargetTopicPartitions.read_array(data, at, version)
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupTargetAssignmentMemberValue", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupTargetAssignmentMemberValue", version)
+        return ConsumerGroupTargetAssignmentMemberValue(topic_partitions), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            TargetTopicPartitions.write_array(out, self.topic_partitions, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupTargetAssignmentMemberValue", version, error) from error
+        return b"".join(out)
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(Message):
+    """Key of what a member owns now, version 8."""
+
+    __slots__ = ("group", "member_id")
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (8, 8)
+
+    def __init__(
+        self,
+        group: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group = group
+        self.member_id = member_id
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupCurrentMemberAssignmentKey, int]:
+        try:
+            group, at = legacy_text(data, at)
+            member_id, at = legacy_text(data, at)
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupCurrentMemberAssignmentKey", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupCurrentMemberAssignmentKey", version)
+        return ConsumerGroupCurrentMemberAssignmentKey(group, member_id), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_legacy_text(out, self.group)
+            put_legacy_text(out, self.member_id)
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupCurrentMemberAssignmentKey", version, error) from error
+        return b"".join(out)
+
+
+class CurrentTopicPartitions(Part):
+    """Part of ConsumerGroupCurrentMemberAssignmentValue."""
+
+    __slots__ = ("topic_id", "partitions", "assignment_epochs")
+
+    def __init__(
+        self,
+        topic_id: bytes = ZERO_UUID,
+        partitions: list[int] | None = None,
+        assignment_epochs: list[int] | None = None,  # tag 0
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is None else partitions
+        self.assignment_epochs = assignment_epochs
+
+    @staticmethod
+    def read_array(data: bytes, at: int, version: int) -> tuple[list[CurrentTopicPartitions], int]:
+        assignment_epochs: list[int] | None
+        items: list[CurrentTopicPartitions] = []
+        total, at = compact_count(data, at, 18)
+        for _ in range(total):
+            assignment_epochs = None
+            (topic_id,) = unpack_u(data, at)
+            at += 16
+            n, at = compact_count(data, at, 4)
+            partitions = int32s(data, at, n)
+            at += 4 * n
+            tags, at = tag_count(data, at)
+            for _ in range(tags):
+                tag, stop, at = tag_head(data, at)
+                if tag == 0:
+                    n, at = compact_count_or_null(data, at, 4)
+                    if n < 0:
+                        assignment_epochs = None
+                    else:
+                        assignment_epochs = int32s(data, at, n)
+                        at += 4 * n
+                else:
+                    at = stop
+                if at != stop:
+                    raise wrong_tag_size(tag)
+            items.append(CurrentTopicPartitions(topic_id, partitions, assignment_epochs))
+        return items, at
+
+    @staticmethod
+    def write_array(out: list[bytes], items: list[CurrentTopicPartitions], version: int) -> None:
+        put_compact_count(out, len(items))
+        for item in items:
+            put_uuid(out, item.topic_id)
+            put_compact_count(out, len(item.partitions))
+            put_int32s(out, item.partitions)
+            tags = 0
+            tagged: list[bytes] = []
+            part: list[bytes]
+            if item.assignment_epochs:
+                tags += 1
+                part = []
+                put_compact_count(part, len(item.assignment_epochs))
+                put_int32s(part, item.assignment_epochs)
+                put_tag(tagged, 0, part)
+            out.append(BYTES[tags])
+            out += tagged
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    """The epoch of a member, its state, and what it owns or must give up; a tombstone when it is removed, version 0, flexible from 0."""
+
+    __slots__ = ("member_epoch", "previous_member_epoch", "state", "assigned_partitions", "partitions_pending_revocation")
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        member_epoch: int = 0,
+        previous_member_epoch: int = 0,
+        state: int = 0,
+        assigned_partitions: list[CurrentTopicPartitions] | None = None,
+        partitions_pending_revocation: list[CurrentTopicPartitions] | None = None,
+    ) -> None:
+        self.member_epoch = member_epoch
+        self.previous_member_epoch = previous_member_epoch
+        self.state = state
+        self.assigned_partitions = [] if assigned_partitions is None else assigned_partitions
+        self.partitions_pending_revocation = [] if partitions_pending_revocation is None else partitions_pending_revocation
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupCurrentMemberAssignmentValue, int]:
+        try:
+            member_epoch, previous_member_epoch, state = unpack_iib(data, at)
+            at += 9
+            assigned_partitions, at = CurrentTopicPartitions.read_array(data, at, version)
+            partitions_pending_revocation, at = CurrentTopicPartitions.read_array(data, at, version)
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupCurrentMemberAssignmentValue", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupCurrentMemberAssignmentValue", version)
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch,
+            previous_member_epoch,
+            state,
+            assigned_partitions,
+            partitions_pending_revocation,
+        ), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            out.append(pack_iib(self.member_epoch, self.previous_member_epoch, self.state))
+            CurrentTopicPartitions.write_array(out, self.assigned_partitions, version)
+            CurrentTopicPartitions.write_array(out, self.partitions_pending_revocation, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupCurrentMemberAssignmentValue", version, error) from error
+        return b"".join(out)
+
+
+class ConsumerGroupRegularExpressionKey(Message):
+    """Key of a regular expression to which members of a consumer group are subscribed, version 16."""
+
+    __slots__ = ("group", "regular_expression")
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (16, 16)
+
+    def __init__(
+        self,
+        group: str = "",
+        regular_expression: str = "",
+    ) -> None:
+        self.group = group
+        self.regular_expression = regular_expression
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupRegularExpressionKey, int]:
+        try:
+            group, at = legacy_text(data, at)
+            regular_expression, at = legacy_text(data, at)
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupRegularExpressionKey", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupRegularExpressionKey", version)
+        return ConsumerGroupRegularExpressionKey(group, regular_expression), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_legacy_text(out, self.group)
+            put_legacy_text(out, self.regular_expression)
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupRegularExpressionKey", version, error) from error
+        return b"".join(out)
+
+
+class ConsumerGroupRegularExpressionValue(Message):
+    """The topics that a regular expression matched, and when; a tombstone when no member has it any more, version 0, flexible from 0."""
+
+    __slots__ = ("topics", "metadata_version", "timestamp")
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        topics: list[str] | None = None,
+        metadata_version: int = 0,
+        timestamp: int = 0,
+    ) -> None:
+        self.topics = [] if topics is None else topics
+        self.metadata_version = metadata_version
+        self.timestamp = timestamp
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[ConsumerGroupRegularExpressionValue, int]:
+        try:
+            n, at = compact_count(data, at, 1)
+            topics, at = compact_texts(data, at, n)
+            metadata_version, timestamp = unpack_qq(data, at)
+            at += 16
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("ConsumerGroupRegularExpressionValue", version) from error
+        if at > len(data):
+            raise cut_short("ConsumerGroupRegularExpressionValue", version)
+        return ConsumerGroupRegularExpressionValue(topics, metadata_version, timestamp), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_compact_count(out, len(self.topics))
+            put_compact_texts(out, self.topics)
+            out.append(pack_qqb(self.metadata_version, self.timestamp, 0))
+        except UNWRITABLE as error:
+            raise unwritable("ConsumerGroupRegularExpressionValue", version, error) from error
         return b"".join(out)
 
 

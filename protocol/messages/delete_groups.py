@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_h, pack_hb, pack_i, unpack_h, unpack_i
+from protocol.messages.fixed import pack_h, pack_i, unpack_h, unpack_i
 from protocol.wire import (
     BYTES,
     UNREADABLE,
@@ -17,6 +17,7 @@ from protocol.wire import (
     Steps,
     compact_count,
     compact_text,
+    compact_text_or_null,
     compact_texts,
     cut_short,
     legacy_count,
@@ -34,12 +35,12 @@ from protocol.wire import (
 
 
 class DeleteGroupsRequest(Message):
-    """DeleteGroups request, versions 0 to 2, flexible from 2."""
+    """DeleteGroups request, versions 0 to 3, flexible from 2."""
 
     __slots__ = ("groups_names",)
     API_KEY: ClassVar[int] = 42
     FLEXIBLE_FROM: ClassVar[int] = 2
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 3)
 
     def __init__(
         self,
@@ -84,18 +85,21 @@ class DeleteGroupsRequest(Message):
 class DeletableGroupResult(Part):
     """Part of DeleteGroupsResponse."""
 
-    __slots__ = ("group_id", "error_code")
+    __slots__ = ("group_id", "error_code", "error_message")
 
     def __init__(
         self,
         group_id: str = "",
         error_code: int = 0,
+        error_message: str | None = None,  # from 3
     ) -> None:
         self.group_id = group_id
         self.error_code = error_code
+        self.error_message = error_message
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DeletableGroupResult], int]:
+        error_message: str | None = None
         items: list[DeletableGroupResult] = []
         if version >= 2:
             total, at = compact_count(data, at, 4)
@@ -108,18 +112,28 @@ class DeletableGroupResult(Part):
                     group_id, at = compact_text(data, at)
                 (error_code,) = unpack_h(data, at)
                 at += 2
+                if version >= 3:
+                    n = data[at]
+                    if 0 < n < 128:
+                        error_message = data[at + 1 : at + n].decode("utf-8", "replace")
+                        at += n
+                    elif n == 0:
+                        error_message = None
+                        at += 1
+                    else:
+                        error_message, at = compact_text_or_null(data, at)
                 if data[at]:
                     at = skip_tags(data, at)
                 else:
                     at += 1
-                items.append(DeletableGroupResult(group_id, error_code))
+                items.append(DeletableGroupResult(group_id, error_code, error_message))
         else:
             total, at = legacy_count(data, at, 4)
             for _ in range(total):
                 group_id, at = legacy_text(data, at)
                 (error_code,) = unpack_h(data, at)
                 at += 2
-                items.append(DeletableGroupResult(group_id, error_code))
+                items.append(DeletableGroupResult(group_id, error_code, error_message))
         return items, at
 
     @staticmethod
@@ -131,7 +145,16 @@ class DeletableGroupResult(Part):
                 n = len(text) + 1
                 out.append(BYTES[n] if n < 128 else text_length(n))
                 out.append(text)
-                out.append(pack_hb(item.error_code, 0))
+                out.append(pack_h(item.error_code))
+                if version >= 3:
+                    if item.error_message is None:
+                        out.append(b"\x00")
+                    else:
+                        text = item.error_message.encode()
+                        n = len(text) + 1
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -148,7 +171,16 @@ class DeletableGroupResult(Part):
                 n = len(text) + 1
                 out.append(BYTES[n] if n < 128 else text_length(n))
                 out.append(text)
-                out.append(pack_hb(item.error_code, 0))
+                out.append(pack_h(item.error_code))
+                if version >= 3:
+                    if item.error_message is None:
+                        out.append(b"\x00")
+                    else:
+                        text = item.error_message.encode()
+                        n = len(text) + 1
+                        out.append(BYTES[n] if n < 128 else text_length(n))
+                        out.append(text)
+                out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
             for item in items:
@@ -158,12 +190,12 @@ class DeletableGroupResult(Part):
 
 
 class DeleteGroupsResponse(Message):
-    """DeleteGroups response, versions 0 to 2, flexible from 2."""
+    """DeleteGroups response, versions 0 to 3, flexible from 2."""
 
     __slots__ = ("throttle_time_ms", "results")
     API_KEY: ClassVar[int] = 42
     FLEXIBLE_FROM: ClassVar[int] = 2
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 3)
 
     def __init__(
         self,

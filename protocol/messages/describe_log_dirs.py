@@ -107,12 +107,12 @@ class DescribableLogDirTopic(Part):
 
 
 class DescribeLogDirsRequest(Message):
-    """DescribeLogDirs request, versions 1 to 4, flexible from 2."""
+    """DescribeLogDirs request, versions 1 to 5, flexible from 2."""
 
     __slots__ = ("topics",)
     API_KEY: ClassVar[int] = 35
     FLEXIBLE_FROM: ClassVar[int] = 2
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 4)
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 5)
 
     def __init__(
         self,
@@ -291,7 +291,7 @@ class DescribeLogDirsTopic(Part):
 class DescribeLogDirsResult(Part):
     """Part of DescribeLogDirsResponse."""
 
-    __slots__ = ("error_code", "log_dir", "topics", "total_bytes", "usable_bytes")
+    __slots__ = ("error_code", "log_dir", "topics", "total_bytes", "usable_bytes", "is_cordoned")
 
     def __init__(
         self,
@@ -300,17 +300,20 @@ class DescribeLogDirsResult(Part):
         topics: list[DescribeLogDirsTopic] | None = None,
         total_bytes: int = -1,  # from 4
         usable_bytes: int = -1,  # from 4
+        is_cordoned: bool = False,  # from 5
     ) -> None:
         self.error_code = error_code
         self.log_dir = log_dir
         self.topics = [] if topics is None else topics
         self.total_bytes = total_bytes
         self.usable_bytes = usable_bytes
+        self.is_cordoned = is_cordoned
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[DescribeLogDirsResult], int]:
         total_bytes: int = -1
         usable_bytes: int = -1
+        is_cordoned: bool = False
         items: list[DescribeLogDirsResult] = []
         if version >= 2:
             total, at = compact_count(data, at, 5)
@@ -327,11 +330,14 @@ class DescribeLogDirsResult(Part):
                 if version >= 4:
                     total_bytes, usable_bytes = unpack_qq(data, at)
                     at += 16
+                if version >= 5:
+                    is_cordoned = data[at] != 0
+                    at += 1
                 if data[at]:
                     at = skip_tags(data, at)
                 else:
                     at += 1
-                items.append(DescribeLogDirsResult(error_code, log_dir, topics, total_bytes, usable_bytes))
+                items.append(DescribeLogDirsResult(error_code, log_dir, topics, total_bytes, usable_bytes, is_cordoned))
         else:
             total, at = legacy_count(data, at, 8)
             for _ in range(total):
@@ -339,7 +345,7 @@ class DescribeLogDirsResult(Part):
                 at += 2
                 log_dir, at = legacy_text(data, at)
                 topics, at = DescribeLogDirsTopic.read_array(data, at, version)
-                items.append(DescribeLogDirsResult(error_code, log_dir, topics, total_bytes, usable_bytes))
+                items.append(DescribeLogDirsResult(error_code, log_dir, topics, total_bytes, usable_bytes, is_cordoned))
         return items, at
 
     @staticmethod
@@ -355,6 +361,8 @@ class DescribeLogDirsResult(Part):
                 DescribeLogDirsTopic.write_array(out, item.topics, version)
                 if version >= 4:
                     out.append(pack_qq(item.total_bytes, item.usable_bytes))
+                if version >= 5:
+                    out.append(b"\x01" if item.is_cordoned else b"\x00")
                 out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
@@ -377,6 +385,8 @@ class DescribeLogDirsResult(Part):
                 yield from DescribeLogDirsTopic.write_array_in_steps(out, item.topics, version)
                 if version >= 4:
                     out.append(pack_qq(item.total_bytes, item.usable_bytes))
+                if version >= 5:
+                    out.append(b"\x01" if item.is_cordoned else b"\x00")
                 out.append(b"\x00")
         else:
             put_legacy_count(out, len(items))
@@ -388,12 +398,12 @@ class DescribeLogDirsResult(Part):
 
 
 class DescribeLogDirsResponse(Message):
-    """DescribeLogDirs response, versions 1 to 4, flexible from 2."""
+    """DescribeLogDirs response, versions 1 to 5, flexible from 2."""
 
     __slots__ = ("throttle_time_ms", "error_code", "results")
     API_KEY: ClassVar[int] = 35
     FLEXIBLE_FROM: ClassVar[int] = 2
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 4)
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 5)
 
     def __init__(
         self,

@@ -113,6 +113,7 @@ class FetchPartition(Part):
         "log_start_offset",
         "partition_max_bytes",
         "replica_directory_id",
+        "high_watermark",
     )
 
     def __init__(
@@ -124,6 +125,7 @@ class FetchPartition(Part):
         log_start_offset: int = -1,  # from 5
         partition_max_bytes: int = 0,
         replica_directory_id: bytes = ZERO_UUID,  # from 17, tag 0
+        high_watermark: int = 9223372036854775807,  # from 18, tag 1
     ) -> None:
         self.partition = partition
         self.current_leader_epoch = current_leader_epoch
@@ -132,6 +134,7 @@ class FetchPartition(Part):
         self.log_start_offset = log_start_offset
         self.partition_max_bytes = partition_max_bytes
         self.replica_directory_id = replica_directory_id
+        self.high_watermark = high_watermark
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[FetchPartition], int]:
@@ -139,11 +142,13 @@ class FetchPartition(Part):
         last_fetched_epoch: int = -1
         log_start_offset: int = -1
         replica_directory_id: bytes
+        high_watermark: int
         items: list[FetchPartition] = []
         if version >= 12:
             total, at = compact_count(data, at, 33)
             for _ in range(total):
                 replica_directory_id = ZERO_UUID
+                high_watermark = 9223372036854775807
                 partition, current_leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset, partition_max_bytes = unpack_iiqiqi(data, at)
                 at += 32
                 tags, at = tag_count(data, at)
@@ -152,6 +157,9 @@ class FetchPartition(Part):
                     if tag == 0 and version >= 17:
                         (replica_directory_id,) = unpack_u(data, at)
                         at += 16
+                    elif tag == 1 and version >= 18:
+                        (high_watermark,) = unpack_q(data, at)
+                        at += 8
                     else:
                         at = stop
                     if at != stop:
@@ -164,11 +172,13 @@ class FetchPartition(Part):
                     log_start_offset,
                     partition_max_bytes,
                     replica_directory_id,
+                    high_watermark,
                 ))
         else:
             total, at = legacy_count(data, at, 16)
             for _ in range(total):
                 replica_directory_id = ZERO_UUID
+                high_watermark = 9223372036854775807
                 (partition,) = unpack_i(data, at)
                 at += 4
                 if version >= 9:
@@ -189,6 +199,7 @@ class FetchPartition(Part):
                     log_start_offset,
                     partition_max_bytes,
                     replica_directory_id,
+                    high_watermark,
                 ))
         return items, at
 
@@ -213,6 +224,11 @@ class FetchPartition(Part):
                     part = []
                     put_uuid(part, item.replica_directory_id)
                     put_tag(tagged, 0, part)
+                if version >= 18 and item.high_watermark != 9223372036854775807:
+                    tags += 1
+                    part = []
+                    part.append(pack_q(item.high_watermark))
+                    put_tag(tagged, 1, part)
                 out.append(BYTES[tags])
                 out += tagged
         else:
@@ -370,7 +386,7 @@ class ForgottenTopic(Part):
 
 
 class FetchRequest(Message):
-    """Fetch request, versions 4 to 17, flexible from 12."""
+    """Fetch request, versions 4 to 18, flexible from 12."""
 
     __slots__ = (
         "cluster_id",
@@ -388,7 +404,7 @@ class FetchRequest(Message):
     )
     API_KEY: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 12
-    VERSIONS: ClassVar[tuple[int, int]] = (4, 17)
+    VERSIONS: ClassVar[tuple[int, int]] = (4, 18)
 
     def __init__(
         self,
@@ -1101,12 +1117,12 @@ class NodeEndpoint(Part):
 
 
 class FetchResponse(Message):
-    """Fetch response, versions 4 to 17, flexible from 12."""
+    """Fetch response, versions 4 to 18, flexible from 12."""
 
     __slots__ = ("throttle_time_ms", "error_code", "session_id", "responses", "node_endpoints")
     API_KEY: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 12
-    VERSIONS: ClassVar[tuple[int, int]] = (4, 17)
+    VERSIONS: ClassVar[tuple[int, int]] = (4, 18)
 
     def __init__(
         self,

@@ -779,6 +779,10 @@ def unpack_ii(data: bytes, at: int) -> tuple[int, int]:
     return read_i32_be(data, at), read_i32_be(data, at + 4)
 
 
+def unpack_iib(data: bytes, at: int) -> tuple[int, int, int]:
+    return read_i32_be(data, at), read_i32_be(data, at + 4), (data[at + 8] ^ 128) - 128
+
+
 def unpack_iii(data: bytes, at: int) -> tuple[int, int, int]:
     return read_i32_be(data, at), read_i32_be(data, at + 4), read_i32_be(data, at + 8)
 

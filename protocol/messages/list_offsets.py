@@ -158,12 +158,12 @@ class ListOffsetsTopic(Part):
 
 
 class ListOffsetsRequest(Message):
-    """ListOffsets request, versions 1 to 10, flexible from 6."""
+    """ListOffsets request, versions 1 to 11, flexible from 6."""
 
     __slots__ = ("replica_id", "isolation_level", "topics", "timeout_ms")
     API_KEY: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 6
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 10)
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 11)
 
     def __init__(
         self,
@@ -374,12 +374,12 @@ class ListOffsetsTopicResponse(Part):
 
 
 class ListOffsetsResponse(Message):
-    """ListOffsets response, versions 1 to 10, flexible from 6."""
+    """ListOffsets response, versions 1 to 11, flexible from 6."""
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 6
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 10)
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 11)
 
     def __init__(
         self,

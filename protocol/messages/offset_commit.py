@@ -21,11 +21,13 @@ from protocol.messages.fixed import (
     unpack_iq,
     unpack_iqi,
     unpack_q,
+    unpack_u,
 )
 from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    ZERO_UUID,
     Steps,
     compact_count,
     compact_text,
@@ -38,6 +40,7 @@ from protocol.wire import (
     put_legacy_count,
     put_legacy_text,
     put_legacy_text_or_null,
+    put_uuid,
     skip_tags,
     text_length,
     unwritable,
@@ -123,40 +126,48 @@ class OffsetCommitRequestPartition(Part):
 class OffsetCommitRequestTopic(Part):
     """Part of OffsetCommitRequest."""
 
-    __slots__ = ("name", "partitions")
+    __slots__ = ("name", "partitions", "topic_id")
 
     def __init__(
         self,
-        name: str = "",
+        name: str = "",  # up to 9
         partitions: list[OffsetCommitRequestPartition] | None = None,
+        topic_id: bytes = ZERO_UUID,  # from 10
     ) -> None:
         self.name = name
         self.partitions = [] if partitions is None else partitions
+        self.topic_id = topic_id
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetCommitRequestTopic], int]:
+        topic_id: bytes = ZERO_UUID
+        name: str = ""
         items: list[OffsetCommitRequestTopic] = []
         if version >= 8:
-            total, at = compact_count(data, at, 3)
+            total, at = compact_count(data, at, 2)
             for _ in range(total):
-                n = data[at]
-                if 0 < n < 128:
-                    name = data[at + 1 : at + n].decode("utf-8", "replace")
-                    at += n
-                else:
-                    name, at = compact_text(data, at)
+                if version >= 10:
+                    (topic_id,) = unpack_u(data, at)
+                    at += 16
+                if version <= 9:
+                    n = data[at]
+                    if 0 < n < 128:
+                        name = data[at + 1 : at + n].decode("utf-8", "replace")
+                        at += n
+                    else:
+                        name, at = compact_text(data, at)
                 partitions, at = OffsetCommitRequestPartition.read_array(data, at, version)
                 if data[at]:
                     at = skip_tags(data, at)
                 else:
                     at += 1
-                items.append(OffsetCommitRequestTopic(name, partitions))
+                items.append(OffsetCommitRequestTopic(name, partitions, topic_id))
         else:
             total, at = legacy_count(data, at, 6)
             for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = OffsetCommitRequestPartition.read_array(data, at, version)
-                items.append(OffsetCommitRequestTopic(name, partitions))
+                items.append(OffsetCommitRequestTopic(name, partitions, topic_id))
         return items, at
 
     @staticmethod
@@ -164,10 +175,13 @@ class OffsetCommitRequestTopic(Part):
         if version >= 8:
             put_compact_count(out, len(items))
             for item in items:
-                text = item.name.encode()
-                n = len(text) + 1
-                out.append(BYTES[n] if n < 128 else text_length(n))
-                out.append(text)
+                if version >= 10:
+                    put_uuid(out, item.topic_id)
+                if version <= 9:
+                    text = item.name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 OffsetCommitRequestPartition.write_array(out, item.partitions, version)
                 out.append(b"\x00")
         else:
@@ -178,12 +192,12 @@ class OffsetCommitRequestTopic(Part):
 
 
 class OffsetCommitRequest(Message):
-    """OffsetCommit request, versions 2 to 9, flexible from 8."""
+    """OffsetCommit request, versions 2 to 10, flexible from 8."""
 
     __slots__ = ("group_id", "generation_id_or_member_epoch", "member_id", "group_instance_id", "retention_time_ms", "topics")
     API_KEY: ClassVar[int] = 8
     FLEXIBLE_FROM: ClassVar[int] = 8
-    VERSIONS: ClassVar[tuple[int, int]] = (2, 9)
+    VERSIONS: ClassVar[tuple[int, int]] = (2, 10)
 
     def __init__(
         self,
@@ -348,40 +362,48 @@ class OffsetCommitResponsePartition(Part):
 class OffsetCommitResponseTopic(Part):
     """Part of OffsetCommitResponse."""
 
-    __slots__ = ("name", "partitions")
+    __slots__ = ("name", "partitions", "topic_id")
 
     def __init__(
         self,
-        name: str = "",
+        name: str = "",  # up to 9
         partitions: list[OffsetCommitResponsePartition] | None = None,
+        topic_id: bytes = ZERO_UUID,  # from 10
     ) -> None:
         self.name = name
         self.partitions = [] if partitions is None else partitions
+        self.topic_id = topic_id
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetCommitResponseTopic], int]:
+        topic_id: bytes = ZERO_UUID
+        name: str = ""
         items: list[OffsetCommitResponseTopic] = []
         if version >= 8:
-            total, at = compact_count(data, at, 3)
+            total, at = compact_count(data, at, 2)
             for _ in range(total):
-                n = data[at]
-                if 0 < n < 128:
-                    name = data[at + 1 : at + n].decode("utf-8", "replace")
-                    at += n
-                else:
-                    name, at = compact_text(data, at)
+                if version >= 10:
+                    (topic_id,) = unpack_u(data, at)
+                    at += 16
+                if version <= 9:
+                    n = data[at]
+                    if 0 < n < 128:
+                        name = data[at + 1 : at + n].decode("utf-8", "replace")
+                        at += n
+                    else:
+                        name, at = compact_text(data, at)
                 partitions, at = OffsetCommitResponsePartition.read_array(data, at, version)
                 if data[at]:
                     at = skip_tags(data, at)
                 else:
                     at += 1
-                items.append(OffsetCommitResponseTopic(name, partitions))
+                items.append(OffsetCommitResponseTopic(name, partitions, topic_id))
         else:
             total, at = legacy_count(data, at, 6)
             for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = OffsetCommitResponsePartition.read_array(data, at, version)
-                items.append(OffsetCommitResponseTopic(name, partitions))
+                items.append(OffsetCommitResponseTopic(name, partitions, topic_id))
         return items, at
 
     @staticmethod
@@ -389,10 +411,13 @@ class OffsetCommitResponseTopic(Part):
         if version >= 8:
             put_compact_count(out, len(items))
             for item in items:
-                text = item.name.encode()
-                n = len(text) + 1
-                out.append(BYTES[n] if n < 128 else text_length(n))
-                out.append(text)
+                if version >= 10:
+                    put_uuid(out, item.topic_id)
+                if version <= 9:
+                    text = item.name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 OffsetCommitResponsePartition.write_array(out, item.partitions, version)
                 out.append(b"\x00")
         else:
@@ -407,10 +432,13 @@ class OffsetCommitResponseTopic(Part):
             put_compact_count(out, len(items))
             for item in items:
                 yield 1
-                text = item.name.encode()
-                n = len(text) + 1
-                out.append(BYTES[n] if n < 128 else text_length(n))
-                out.append(text)
+                if version >= 10:
+                    put_uuid(out, item.topic_id)
+                if version <= 9:
+                    text = item.name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 yield from OffsetCommitResponsePartition.write_array_in_steps(out, item.partitions, version)
                 out.append(b"\x00")
         else:
@@ -422,12 +450,12 @@ class OffsetCommitResponseTopic(Part):
 
 
 class OffsetCommitResponse(Message):
-    """OffsetCommit response, versions 2 to 9, flexible from 8."""
+    """OffsetCommit response, versions 2 to 10, flexible from 8."""
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 8
     FLEXIBLE_FROM: ClassVar[int] = 8
-    VERSIONS: ClassVar[tuple[int, int]] = (2, 9)
+    VERSIONS: ClassVar[tuple[int, int]] = (2, 10)
 
     def __init__(
         self,

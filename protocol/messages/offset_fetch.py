@@ -10,11 +10,12 @@ from typing import ClassVar
 
 from protocol.errors import ProtocolError
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_h, pack_hb, pack_i, pack_iq, pack_iqi, unpack_h, unpack_i, unpack_iq, unpack_iqi
+from protocol.messages.fixed import pack_h, pack_hb, pack_i, pack_iq, pack_iqi, unpack_h, unpack_i, unpack_iq, unpack_iqi, unpack_u
 from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    ZERO_UUID,
     Steps,
     compact_count,
     compact_count_or_null,
@@ -31,6 +32,7 @@ from protocol.wire import (
     put_legacy_count,
     put_legacy_text,
     put_legacy_text_or_null,
+    put_uuid,
     skip_tags,
     text_length,
     unwritable,
@@ -40,29 +42,37 @@ from protocol.wire import (
 class OffsetFetchRequestTopics(Part):
     """Part of OffsetFetchRequest."""
 
-    __slots__ = ("name", "partition_indexes")
+    __slots__ = ("name", "partition_indexes", "topic_id")
 
     def __init__(
         self,
-        name: str = "",
+        name: str = "",  # up to 9
         partition_indexes: list[int] | None = None,
+        topic_id: bytes = ZERO_UUID,  # from 10
     ) -> None:
         self.name = name
         self.partition_indexes = [] if partition_indexes is None else partition_indexes
+        self.topic_id = topic_id
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetFetchRequestTopics] | None, int]:
+        topic_id: bytes = ZERO_UUID
+        name: str = ""
         items: list[OffsetFetchRequestTopics] = []
-        total, at = compact_count_or_null(data, at, 3)
+        total, at = compact_count_or_null(data, at, 2)
         if total < 0:
             return None, at
         for _ in range(total):
-            n = data[at]
-            if 0 < n < 128:
-                name = data[at + 1 : at + n].decode("utf-8", "replace")
-                at += n
-            else:
-                name, at = compact_text(data, at)
+            if version >= 10:
+                (topic_id,) = unpack_u(data, at)
+                at += 16
+            if version <= 9:
+                n = data[at]
+                if 0 < n < 128:
+                    name = data[at + 1 : at + n].decode("utf-8", "replace")
+                    at += n
+                else:
+                    name, at = compact_text(data, at)
             n, at = compact_count(data, at, 4)
             partition_indexes = int32s(data, at, n)
             at += 4 * n
@@ -70,7 +80,7 @@ class OffsetFetchRequestTopics(Part):
                 at = skip_tags(data, at)
             else:
                 at += 1
-            items.append(OffsetFetchRequestTopics(name, partition_indexes))
+            items.append(OffsetFetchRequestTopics(name, partition_indexes, topic_id))
         return items, at
 
     @staticmethod
@@ -80,10 +90,13 @@ class OffsetFetchRequestTopics(Part):
             return
         put_compact_count(out, len(items))
         for item in items:
-            text = item.name.encode()
-            n = len(text) + 1
-            out.append(BYTES[n] if n < 128 else text_length(n))
-            out.append(text)
+            if version >= 10:
+                put_uuid(out, item.topic_id)
+            if version <= 9:
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             put_compact_count(out, len(item.partition_indexes))
             put_int32s(out, item.partition_indexes)
             out.append(b"\x00")
@@ -235,12 +248,12 @@ class OffsetFetchRequestTopic(Part):
 
 
 class OffsetFetchRequest(Message):
-    """OffsetFetch request, versions 1 to 9, flexible from 6."""
+    """OffsetFetch request, versions 1 to 10, flexible from 6."""
 
     __slots__ = ("groups", "group_id", "topics", "require_stable")
     API_KEY: ClassVar[int] = 9
     FLEXIBLE_FROM: ClassVar[int] = 6
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 9)
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 10)
 
     def __init__(
         self,
@@ -391,43 +404,54 @@ class OffsetFetchResponsePartitions(Part):
 class OffsetFetchResponseTopics(Part):
     """Part of OffsetFetchResponse."""
 
-    __slots__ = ("name", "partitions")
+    __slots__ = ("name", "partitions", "topic_id")
 
     def __init__(
         self,
-        name: str = "",
+        name: str = "",  # up to 9
         partitions: list[OffsetFetchResponsePartitions] | None = None,
+        topic_id: bytes = ZERO_UUID,  # from 10
     ) -> None:
         self.name = name
         self.partitions = [] if partitions is None else partitions
+        self.topic_id = topic_id
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[OffsetFetchResponseTopics], int]:
+        topic_id: bytes = ZERO_UUID
+        name: str = ""
         items: list[OffsetFetchResponseTopics] = []
-        total, at = compact_count(data, at, 3)
+        total, at = compact_count(data, at, 2)
         for _ in range(total):
-            n = data[at]
-            if 0 < n < 128:
-                name = data[at + 1 : at + n].decode("utf-8", "replace")
-                at += n
-            else:
-                name, at = compact_text(data, at)
+            if version >= 10:
+                (topic_id,) = unpack_u(data, at)
+                at += 16
+            if version <= 9:
+                n = data[at]
+                if 0 < n < 128:
+                    name = data[at + 1 : at + n].decode("utf-8", "replace")
+                    at += n
+                else:
+                    name, at = compact_text(data, at)
             partitions, at = OffsetFetchResponsePartitions.read_array(data, at, version)
             if data[at]:
                 at = skip_tags(data, at)
             else:
                 at += 1
-            items.append(OffsetFetchResponseTopics(name, partitions))
+            items.append(OffsetFetchResponseTopics(name, partitions, topic_id))
         return items, at
 
     @staticmethod
     def write_array(out: list[bytes], items: list[OffsetFetchResponseTopics], version: int) -> None:
         put_compact_count(out, len(items))
         for item in items:
-            text = item.name.encode()
-            n = len(text) + 1
-            out.append(BYTES[n] if n < 128 else text_length(n))
-            out.append(text)
+            if version >= 10:
+                put_uuid(out, item.topic_id)
+            if version <= 9:
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             OffsetFetchResponsePartitions.write_array(out, item.partitions, version)
             out.append(b"\x00")
 
@@ -436,10 +460,13 @@ class OffsetFetchResponseTopics(Part):
         put_compact_count(out, len(items))
         for item in items:
             yield 1
-            text = item.name.encode()
-            n = len(text) + 1
-            out.append(BYTES[n] if n < 128 else text_length(n))
-            out.append(text)
+            if version >= 10:
+                put_uuid(out, item.topic_id)
+            if version <= 9:
+                text = item.name.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
             yield from OffsetFetchResponsePartitions.write_array_in_steps(out, item.partitions, version)
             out.append(b"\x00")
 
@@ -689,12 +716,12 @@ class OffsetFetchResponseTopic(Part):
 
 
 class OffsetFetchResponse(Message):
-    """OffsetFetch response, versions 1 to 9, flexible from 6."""
+    """OffsetFetch response, versions 1 to 10, flexible from 6."""
 
     __slots__ = ("throttle_time_ms", "groups", "topics", "error_code")
     API_KEY: ClassVar[int] = 9
     FLEXIBLE_FROM: ClassVar[int] = 6
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 9)
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 10)
 
     def __init__(
         self,

@@ -22,11 +22,13 @@ from protocol.messages.fixed import (
     unpack_ihqqq,
     unpack_ii,
     unpack_q,
+    unpack_u,
 )
 from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    ZERO_UUID,
     Steps,
     compact_blob_or_null,
     compact_count,
@@ -43,6 +45,7 @@ from protocol.wire import (
     put_legacy_text,
     put_legacy_text_or_null,
     put_tag,
+    put_uuid,
     skip_tags,
     tag_count,
     tag_head,
@@ -121,40 +124,48 @@ class PartitionProduceData(Part):
 class TopicProduceData(Part):
     """Part of ProduceRequest."""
 
-    __slots__ = ("name", "partition_data")
+    __slots__ = ("name", "partition_data", "topic_id")
 
     def __init__(
         self,
-        name: str = "",
+        name: str = "",  # up to 12
         partition_data: list[PartitionProduceData] | None = None,
+        topic_id: bytes = ZERO_UUID,  # from 13
     ) -> None:
         self.name = name
         self.partition_data = [] if partition_data is None else partition_data
+        self.topic_id = topic_id
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TopicProduceData], int]:
+        topic_id: bytes = ZERO_UUID
+        name: str = ""
         items: list[TopicProduceData] = []
         if version >= 9:
-            total, at = compact_count(data, at, 3)
+            total, at = compact_count(data, at, 2)
             for _ in range(total):
-                n = data[at]
-                if 0 < n < 128:
-                    name = data[at + 1 : at + n].decode("utf-8", "replace")
-                    at += n
-                else:
-                    name, at = compact_text(data, at)
+                if version >= 13:
+                    (topic_id,) = unpack_u(data, at)
+                    at += 16
+                if version <= 12:
+                    n = data[at]
+                    if 0 < n < 128:
+                        name = data[at + 1 : at + n].decode("utf-8", "replace")
+                        at += n
+                    else:
+                        name, at = compact_text(data, at)
                 partition_data, at = PartitionProduceData.read_array(data, at, version)
                 if data[at]:
                     at = skip_tags(data, at)
                 else:
                     at += 1
-                items.append(TopicProduceData(name, partition_data))
+                items.append(TopicProduceData(name, partition_data, topic_id))
         else:
             total, at = legacy_count(data, at, 6)
             for _ in range(total):
                 name, at = legacy_text(data, at)
                 partition_data, at = PartitionProduceData.read_array(data, at, version)
-                items.append(TopicProduceData(name, partition_data))
+                items.append(TopicProduceData(name, partition_data, topic_id))
         return items, at
 
     @staticmethod
@@ -162,10 +173,13 @@ class TopicProduceData(Part):
         if version >= 9:
             put_compact_count(out, len(items))
             for item in items:
-                text = item.name.encode()
-                n = len(text) + 1
-                out.append(BYTES[n] if n < 128 else text_length(n))
-                out.append(text)
+                if version >= 13:
+                    put_uuid(out, item.topic_id)
+                if version <= 12:
+                    text = item.name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 PartitionProduceData.write_array(out, item.partition_data, version)
                 out.append(b"\x00")
         else:
@@ -176,12 +190,12 @@ class TopicProduceData(Part):
 
 
 class ProduceRequest(Message):
-    """Produce request, versions 3 to 12, flexible from 9."""
+    """Produce request, versions 3 to 13, flexible from 9."""
 
     __slots__ = ("transactional_id", "acks", "timeout_ms", "topic_data")
     API_KEY: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 9
-    VERSIONS: ClassVar[tuple[int, int]] = (3, 12)
+    VERSIONS: ClassVar[tuple[int, int]] = (3, 13)
 
     def __init__(
         self,
@@ -540,40 +554,48 @@ class PartitionProduceResponse(Part):
 class TopicProduceResponse(Part):
     """Part of ProduceResponse."""
 
-    __slots__ = ("name", "partition_responses")
+    __slots__ = ("name", "partition_responses", "topic_id")
 
     def __init__(
         self,
-        name: str = "",
+        name: str = "",  # up to 12
         partition_responses: list[PartitionProduceResponse] | None = None,
+        topic_id: bytes = ZERO_UUID,  # from 13
     ) -> None:
         self.name = name
         self.partition_responses = [] if partition_responses is None else partition_responses
+        self.topic_id = topic_id
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TopicProduceResponse], int]:
+        topic_id: bytes = ZERO_UUID
+        name: str = ""
         items: list[TopicProduceResponse] = []
         if version >= 9:
-            total, at = compact_count(data, at, 3)
+            total, at = compact_count(data, at, 2)
             for _ in range(total):
-                n = data[at]
-                if 0 < n < 128:
-                    name = data[at + 1 : at + n].decode("utf-8", "replace")
-                    at += n
-                else:
-                    name, at = compact_text(data, at)
+                if version >= 13:
+                    (topic_id,) = unpack_u(data, at)
+                    at += 16
+                if version <= 12:
+                    n = data[at]
+                    if 0 < n < 128:
+                        name = data[at + 1 : at + n].decode("utf-8", "replace")
+                        at += n
+                    else:
+                        name, at = compact_text(data, at)
                 partition_responses, at = PartitionProduceResponse.read_array(data, at, version)
                 if data[at]:
                     at = skip_tags(data, at)
                 else:
                     at += 1
-                items.append(TopicProduceResponse(name, partition_responses))
+                items.append(TopicProduceResponse(name, partition_responses, topic_id))
         else:
             total, at = legacy_count(data, at, 6)
             for _ in range(total):
                 name, at = legacy_text(data, at)
                 partition_responses, at = PartitionProduceResponse.read_array(data, at, version)
-                items.append(TopicProduceResponse(name, partition_responses))
+                items.append(TopicProduceResponse(name, partition_responses, topic_id))
         return items, at
 
     @staticmethod
@@ -581,10 +603,13 @@ class TopicProduceResponse(Part):
         if version >= 9:
             put_compact_count(out, len(items))
             for item in items:
-                text = item.name.encode()
-                n = len(text) + 1
-                out.append(BYTES[n] if n < 128 else text_length(n))
-                out.append(text)
+                if version >= 13:
+                    put_uuid(out, item.topic_id)
+                if version <= 12:
+                    text = item.name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 PartitionProduceResponse.write_array(out, item.partition_responses, version)
                 out.append(b"\x00")
         else:
@@ -599,10 +624,13 @@ class TopicProduceResponse(Part):
             put_compact_count(out, len(items))
             for item in items:
                 yield 1
-                text = item.name.encode()
-                n = len(text) + 1
-                out.append(BYTES[n] if n < 128 else text_length(n))
-                out.append(text)
+                if version >= 13:
+                    put_uuid(out, item.topic_id)
+                if version <= 12:
+                    text = item.name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
                 yield from PartitionProduceResponse.write_array_in_steps(out, item.partition_responses, version)
                 out.append(b"\x00")
         else:
@@ -703,12 +731,12 @@ class NodeEndpoint(Part):
 
 
 class ProduceResponse(Message):
-    """Produce response, versions 3 to 12, flexible from 9."""
+    """Produce response, versions 3 to 13, flexible from 9."""
 
     __slots__ = ("responses", "throttle_time_ms", "node_endpoints")
     API_KEY: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 9
-    VERSIONS: ClassVar[tuple[int, int]] = (3, 12)
+    VERSIONS: ClassVar[tuple[int, int]] = (3, 13)
 
     def __init__(
         self,

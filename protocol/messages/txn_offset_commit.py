@@ -23,11 +23,13 @@ from protocol.messages.fixed import (
     unpack_iqi,
     unpack_qh,
     unpack_qhi,
+    unpack_u,
 )
 from protocol.wire import (
     BYTES,
     UNREADABLE,
     UNWRITABLE,
+    ZERO_UUID,
     Steps,
     compact_count,
     compact_text,
@@ -40,6 +42,7 @@ from protocol.wire import (
     put_legacy_count,
     put_legacy_text,
     put_legacy_text_or_null,
+    put_uuid,
     skip_tags,
     text_length,
     unwritable,
@@ -125,40 +128,48 @@ class TxnOffsetCommitRequestPartition(Part):
 class TxnOffsetCommitRequestTopic(Part):
     """Part of TxnOffsetCommitRequest."""
 
-    __slots__ = ("name", "partitions")
+    __slots__ = ("name", "partitions", "topic_id")
 
     def __init__(
         self,
-        name: str = "",
+        name: str = "",  # up to 5
         partitions: list[TxnOffsetCommitRequestPartition] | None = None,
+        topic_id: bytes = ZERO_UUID,  # from 6
     ) -> None:
         self.name = name
         self.partitions = [] if partitions is None else partitions
+        self.topic_id = topic_id
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TxnOffsetCommitRequestTopic], int]:
+        name: str = ""
+        topic_id: bytes = ZERO_UUID
         items: list[TxnOffsetCommitRequestTopic] = []
         if version >= 3:
-            total, at = compact_count(data, at, 3)
+            total, at = compact_count(data, at, 2)
             for _ in range(total):
-                n = data[at]
-                if 0 < n < 128:
-                    name = data[at + 1 : at + n].decode("utf-8", "replace")
-                    at += n
-                else:
-                    name, at = compact_text(data, at)
+                if version <= 5:
+                    n = data[at]
+                    if 0 < n < 128:
+                        name = data[at + 1 : at + n].decode("utf-8", "replace")
+                        at += n
+                    else:
+                        name, at = compact_text(data, at)
+                if version >= 6:
+                    (topic_id,) = unpack_u(data, at)
+                    at += 16
                 partitions, at = TxnOffsetCommitRequestPartition.read_array(data, at, version)
                 if data[at]:
                     at = skip_tags(data, at)
                 else:
                     at += 1
-                items.append(TxnOffsetCommitRequestTopic(name, partitions))
+                items.append(TxnOffsetCommitRequestTopic(name, partitions, topic_id))
         else:
             total, at = legacy_count(data, at, 6)
             for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = TxnOffsetCommitRequestPartition.read_array(data, at, version)
-                items.append(TxnOffsetCommitRequestTopic(name, partitions))
+                items.append(TxnOffsetCommitRequestTopic(name, partitions, topic_id))
         return items, at
 
     @staticmethod
@@ -166,10 +177,13 @@ class TxnOffsetCommitRequestTopic(Part):
         if version >= 3:
             put_compact_count(out, len(items))
             for item in items:
-                text = item.name.encode()
-                n = len(text) + 1
-                out.append(BYTES[n] if n < 128 else text_length(n))
-                out.append(text)
+                if version <= 5:
+                    text = item.name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                if version >= 6:
+                    put_uuid(out, item.topic_id)
                 TxnOffsetCommitRequestPartition.write_array(out, item.partitions, version)
                 out.append(b"\x00")
         else:
@@ -180,7 +194,7 @@ class TxnOffsetCommitRequestTopic(Part):
 
 
 class TxnOffsetCommitRequest(Message):
-    """TxnOffsetCommit request, versions 0 to 4, flexible from 3."""
+    """TxnOffsetCommit request, versions 0 to 6, flexible from 3."""
 
     __slots__ = (
         "transactional_id",
@@ -194,7 +208,7 @@ class TxnOffsetCommitRequest(Message):
     )
     API_KEY: ClassVar[int] = 28
     FLEXIBLE_FROM: ClassVar[int] = 3
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 4)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 6)
 
     def __init__(
         self,
@@ -374,40 +388,48 @@ class TxnOffsetCommitResponsePartition(Part):
 class TxnOffsetCommitResponseTopic(Part):
     """Part of TxnOffsetCommitResponse."""
 
-    __slots__ = ("name", "partitions")
+    __slots__ = ("name", "partitions", "topic_id")
 
     def __init__(
         self,
-        name: str = "",
+        name: str = "",  # up to 5
         partitions: list[TxnOffsetCommitResponsePartition] | None = None,
+        topic_id: bytes = ZERO_UUID,  # from 6
     ) -> None:
         self.name = name
         self.partitions = [] if partitions is None else partitions
+        self.topic_id = topic_id
 
     @staticmethod
     def read_array(data: bytes, at: int, version: int) -> tuple[list[TxnOffsetCommitResponseTopic], int]:
+        name: str = ""
+        topic_id: bytes = ZERO_UUID
         items: list[TxnOffsetCommitResponseTopic] = []
         if version >= 3:
-            total, at = compact_count(data, at, 3)
+            total, at = compact_count(data, at, 2)
             for _ in range(total):
-                n = data[at]
-                if 0 < n < 128:
-                    name = data[at + 1 : at + n].decode("utf-8", "replace")
-                    at += n
-                else:
-                    name, at = compact_text(data, at)
+                if version <= 5:
+                    n = data[at]
+                    if 0 < n < 128:
+                        name = data[at + 1 : at + n].decode("utf-8", "replace")
+                        at += n
+                    else:
+                        name, at = compact_text(data, at)
+                if version >= 6:
+                    (topic_id,) = unpack_u(data, at)
+                    at += 16
                 partitions, at = TxnOffsetCommitResponsePartition.read_array(data, at, version)
                 if data[at]:
                     at = skip_tags(data, at)
                 else:
                     at += 1
-                items.append(TxnOffsetCommitResponseTopic(name, partitions))
+                items.append(TxnOffsetCommitResponseTopic(name, partitions, topic_id))
         else:
             total, at = legacy_count(data, at, 6)
             for _ in range(total):
                 name, at = legacy_text(data, at)
                 partitions, at = TxnOffsetCommitResponsePartition.read_array(data, at, version)
-                items.append(TxnOffsetCommitResponseTopic(name, partitions))
+                items.append(TxnOffsetCommitResponseTopic(name, partitions, topic_id))
         return items, at
 
     @staticmethod
@@ -415,10 +437,13 @@ class TxnOffsetCommitResponseTopic(Part):
         if version >= 3:
             put_compact_count(out, len(items))
             for item in items:
-                text = item.name.encode()
-                n = len(text) + 1
-                out.append(BYTES[n] if n < 128 else text_length(n))
-                out.append(text)
+                if version <= 5:
+                    text = item.name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                if version >= 6:
+                    put_uuid(out, item.topic_id)
                 TxnOffsetCommitResponsePartition.write_array(out, item.partitions, version)
                 out.append(b"\x00")
         else:
@@ -433,10 +458,13 @@ class TxnOffsetCommitResponseTopic(Part):
             put_compact_count(out, len(items))
             for item in items:
                 yield 1
-                text = item.name.encode()
-                n = len(text) + 1
-                out.append(BYTES[n] if n < 128 else text_length(n))
-                out.append(text)
+                if version <= 5:
+                    text = item.name.encode()
+                    n = len(text) + 1
+                    out.append(BYTES[n] if n < 128 else text_length(n))
+                    out.append(text)
+                if version >= 6:
+                    put_uuid(out, item.topic_id)
                 yield from TxnOffsetCommitResponsePartition.write_array_in_steps(out, item.partitions, version)
                 out.append(b"\x00")
         else:
@@ -448,12 +476,12 @@ class TxnOffsetCommitResponseTopic(Part):
 
 
 class TxnOffsetCommitResponse(Message):
-    """TxnOffsetCommit response, versions 0 to 4, flexible from 3."""
+    """TxnOffsetCommit response, versions 0 to 6, flexible from 3."""
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 28
     FLEXIBLE_FROM: ClassVar[int] = 3
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 4)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 6)
 
     def __init__(
         self,

@@ -256,7 +256,7 @@ def a_topic_of_a_newer_version(folder: Folder) -> Path:
 
 
 def a_record_of_an_unknown_kind(folder: Folder) -> Path:
-    folder.append(OFFSETS, 0, [(b"\0\7key", b"\0\0")])
+    folder.append(OFFSETS, 0, [(b"\0\x0bkey", b"\0\0")])
     return folder.segment(OFFSETS)
 
 
@@ -340,7 +340,7 @@ ROWS: list[tuple[str, str, Plant, str]] = [
     ("record-unreadable", "value", partial(changed_value, lambda value: value[:-4]), r"offset 6: cannot be read: OffsetCommitValue v3 is cut short"),
     ("record-newer", "value", partial(changed_value, lambda value: b"\0\5" + value[2:]), r"offset 6: a value of version 5; this version of Tenure reads up to version 4"),
     ("record-newer", "topic", a_topic_of_a_newer_version, r"offset 4: a key of version 4; this version of Tenure reads up to version 3"),
-    ("record-unknown", "key", a_record_of_an_unknown_kind, r"offset 6: a key of version 7"),
+    ("record-unknown", "key", a_record_of_an_unknown_kind, r"offset 6: a key of version 11"),
     ("wrong-partition", "group", a_group_in_the_wrong_partition, rf"offset 6: group group-\d+ belongs to partition 1 of {PARTITIONS}"),
     ("instance-twice", "instance", an_instance_twice, r"offset 6: members a and c of group group-\d+ both have instance i"),
     ("read-failed", "segment", an_unreadable_file, r"No such file or directory"),

@@ -207,7 +207,7 @@ def test_unknown_enumeration_values_stay_numbers(folder: Folder, command: Comman
 @pytest.mark.parametrize(
     ("log", "key", "value", "kind", "remark", "code"),
     [
-        (OFFSETS, "0007ff", "00", "other", "a key of version 7, a kind of record that Tenure does not know and skips", 0),
+        (OFFSETS, "000bff", "00", "other", "a key of version 11, a kind of record that Tenure does not know and skips", 0),
         (OFFSETS, OFFSET_KEY, "0005ff", "offset", "a value of version 5; this version of Tenure reads up to version 4", 0),
         (OFFSETS, GROUP_KEY, "0005ff", "group", "a value of version 5; this version of Tenure reads up to version 4", 0),
         (TOPICS, "00000001", "0000", "other", "cannot be read: TopicKey v0 is cut short", 65),

@@ -20,7 +20,7 @@ from kio.static.primitive import i32Timedelta, i64Timedelta
 from protocol.apis import APIS
 from protocol.generator import from_kio
 from protocol.generator.from_toml import modules, snake
-from protocol.generator.model import Message, Module, Struct
+from protocol.generator.model import Field, Message, Module, Struct
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MODULES: dict[str, Module] = {module.name: module for module in modules()}
@@ -33,7 +33,7 @@ BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 def cases() -> Iterator[tuple[str, int]]:
     """Every message and version that kio has too."""
     for api in APIS.values():
-        for version in range(api.served[0], api.served[1] + 1):
+        for version in range(api.coded[0], api.coded[1] + 1):
             for side in ("Request", "Response"):
                 if from_kio.kio_class(snake(api.name), side.lower(), api.name + side, version) is not None:
                     yield api.name + side, version
@@ -138,7 +138,7 @@ def ours(name: str, instance: Any) -> Any:
 
 def converted(module: types.ModuleType, struct: Struct, instance: Any) -> Any:
     values = []
-    for field in struct.fields:
+    for field in struct.arguments:
         name = next((n for n in (field.name, field.name.removesuffix("_ms")) if hasattr(instance, n)), None)
         if name is None:
             values.append([] if field.default == () else field.default)
@@ -169,3 +169,40 @@ def plain(kind: str, value: Any, default: Any) -> Any:
         case tuple():
             return list(value)
     return value
+
+
+def lacking() -> Iterator[tuple[str, int]]:
+    """Every message and version that we have and kio lacks, but not the kinds of records and requests that only Tenure has."""
+    for api in APIS.values():
+        for version in range(api.coded[0], api.coded[1] + 1):
+            for side in ("Request", "Response"):
+                if from_kio.kio_class(snake(api.name), side.lower(), api.name + side, version) is None:
+                    yield api.name + side, version
+    for message in MODULES["consumer_offsets"].messages:
+        if message.struct.name.startswith("ConsumerGroup"):
+            yield message.struct.name, message.versions[1]
+
+
+def random_message(name: str, version: int, random: Random) -> Any:
+    """A random message of ours, with many edge values."""
+    module, message = MESSAGES[name]
+    return random_struct(importlib.import_module(f"protocol.messages.{module.name}"), message.struct, version, random)
+
+
+def random_struct(module: types.ModuleType, struct: Struct, version: int, random: Random) -> Any:
+    present = [field for field in struct.fields if field.versions[0] <= version <= field.versions[1]]
+    given = {field.name: random_of(module, field, version, random) for field in present if field.tag is None or random.random() < 0.5}
+    return getattr(module, struct.name)(**given)
+
+
+def random_of(module: types.ModuleType, field: Field, version: int, random: Random) -> Any:
+    if field.nullable is not None and field.tag is None and random.random() < 0.3:
+        return None
+    if field.kind == "array" and field.struct is not None:
+        return [random_struct(module, field.struct, version, random) for _ in range(random.choice((0, 1, 1, 2, 3)))]
+    if field.kind == "array":
+        lengths = (0, 1, 2, 5, 130) if field.tag is None else (1, 2, 5, 130)  # an empty list with a tag is left out
+        return [random_value(field.element, random) for _ in range(random.choice(lengths))]
+    if field.struct is not None:
+        return random_struct(module, field.struct, version, random)
+    return random.randbytes(16) if field.kind == "uuid" else random_value(field.kind, random)

@@ -26,14 +26,20 @@ def test_the_advertised_ranges_are_the_ideal_table() -> None:
 
 
 def test_every_advertised_version_has_a_codec_but_produce_0_to_2() -> None:
-    uncoded = {(api.name, v) for api in APIS.values() for v in range(api.advertised[0], api.advertised[1] + 1) if not api.served[0] <= v <= api.served[1]}
+    uncoded = {(api.name, v) for api in APIS.values() for v in range(api.advertised[0], api.advertised[1] + 1) if not api.coded[0] <= v <= api.coded[1]}
     assert uncoded == {("Produce", 0), ("Produce", 1), ("Produce", 2)}
+
+
+def test_a_version_is_served_if_it_is_advertised_and_has_a_codec() -> None:
+    assert (APIS[0].coded, APIS[0].served) == ((3, 13), (3, 12))
+    assert (APIS[9].coded, APIS[9].served) == ((1, 10), (1, 9))
+    assert APIS[12].coded == APIS[12].served == APIS[12].advertised
 
 
 def test_requests_and_responses_agree_about_their_versions() -> None:
     for key, api in APIS.items():
         assert api.key == key
-        assert api.request.VERSIONS == api.response.VERSIONS == api.served
+        assert api.request.VERSIONS == api.response.VERSIONS == api.coded
         assert api.request.FLEXIBLE_FROM == api.response.FLEXIBLE_FROM == api.flexible_from
 
 

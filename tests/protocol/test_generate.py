@@ -54,6 +54,12 @@ def test_a_version_that_kio_lacks_is_refused_until_its_fields_are_declared(monke
     (module,) = from_toml.api_modules()
     fields = module.messages[0].struct.fields
     assert [(field.name, field.versions) for field in fields[-2:]] == [("reason", (8, 10)), ("rack_id", (10, 10))]
+    join_group["ended"] = [{"in": "JoinGroupRequest", "name": "reason", "last": 9}]
+    join_group["arguments_last"] = ["protocol_type"]
+    (module,) = from_toml.api_modules()
+    struct = module.messages[0].struct
+    assert [(field.name, field.versions) for field in struct.fields[-2:]] == [("reason", (8, 9)), ("rack_id", (10, 10))]
+    assert [field.name for field in struct.arguments[-3:]] == ["reason", "rack_id", "protocol_type"]
     join_group["new"] = [rack | {"in": "JoinGrupRequest"}]
     with pytest.raises(ValueError, match="JoinGrupRequest"):
         from_toml.api_modules()

@@ -24,7 +24,7 @@ def request_of(api: Api, version: int, topic_ids: dict[str, bytes] | None = None
 
 def filled(struct: Any, module: Any, shape: Level | None, topic_ids: dict[str, bytes]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for field in struct.fields:
+    for field in struct.arguments:
         if shape is not None and field.name == shape.request:
             values[field.name] = entries(field, module, shape, topic_ids)
         elif field.kind == "array":
