@@ -154,8 +154,11 @@ def serve(config: Config) -> int:
 
 def serve_tests(config: Config, options: argparse.Namespace) -> int:
     """Run clusters that a test controls."""
+    import gc
+
     from broker.logging import logs
 
+    gc.disable()  # imports and the start make no garbage
     logs.configure(config.log_level, config.log_format)
     try:
         from cli.control.serving import serve_controlled

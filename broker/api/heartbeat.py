@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.api.parts import BrokerParts
 from broker.fastpath.heartbeat import HEARTBEAT_BYTES_MAX, HeartbeatFastPath, HeartbeatReplies
 from broker.fastpath.learning import learn, may_learn
@@ -11,6 +13,9 @@ from broker.net.dispatch import Call, ConstantReply, Response, Route
 from broker.security.authorizer import Operation, group_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+# By error code; made once for all brokers of a process.
+REPLIES: Final[dict[int, ConstantReply]] = {code.value: ConstantReply(HeartbeatResponse(0, code)) for code in ErrorCode}
 
 
 def route(parts: BrokerParts) -> Route:
@@ -22,16 +27,15 @@ class Heartbeat:
         self._shards = parts.shards
         self._clock = parts.clock
         self._authorizer = parts.authorizer
-        self._replies: dict[int, ConstantReply] = {code.value: ConstantReply(HeartbeatResponse(0, code)) for code in ErrorCode}
         self._encoded_replies: dict[int, HeartbeatReplies] = {}  # by version, made for its first fast path
 
     def handle(self, call: Call, request: HeartbeatRequest) -> Response | None:
         group_id = request.group_id
         if not group_allowed(self._authorizer, call, Operation.READ, group_id):
-            return self._replies[ErrorCode.GROUP_AUTHORIZATION_FAILED]
+            return REPLIES[ErrorCode.GROUP_AUTHORIZATION_FAILED]
         journal = self._shards.journal_of(group_id)
         if journal.refusal:
-            return self._replies[_error_for(group_id, journal.refusal)]
+            return REPLIES[_error_for(group_id, journal.refusal)]
         code = journal.call(
             journal.shard.heartbeat, group_id, request.generation_id, request.member_id, request.group_instance_id, self._clock.now
         )
@@ -39,7 +43,7 @@ class Heartbeat:
             self._learn_fast_path(call, request, journal)
         elif code == ErrorCode.FENCED_INSTANCE_ID:
             journal.fenced_lines.add(journal, "Heartbeat", group_id, request.member_id, request.group_instance_id, call.connection.peer)
-        return answer_when_durable(journal, call, self._replies[code])
+        return answer_when_durable(journal, call, REPLIES[code])
 
     def _learn_fast_path(self, call: Call, request: HeartbeatRequest, journal: GroupJournal) -> None:
         """Build a fast path: the next heartbeat on this connection is nearly always the same."""

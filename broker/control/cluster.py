@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +17,6 @@ from coordinator.classic.group import CONSUMER, Group
 from coordinator.classic.member import Member
 from coordinator.facts import read_offset
 from coordinator.policies.rebalance_request import REBALANCE_REQUEST
-from history.consumer import assigned_partitions
 from protocol.batch import Record, iterate_headers, records
 from protocol.errors import ErrorCode
 from protocol.message import Message
@@ -30,7 +28,6 @@ from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.records import read_offsets_key
 
 POLL_SECONDS: Final = 0.002
-LINES_KEPT: Final = 200
 READ_BYTES: Final = 4 << 20
 GROUP_RESOURCE: Final = 32  # of configurations
 SET: Final = 0  # the operation of IncrementalAlterConfigs
@@ -48,7 +45,6 @@ class Census(NamedTuple):
 class Cluster(Life):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.lines: deque[str] = deque(maxlen=LINES_KEPT)  # the last warnings and errors of its log
         self._client: LocalClient | None = None
         self._client_life = 0
 
@@ -237,6 +233,8 @@ class Cluster(Life):
 
 
 def member_document(group: Group, member: Member) -> dict[str, Any]:
+    from history.consumer import assigned_partitions  # not at a start, which has no members
+
     partitions = assigned_partitions(member.assignment) if group.protocol_type == CONSUMER else None
     by_topic: dict[str, list[int]] | None = None
     if partitions is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 
@@ -48,6 +47,8 @@ def read_fields(fields: tuple[Field, ...], given: Mapping[str, Any], *, as_text:
     known = {field.name for field in fields}
     for name in given:
         if name not in known:
+            from difflib import get_close_matches
+
             close = get_close_matches(name, known, 1, 0.5)
             hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(sorted(known)) or 'no fields'}"
             raise Refused(400, f"there is no field {name!r} here", hint)

@@ -8,7 +8,7 @@ import gc
 import hmac
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
@@ -28,7 +28,7 @@ from broker.runtime.start import ExitCode, StartError
 from broker.runtime.stopping import StopRequest, run_until_stopped
 from broker.server import choose_loop
 from broker.settings.config import Config
-from broker.settings.descriptors import divide_descriptors, memory_bytes, raise_limit, with_connections
+from broker.settings.descriptors import divide_descriptors, memory_bytes, open_files_limit, raise_limit, with_connections
 from broker.settings.endpoints import format_endpoint, is_loopback
 from broker.settings.load import ConfigError, load_config
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -36,7 +36,7 @@ from storage import OsDisk
 
 DEFAULT: Final = "default"
 # Settings of clusters in memory: partitions of groups take time to make, and tests want no pause.
-SETTINGS: Final = {"offsets.topic.num.partitions": "3", "connections.max.idle.ms": "-1"}
+SETTINGS: Final = {"offsets.topic.num.partitions": 3, "connections.max.idle.ms": -1}
 TOPIC_MS: Final = 10_000
 CLUSTERS_MAX: Final = 2_000
 
@@ -67,46 +67,60 @@ class Host:
                 f"--test-control {format_endpoint(host, port)}: whoever reaches it controls the broker; on an address that is not loopback it needs --test-control-anywhere",
                 ExitCode.CONFIG,
             )
-        self._descriptors = divide_descriptors(raise_limit(), len(self.config.listeners) * 2 + 2)
-        self.config = with_connections(self.config, self._descriptors, memory_bytes())
+        raise_limit()
         loop_factory, _ = choose_loop(self.config.event_loop)
+        log.connect(sorted_by_cluster(log.sink), log.level_name)
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            return run_until_stopped(runner, self._run(runner.get_loop(), host, port))
+            return run_until_stopped(runner, self._run_process(runner.get_loop(), host, port))
 
-    async def _run(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> int:
+    async def _run_process(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> int:
+        """Run as the whole process: with its signals, its parent, its garbage collector and its standard output."""
         stop = StopRequest(loop)
         stop.handle_signals()
-        loop.set_exception_handler(handle_loop_exception)
         parent = ParentWatch(loop, stop.stop) if self.config.exit_with_parent else None
-        sort_log_lines(self.clusters)
+
+        def serving(url: str) -> None:
+            gc.freeze()  # what a start makes stays; the collector was off until now (`cli/serve.py`)
+            gc.enable()
+            self._announce(url)
+
         try:
-            config = replace(self.config, data_directory=DATA) if self._in_memory else self.config
-            default = self._new_cluster(DEFAULT, config)
-            await default.start()
+            await self.run(loop, host, port, serving, stop.reason)
+        finally:
+            if parent is not None:
+                parent.close()
+        return ExitCode.OK
+
+    async def run(
+        self, loop: asyncio.AbstractEventLoop, host: str, port: int, serving: Callable[[str], None], stopped: Awaitable[Mapping[str, object]]
+    ) -> None:
+        """Run in a loop, which may be a thread's, until `stopped`. `serving` is called with the address of the control. Raises StartError."""
+        loop.set_exception_handler(handle_loop_exception)
+        self._descriptors = divide_descriptors(open_files_limit(), len(self.config.listeners) * 2 + 2)
+        self.config = with_connections(self.config, self._descriptors, memory_bytes())
+        try:
+            config = in_memory(self.config) if self._in_memory else self.config
+            await self._new_cluster(DEFAULT, config).start()
             try:
                 self._port = await self._http.listen(host, port)
             except OSError as error:
                 raise StartError(f"--test-control {format_endpoint(host, port)}: {error.strerror}", ExitCode.LISTEN) from error
-            gc.collect()
-            gc.freeze()
-            self._announce(default, host)
-            reason = await stop.reason
-            log.info("stopping", **reason)
+            serving(f"http://{format_endpoint(host, self._port)}")
+            log.info("stopping", **await stopped)
         finally:
-            if parent is not None:
-                parent.close()
             await self._http.close()
             for cluster in list(self.clusters.values()):
-                if cluster.in_memory:
-                    await cluster.close()
-                else:
+                if not cluster.in_memory:
                     await cluster.stop()
-        return ExitCode.OK
+                await cluster.close()
 
-    def _announce(self, default: Cluster, host: str) -> None:
-        url = f"http://{format_endpoint(host, self._port)}"
+    @property
+    def default(self) -> Cluster:
+        return self.clusters[DEFAULT]
+
+    def _announce(self, url: str) -> None:
         with contextlib.suppress(OSError):
-            for address in default.addresses:
+            for address in self.default.addresses:
                 print(f"listening {address.name} {format_endpoint(address.listen_host, address.listen_port)}", flush=True)
             print(f"control {url} {self.token}", flush=True)
         log.warning("this broker does what a test tells it", control=url)
@@ -221,6 +235,14 @@ class Host:
         return Reply(200, await verb.run(Call(self, cluster, values, fields)))
 
 
+def in_memory(config: Config) -> Config:
+    """The default cluster in memory, like every other cluster, where nothing else is given."""
+    more = {name: value for name, value in SETTINGS.items() if name not in config.given}
+    given = {**config.given, **{name: str(value) for name, value in more.items()}}
+    fields: dict[str, Any] = {name.replace(".", "_"): value for name, value in more.items()}
+    return replace(config, data_directory=DATA, given=given, **fields)
+
+
 def document_of(body: bytes) -> Any:
     if not body.strip():
         return {}
@@ -244,21 +266,17 @@ def new_token() -> str:
     return secrets.token_urlsafe(18)
 
 
-def sort_log_lines(clusters: Mapping[str, Cluster]) -> None:
+def sorted_by_cluster(write: logs.Write) -> logs.Write:
     """Keep the last warnings and errors of each cluster, and name it in its lines."""
-    write, level = log.sink, log.level_name
 
     def sorted_write(level: str, event: str, details: Mapping[str, Any]) -> None:
-        id = CURRENT.get()
-        cluster = clusters.get(id)
+        cluster = CURRENT.get()
         if cluster is not None:
-            if logs.LEVELS[level] >= logs.LEVELS["warning"]:
-                shown = " ".join(f"{name}={value}" for name, value in details.items() if name != "exc_info")
-                cluster.lines.append(f"{level}: {event} {shown}".rstrip())
-            if id != DEFAULT:
+            cluster.keep(level, event, details)
+            if cluster.id != DEFAULT:
                 if level == "info" and not logs.debug_enabled():
                     return  # a test that wants to know asks for the history
-                details = {**details, "test_cluster": id}
+                details = {**details, "test_cluster": cluster.id}
         write(level, event, details)
 
-    log.connect(sorted_write, level)
+    return sorted_write

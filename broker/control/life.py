@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -14,6 +15,7 @@ from broker.control.memory_disk import MemoryDisk
 from broker.control.ports import Ports
 from broker.control.traffic import Traffic
 from broker.faults.book import Book
+from broker.logging import logs
 from broker.runtime.contain import Contained
 from broker.runtime.node import Address
 from broker.runtime.start import ExitCode, StartError
@@ -24,6 +26,7 @@ from broker.settings.endpoints import format_endpoint, is_wildcard
 from storage import SharedDisk
 
 DATA: Final = "/data"  # the folder of a cluster's files in its memory
+LINES_KEPT: Final = 200
 QUIET_PASSES: Final = 6  # passes of the loop after which appends in memory and the replies that wait for them are done
 
 
@@ -60,8 +63,14 @@ class Life:
         self.addresses: list[Address] = []
         self.lives = 0
         self.advancing = False
+        self.lines: deque[str] = deque(maxlen=LINES_KEPT)  # the last warnings and errors of its log
         self._new_disk()
         self.traffic = self._new_traffic()
+
+    def keep(self, level: str, event: str, details: Mapping[str, Any]) -> None:
+        """Remember a line of its log if it is a warning or an error."""
+        if logs.LEVELS[level] >= logs.LEVELS["warning"]:
+            self.lines.append(logs.plain(level, event, details))
 
     def _new_traffic(self) -> Traffic:
         carrier = Carrier(lambda: self.broker.dispatch.routes, self._call_later, lambda: self._disk)
@@ -115,7 +124,7 @@ class Life:
         """Start the broker, and return when it listens. Raises StartError."""
         real = asyncio.get_running_loop()
         self.lives += 1
-        loop = self.loop = ClusterLoop(real, self.clock.monotonic, self.id)
+        loop = self.loop = ClusterLoop(real, self.clock.monotonic, self)
         loop.wrapped = self.traffic.tap
         machine = ControlledMachine(self.clock, self.disk, self._ports)
         server = self._server = ClusterServer(

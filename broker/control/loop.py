@@ -6,17 +6,27 @@ When the clock is advanced, timers fire in order, each at its own time. When the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context, ContextVar, copy_context
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from broker.runtime.contain import Contained
 
 NEVER: Final = float("inf")
+
+
+class Lines(Protocol):
+    """What keeps log lines: a cluster, or the process of several."""
+
+    id: str
+
+    def keep(self, level: str, event: str, details: Mapping[str, Any]) -> None: ...
+
+
 # The cluster to which the callback that runs belongs: log lines are sorted by it.
-CURRENT: Final[ContextVar[str]] = ContextVar("tenure-cluster", default="")
+CURRENT: Final[ContextVar[Lines | None]] = ContextVar("tenure-cluster", default=None)
 
 
 class Timer:
@@ -46,7 +56,7 @@ class Timer:
 class ClusterLoop:
     """What a broker uses of its loop; `now` is the cluster's monotonic time in seconds."""
 
-    def __init__(self, real: asyncio.AbstractEventLoop, now: Callable[[], float], cluster: str = "") -> None:
+    def __init__(self, real: asyncio.AbstractEventLoop, now: Callable[[], float], cluster: Lines | None = None) -> None:
         self.real = real
         self._cluster = cluster
         self.time = now

@@ -93,6 +93,12 @@ def configure(
     warnings.showwarning = show_warning
 
 
+def plain(level: str, event: str, details: Mapping[str, Any]) -> str:
+    """A line without time and colour, for those who keep lines in memory."""
+    shown = " ".join(f"{name}={value!r}" if name == "exc_info" else f"{name}={value}" for name, value in details.items())
+    return f"{level}: {event} {shown}".rstrip()
+
+
 def started() -> None:
     """The process has started. Before this, lines may be written a second late."""
     if _open is not None:

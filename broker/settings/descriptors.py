@@ -63,6 +63,11 @@ def raise_limit() -> int:
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):  # macOS reports unlimited but refuses it
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return open_files_limit()
+
+
+def open_files_limit() -> int:
+    """How many files this process may open."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return soft if soft != resource.RLIM_INFINITY else 1 << 20
 

@@ -5,6 +5,7 @@ The first source is effective; the next one would be effective without it.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, NOTES_SEGMENT_BYTES
@@ -95,6 +96,7 @@ class SettingSources:
         return (Synonym(name, value, STATIC_BROKER),) if default.value is None else (Synonym(name, value, STATIC_BROKER), default)
 
 
+@cache
 def _default(name: str) -> str | None:
     setting = SUPPORTED.get(name)
     # Only the coarsest unit of a setting has a default.

@@ -10,13 +10,17 @@
 
 from __future__ import annotations
 
-from .aio import AsyncBroker, AsyncCluster
+from typing import TYPE_CHECKING, Any
+
 from .assertions import Group, RebalanceSeen
 from .broker import Broker
 from .cluster import Cluster
 from .control import Control, ControlError, NotReached
 from .process import NoBroker, Process
 from .verbs import FaultNotFired, InstalledFault
+
+if TYPE_CHECKING:
+    from .aio import AsyncBroker, AsyncCluster
 
 __all__ = [
     "AsyncBroker",
@@ -33,3 +37,12 @@ __all__ = [
     "Process",
     "RebalanceSeen",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import asyncio only for those who use it."""
+    if name in ("AsyncBroker", "AsyncCluster"):
+        from . import aio
+
+        return getattr(aio, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

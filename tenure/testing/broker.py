@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .cluster import Cluster
 from .process import Process
 
+if TYPE_CHECKING:
+    from .in_process import InProcess
+
 
 class Broker(Cluster):
-    """Starts a broker in a child process, which ends with this one. It is its first cluster; `cluster()` makes others beside it."""
+    """Starts a broker, by default in a child process that ends with this one. It is its first cluster; `cluster()` makes others beside it."""
 
     def __init__(
         self,
@@ -20,10 +23,17 @@ class Broker(Cluster):
         settings: Mapping[str, Any] | None = None,
         data: str | os.PathLike[str] | None = None,
         port: int = 0,
+        in_process: bool = False,
     ) -> None:
-        """`data`: a directory for its data, which survives; without it everything is in memory."""
-        given = [word for name, value in (settings or {}).items() for word in ("--set", f"{name}={text_of(value)}")]
-        self.process = Process(given, data=data, port=port)
+        """`data`: a directory for its data, which survives; without it everything is in memory. `in_process`: in a thread of this process."""
+        given = {name: text_of(value) for name, value in (settings or {}).items()}
+        self.process: Process | InProcess
+        if in_process:
+            from .in_process import InProcess
+
+            self.process = InProcess(given, data=data, port=port)
+        else:
+            self.process = Process([word for name, value in given.items() for word in ("--set", f"{name}={value}")], data=data, port=port)
         try:
             super().__init__(self.process.control, self.process.control.get("/v1/clusters/default"))
             for name, value in (topics or {}).items():

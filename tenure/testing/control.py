@@ -34,7 +34,8 @@ class NotReached(ControlError, AssertionError):
 class Control:
     """Calls by method and path. Thread-safe; refuses to be used in a forked child, whose connections would be its parent's."""
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, *, own_thread: int | None = None) -> None:
+        """`own_thread`: the thread that serves it, if it is one of this process: that thread cannot wait for itself."""
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname or not parts.port:
             raise ValueError(f"{url!r} is no address of a test control: http://HOST:PORT")
@@ -44,6 +45,7 @@ class Control:
         self._local = threading.local()
         self._open: set[http.client.HTTPConnection] = set()  # of all threads
         self._pid = os.getpid()
+        self._own_thread = own_thread
 
     @classmethod
     def of(cls, text: str) -> Control:
@@ -64,8 +66,9 @@ class Control:
         return self.call("DELETE", path)
 
     def call(self, method: str, path: str, document: Any = None, *, seconds: float = SECONDS) -> Any:
-        if os.getpid() != self._pid:
-            raise RuntimeError("this process was forked from the one that started the broker: start a broker of its own, or use its address alone")
+        self.refuse_in_fork()
+        if self._own_thread == threading.get_ident():
+            raise RuntimeError("this is the thread of the broker's own loop, which would wait for itself for ever: call from another thread")
         body = None if document is None else json.dumps(document).encode()
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         for attempt in (1, 2):
@@ -83,6 +86,10 @@ class Control:
         if answer.status >= 400:
             raise (NotReached if answer.status == 408 else ControlError)(answer.status, parsed)
         return parsed
+
+    def refuse_in_fork(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError("this process was forked from the one that started the broker: start a broker of its own, or use its address alone")
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
         connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
@@ -104,6 +111,8 @@ class Control:
 
     def close_all(self) -> None:
         """Close the connections of all threads."""
+        if os.getpid() != self._pid:
+            return  # they are its parent's
         while self._open:
             self._open.pop().close()
         self._local = threading.local()

@@ -43,6 +43,7 @@ class Process:
         if data is not None:
             whole += ["--data", str(Path(data)), "--test-control-on-data"]
         self.lines: deque[str] = deque(maxlen=LINES_KEPT)  # the last lines of its log
+        self._starter = os.getpid()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_") or name == "TENURE_LOG_LEVEL"}
         self._process = subprocess.Popen(
             [*whole, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -92,11 +93,14 @@ class Process:
 
     def kill(self) -> None:
         """kill -9."""
+        self.control.refuse_in_fork()
         self._process.kill()
         self._process.wait(STOP_SECONDS)
 
     def stop(self) -> None:
-        """End it, in order if it can, and wait for that."""
+        """End it, in order if it can, and wait for that. In a forked child it is not this process's to end."""
+        if os.getpid() != self._starter:
+            return
         if self.control is not None:
             self.control.close_all()
         if self._process.poll() is None:

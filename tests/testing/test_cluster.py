@@ -325,3 +325,8 @@ def test_what_is_not_safe_is_refused(tmp_path: Path, arguments: list[str], words
 def test_an_ordinary_broker_loads_none_of_it() -> None:
     code = "import sys, broker.server, cli.serve; sys.exit(any(name.startswith(('broker.control', 'broker.faults', 'broker.http', 'h11')) for name in sys.modules))"
     assert subprocess.run([sys.executable, "-P", "-c", code], env=environment(), check=False, timeout=60).returncode == 0
+
+
+def test_the_first_cluster_is_as_small_as_the_others(process: Process) -> None:
+    with pytest.raises(ControlError, match="there are 3 partitions of groups"):
+        process.control.post("/v1/clusters/default/coordinator/forget", {"partition": 3})
