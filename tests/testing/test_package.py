@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
-from tests.running import ROOT, environment
+from tests.project.archives import plugin_wheel
+from tests.running import ROOT
 
 pytestmark = pytest.mark.once
 
 
 def test_the_wheel_has_the_plugin_and_the_library(tmp_path: Path) -> None:
-    for name in ("pytest-tenure", "tenure/testing"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "_testing"))
-    command = [sys.executable, "-I", "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", "wheels", "./pytest-tenure"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(PYTHONWARNINGS="default"), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = (tmp_path / "wheels").iterdir()
+    wheel = plugin_wheel(tmp_path)
     with ZipFile(wheel) as opened:
         names = [name for name in opened.namelist() if ".dist-info/" not in name]
         (points,) = [name for name in opened.namelist() if name.endswith("entry_points.txt")]
