@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import hmac
 import json
@@ -45,8 +44,8 @@ HistoryReader = Callable[[str, str, "int | None"], dict[str, Any]]
 
 
 class Host:
-    def __init__(self, config: Config, token: str, read_history: HistoryReader, *, in_memory: bool, anywhere: bool, version: str) -> None:
-        """`config`: of the default cluster. `anywhere`: the control may listen on addresses that are not loopback."""
+    def __init__(self, config: Config, token: str, read_history: HistoryReader, *, in_memory: bool, anywhere: bool, version: str, token_is_drawn: bool = False) -> None:
+        """`config`: of the default cluster. `anywhere`: the control may listen on addresses that are not loopback. `token_is_drawn`: only standard output tells it."""
         self.config = config
         self.token = token
         self.read_history = read_history
@@ -54,6 +53,7 @@ class Host:
         self._in_memory = in_memory
         self._anywhere = anywhere
         self._version = version
+        self._token_is_drawn = token_is_drawn
         self._numbers = count(1)
         self._configs: dict[tuple[tuple[str, str], ...], Config] = {}
         self._http = HttpServer(self._handle)
@@ -82,7 +82,9 @@ class Host:
         def serving(url: str) -> None:
             gc.freeze()  # what a start makes stays; the collector was off until now (`cli/serve.py`)
             gc.enable()
-            self._announce(url)
+            if not self._announce(url) and self._token_is_drawn and self.config.exit_with_parent:
+                # The parent ended before this process could see who it was (broker/runtime/parent.py), and nobody else can know the token.
+                stop.stop({"reason": "the process that started this one has closed standard output"})
 
         try:
             await self.run(loop, host, port, serving, stop.reason)
@@ -118,13 +120,18 @@ class Host:
     def default(self) -> Cluster:
         return self.clusters[DEFAULT]
 
-    def _announce(self, url: str) -> None:
-        with contextlib.suppress(OSError):
+    def _announce(self, url: str) -> bool:
+        """Print the addresses and the token; returns whether standard output was open."""
+        heard = True
+        try:
             for address in self.default.addresses:
                 print(f"listening {address.name} {format_endpoint(address.listen_host, address.listen_port)}", flush=True)
             print(f"control {url} {self.token}", flush=True)
+        except OSError:
+            heard = False
         log.warning("this broker does what a test tells it", control=url)
         logs.started()
+        return heard
 
     # Clusters.
 

@@ -35,6 +35,7 @@ def serve_controlled(config: Config, options: argparse.Namespace) -> int:
             f"--test-control changes what is in {config.data_directory}: start it with --profile test, or add --test-control-on-data",
             ExitCode.CONFIG,
         )
-    token = os.environ.get(TOKEN) or new_token()
-    controlled = Host(config, token, read_history, in_memory=not config.data_directory, anywhere=options.test_control_anywhere, version=VERSION)
+    told = os.environ.get(TOKEN)
+    in_memory, anywhere = not config.data_directory, options.test_control_anywhere
+    controlled = Host(config, told or new_token(), read_history, in_memory=in_memory, anywhere=anywhere, version=VERSION, token_is_drawn=not told)
     return controlled.serve(host or "127.0.0.1", port)

@@ -26,7 +26,7 @@ class Listing(NamedTuple):
     @property
     def name(self) -> str:
         """The file name under which the page lets readers save the listing; "" if there is none."""
-        match = re.match(r"(?:#|//) ([\w.-]+): ", self.text)
+        match = re.match(r"(?:#|//|<!--) ([\w.-]+): ", self.text)
         return match[1] if match else ""
 
     def __str__(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from tests.running import ROOT
 from tests.soak.campaign import FLUSHES, Campaign, Plan
 from tests.soak.consumers import consumers_break_promise
+from tests.soak.control import BROKERS, CLUSTERS, control_breaks_promise
 from tests.soak.ledger import Ledger
 from tests.soak.record_campaign import TOPIC, RecordCampaign, RecordPlan
 from tests.soak.record_ledger import RecordLedger
@@ -30,9 +31,9 @@ GROUP_KILLS, RECORD_KILLS, HISTORIES, CONSUMER_ACTIONS = 100, 50, 50, 60
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
-    parser.add_argument("--kills", type=int, default=None, help=f"of each part (groups {GROUP_KILLS}, records {RECORD_KILLS}); topics: histories ({HISTORIES}); consume: actions ({CONSUMER_ACTIONS})")
+    parser.add_argument("--kills", type=int, default=None, help=f"of each part (groups {GROUP_KILLS}, records {RECORD_KILLS}); topics: histories ({HISTORIES}); consume: actions ({CONSUMER_ACTIONS}); control: brokers ({BROKERS}), and fifty clusters for each")
     parser.add_argument("--seed", type=int, default=None, help="the same seed does the same actions; moments differ by what the machine does")
-    parser.add_argument("--only", choices=("groups", "records", "topics", "consume"), default=None, help="one part alone")
+    parser.add_argument("--only", choices=("groups", "records", "topics", "consume", "control"), default=None, help="one part alone")
     parser.add_argument("--groups", type=int, default=9)
     parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--flush", choices=("both", *FLUSHES), default="both", help="offsets.flush; both: drawn anew for each run of the broker")
@@ -47,6 +48,9 @@ def main(arguments: list[str]) -> int:
         failed |= topics_break_promise(options.kills or HISTORIES, seed, tell)
     if options.only in (None, "consume"):
         failed |= consumers_break_promise(options.kills or CONSUMER_ACTIONS, seed, tell)
+    if options.only in (None, "control"):
+        brokers = options.kills or BROKERS
+        failed |= control_breaks_promise(brokers, brokers * CLUSTERS // BROKERS, seed, tell)
     if options.only in (None, "groups"):
         plan = Plan(options.kills or GROUP_KILLS, seed, options.groups, options.flush, silent_deaths=True)
         failed |= campaign_breaks_promise("groups", lambda broker: Campaign(broker, plan, tell), plan)
