@@ -124,6 +124,7 @@ class Supervisor:
         self, config: Config, listeners: Sequence[Sequence[Listener]], arguments: Sequence[str], loop: asyncio.AbstractEventLoop
     ) -> None:
         self._config = config
+        self.listeners = listeners
         self._nodes_folder = f"{os.path.abspath(config.data_directory)}/{NODES_FOLDER}"
         self._loop = loop
         self._stop = StopRequest(loop, partial(self._signal_all, signal.SIGKILL))
@@ -187,7 +188,7 @@ class Supervisor:
             log.warning("node has ended and is started again", node=node.id, ended=describe_end(code), pause_ms=round(node.pause * 1000))
             node.addresses = []
             await asyncio.wait([self._stop.reason], timeout=node.pause)
-            node.pause = min(2 * node.pause, PAUSE_SECONDS_MAX)
+            node.pause = min(max(2 * node.pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
 
     async def _run_process(self, node: NodeProcess) -> int:
         """Start a process for the node and wait until it ends; returns its exit code, negative for a signal."""

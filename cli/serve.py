@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from broker.logging.secrets import hide
@@ -158,12 +158,15 @@ def serve_tests(config: Config, options: argparse.Namespace) -> int:
 
     from broker.logging import logs
 
-    gc.disable()  # imports and the start make no garbage
+    several = wants_supervisor(config)
+    if not several:
+        gc.disable()  # imports and the start make no garbage
     logs.configure(config.log_level, config.log_format)
     try:
         from cli.control.serving import serve_controlled
 
-        return serve_controlled(config, options)
+        with prepared_config(config) if several else nullcontext(config) as ready:
+            return serve_controlled(ready, options, node_arguments(options))
     finally:
         logs.close()
 

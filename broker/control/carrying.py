@@ -13,7 +13,7 @@ from broker.control.memory_disk import MemoryDisk, system_error
 from broker.control.tap import Outcome, Tap
 from broker.faults.book import Installed, Match, matches_any
 from broker.faults.errors import some_errors, whole_error
-from broker.faults.fault import BEFORE, BadFault, Fault
+from broker.faults.fault import BEFORE, LATE, LATE_MS, BadFault, Fault
 from broker.faults.shapes import Kind, copied, merged, name_of, narrowed, shape_of
 from broker.net.dispatch import Route
 from protocol.apis import APIS
@@ -39,10 +39,13 @@ class Carrier:
         routes: Callable[[], Mapping[int, Route]],
         call_later: Callable[[float, Callable[[], object]], object],
         disk: Callable[[], object],
+        stand_still: Callable[[int], None],
     ) -> None:
+        """`stand_still`: let the broker do nothing for so many milliseconds."""
         self._routes = routes
         self._call_later = call_later
         self._disk = disk
+        self._stand_still = stand_still
         self.kept: list[Kept] = []
 
     def check(self, fault: Fault) -> None:
@@ -198,14 +201,19 @@ class Carrier:
         tap.pass_on(frame, exchange)
 
     def _log(self, match: Match, message: Any, tap: Tap, exchange: Exchange, frame: bytes) -> None:
-        """The disk fails until this request is answered."""
+        """The disk fails until this request is answered, or its next write hangs. The broker writes in its loop, and stands still meanwhile."""
         disk = self._disk()
         assert isinstance(disk, MemoryDisk)
-        number = TROUBLES[match.installed.fault.action.log or ""]
+        action = match.installed.fault.action
 
         def trouble(path: str) -> None:
-            if path.endswith(".log"):
-                raise system_error(number)
+            if not path.endswith(".log"):
+                return
+            if action.log == LATE:
+                disk.trouble = None
+                self._stand_still(LATE_MS if action.late_ms is None else action.late_ms)
+            else:
+                raise system_error(TROUBLES[action.log or ""])
 
         def replied(data: bytes) -> None:
             disk.trouble = None

@@ -25,11 +25,13 @@ from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.records import read_offsets_key
 
 POLL_SECONDS: Final = 0.002
 READ_BYTES: Final = 4 << 20
 GROUP_RESOURCE: Final = 32  # of configurations
+LATEST: Final = -1  # in place of a time: the end of a partition
 SET: Final = 0  # the operation of IncrementalAlterConfigs
 
 
@@ -139,6 +141,24 @@ class Cluster(Life):
         value = stored.values.get(partition) if stored is not None else None
         return read_offset(value).offset if value is not None else -1
 
+    async def lag(self, group: Group) -> dict[str, dict[str, int]]:
+        """By topic and partition, of those that have a commit or that a member has. A partition without a commit counts from its first record."""
+        wanted: dict[str, set[int]] = {topic: set(stored.values) for topic, stored in group.offsets.items()}
+        for member in group.members.values():
+            for topic, numbers in (member_document(group, member)["partitions"] or {}).items():
+                wanted.setdefault(topic, set()).update(numbers)
+        topics = self.topics()
+        asked = [ListOffsetsTopic(name, [ListOffsetsPartition(number, -1, LATEST) for number in sorted(numbers)]) for name, numbers in wanted.items() if name in topics]
+        reply = await self.request(ListOffsetsRequest(-1, 0, asked))
+        return {
+            topic.name: {str(part.partition_index): max(0, part.offset - self._position(group.id, topic.name, part.partition_index)) for part in topic.partitions}
+            for topic in reply.topics
+        }
+
+    def _position(self, group_id: str, topic: str, partition: int) -> int:
+        committed = self.committed(group_id, topic, partition)
+        return committed if committed >= 0 else self.log_start(topic, partition)
+
     def coordinator_partition(self, group_id: str | None, partition: int | None) -> int:
         self.running_or_refuse()
         if (group_id is None) == (partition is None):
@@ -223,6 +243,7 @@ class Cluster(Life):
             {
                 "connection": tap.number,
                 "client_id": tap.client_id,
+                "software": tap.software,
                 "peer": tap.peer,
                 "requests": tap.requests,
                 "open_ms": round((now - tap.opened_at) * 1000),

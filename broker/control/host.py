@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import hmac
-import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -14,11 +12,10 @@ from typing import Any, Final
 
 from broker.control import table
 from broker.control.cluster import Cluster
-from broker.control.fields import Refused, read_fields
+from broker.control.fields import Refused
 from broker.control.life import DATA
 from broker.control.loop import CURRENT
-from broker.control.verb import Call
-from broker.http.server import HttpServer, Reply, Request
+from broker.control.service import DEFAULT, Service
 from broker.logging import logs
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, handle_loop_exception
@@ -33,7 +30,6 @@ from broker.settings.load import ConfigError, load_config
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from storage import OsDisk
 
-DEFAULT: Final = "default"
 # Settings of clusters in memory: partitions of groups take time to make, and tests want no pause.
 SETTINGS: Final = {"offsets.topic.num.partitions": 3, "connections.max.idle.ms": -1}
 TOPIC_MS: Final = 10_000
@@ -52,11 +48,10 @@ class Host:
         self.clusters: dict[str, Cluster] = {}
         self._in_memory = in_memory
         self._anywhere = anywhere
-        self._version = version
         self._token_is_drawn = token_is_drawn
         self._numbers = count(1)
         self._configs: dict[tuple[tuple[str, str], ...], Config] = {}
-        self._http = HttpServer(self._handle)
+        self._service = Service(self, table.VERBS, token, anywhere=anywhere, version=version)
         self._port = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -104,13 +99,13 @@ class Host:
             config = in_memory(self.config) if self._in_memory else self.config
             await self._new_cluster(DEFAULT, config).start()
             try:
-                self._port = await self._http.listen(host, port)
+                self._port = await self._service.listen(host, port)
             except OSError as error:
                 raise StartError(f"--test-control {format_endpoint(host, port)}: {error.strerror}", ExitCode.LISTEN) from error
             serving(f"http://{format_endpoint(host, self._port)}")
             log.info("stopping", **await stopped)
         finally:
-            await self._http.close()
+            await self._service.close()
             for cluster in list(self.clusters.values()):
                 if not cluster.in_memory:
                     await cluster.stop()
@@ -169,12 +164,7 @@ class Host:
         return config
 
     async def make_topics(self, cluster: Cluster, topics: Mapping[str, Any]) -> None:
-        wanted = [creatable(name, value) for name, value in topics.items()]
-        if not wanted:
-            return
-        reply = await cluster.request(CreateTopicsRequest(wanted, TOPIC_MS))
-        for topic in reply.topics:
-            cluster.check(topic.error_code, f"topic {topic.name}", topic.error_message)
+        await make_topics(cluster, topics)
 
     async def remove(self, id: str) -> None:
         cluster = self.clusters.pop(id)
@@ -186,61 +176,6 @@ class Host:
     def later(self, ms: int, callback: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(ms / 1000, Contained(callback))
 
-    # HTTP.
-
-    async def _handle(self, request: Request) -> Reply:
-        refusal = self._refusal(request)
-        if refusal is not None:
-            return refusal
-        try:
-            return await self._answer(request)
-        except Refused as refused:
-            return Reply(refused.status, refused.document)
-
-    def _refusal(self, request: Request) -> Reply | None:
-        """Keep web pages out: they can send no token, and their host name is not ours."""
-        host = request.headers.get("host", "")
-        name = host.rpartition(":")[0] or host
-        if not self._anywhere and not (is_loopback(name.strip("[]")) or name == "localhost"):
-            return Reply(403, {"error": f"the host {host!r} is not this machine", "hint": "name it 127.0.0.1 or localhost"})
-        given = request.headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
-            return Reply(
-                401,
-                {"error": "the token is missing or wrong", "hint": "Authorization: Bearer TOKEN; the process prints the token when it starts"},
-                headers=(("www-authenticate", "Bearer"),),
-            )
-        return None
-
-    async def _answer(self, request: Request) -> Reply:
-        if request.method == "GET" and request.path.rstrip("/") == "/v1":
-            return Reply(200, table.listed())
-        if request.method == "GET" and request.path == "/v1/openapi.json":
-            return Reply(200, table.openapi(self._version))
-        path = request.path
-        if path.rstrip("/") == "/faults" or path.startswith("/faults/"):
-            path = f"/v1/clusters/{DEFAULT}{path}"  # as kfake has it
-        verb, values, methods = table.find(request.method, path)
-        if verb is None:
-            if methods:
-                raise Refused(400, f"{request.path} takes {', '.join(sorted(set(methods)))}, not {request.method}")
-            raise Refused(404, f"there is no {request.method} {request.path}", "GET /v1 lists the calls")
-        cluster = None
-        if "cluster" in values:
-            cluster = self.clusters.get(values["cluster"])
-            if cluster is None:
-                raise Refused(404, f"there is no cluster {values['cluster']!r}", f"clusters: {', '.join(list(self.clusters)[:20])}")
-        if request.method == "GET":
-            fields = read_fields(verb.fields, request.query, as_text=True)
-        elif verb.raw:
-            fields = {verb.raw: document_of(request.body)}
-        else:
-            given = document_of(request.body)
-            if not isinstance(given, dict):
-                raise Refused(400, "the body is an object of fields", f"for example {json.dumps(verb.example or {})}")
-            fields = read_fields(verb.fields, given)
-        return Reply(200, await verb.run(Call(self, cluster, values, fields)))
-
 
 def in_memory(config: Config) -> Config:
     """The default cluster in memory, like every other cluster, where nothing else is given."""
@@ -250,13 +185,14 @@ def in_memory(config: Config) -> Config:
     return replace(config, data_directory=DATA, given=given, **fields)
 
 
-def document_of(body: bytes) -> Any:
-    if not body.strip():
-        return {}
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is not JSON: {error}") from None
+async def make_topics(cluster: Any, topics: Mapping[str, Any]) -> None:
+    """Make topics, each given by its number of partitions, or with settings."""
+    wanted = [creatable(name, value) for name, value in topics.items()]
+    if not wanted:
+        return
+    reply = await cluster.request(CreateTopicsRequest(wanted, TOPIC_MS))
+    for topic in reply.topics:
+        cluster.check(topic.error_code, f"topic {topic.name}", topic.error_message)
 
 
 def creatable(name: str, value: Any) -> CreatableTopic:

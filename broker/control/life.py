@@ -63,6 +63,7 @@ class Life:
         self.addresses: list[Address] = []
         self.lives = 0
         self.advancing = False
+        self._still_until = 0.0  # on the clock of the real loop
         self.lines: deque[str] = deque(maxlen=LINES_KEPT)  # the last warnings and errors of its log
         self._new_disk()
         self.traffic = self._new_traffic()
@@ -73,7 +74,7 @@ class Life:
             self.lines.append(logs.plain(level, event, details))
 
     def _new_traffic(self) -> Traffic:
-        carrier = Carrier(lambda: self.broker.dispatch.routes, self._call_later, lambda: self._disk)
+        carrier = Carrier(lambda: self.broker.dispatch.routes, self._call_later, lambda: self._disk, self.stand_still)
         return Traffic(Book(self.topic_name), carrier, lambda: self.clock.monotonic(), lambda: self.clock.wall_ns() // 1_000_000, self._within)
 
     def _call_later(self, seconds: float, callback: Callable[[], object]) -> None:
@@ -124,6 +125,8 @@ class Life:
         """Start the broker, and return when it listens. Raises StartError."""
         real = asyncio.get_running_loop()
         self.lives += 1
+        self._still_until = 0.0
+        self.traffic.frozen = False
         loop = self.loop = ClusterLoop(real, self.clock.monotonic, self)
         loop.wrapped = self.traffic.tap
         machine = ControlledMachine(self.clock, self.disk, self._ports)
@@ -194,6 +197,25 @@ class Life:
         self.kill()
         await self.ended()
         await self.start()
+
+    def stand_still(self, ms: int) -> None:
+        """Read nothing, answer nothing and let no timer fire for so long, as a frozen process, or one whose disk hangs."""
+        loop, traffic = self.loop, self.traffic
+        assert loop is not None
+        until = self._still_until = max(self._still_until, loop.real.time() + ms / 1000)
+        loop.hold()
+        traffic.freeze()
+
+        def go_on() -> None:
+            if until == self._still_until:
+                traffic.thaw()
+                loop.go_on()
+
+        loop.real.call_at(until, Contained(go_on))
+
+    @property
+    def standing_still(self) -> bool:
+        return self.traffic.frozen
 
     def refuse_connections(self) -> None:
         self.broker.acceptor.close()

@@ -13,11 +13,15 @@ class Ports:
     def __init__(self) -> None:
         self._held: dict[str, socket.socket] = {}  # by the listener's name
 
-    def open(self, listener: Listener, backlog: int) -> tuple[list[socket.socket], int]:
+    def hold(self, listener: Listener) -> int:
+        """The port of this listener, which nobody else gets until `close`."""
         held = self._held.get(listener.name)
         if held is None:
             held = self._held[listener.name] = hold_port(listener)
-        port = held.getsockname()[1]
+        return int(held.getsockname()[1])
+
+    def open(self, listener: Listener, backlog: int) -> tuple[list[socket.socket], int]:
+        port = self.hold(listener)
         sockets, _ = open_sockets(replace(listener, port=port), backlog)
         return sockets, port
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from broker.control.fields import schema_of
@@ -18,11 +19,11 @@ ERRORS: Final = {
 }
 
 
-def find(method: str, path: str) -> tuple[Verb | None, dict[str, str], list[str]]:
+def find(verbs: Sequence[Verb], method: str, path: str) -> tuple[Verb | None, dict[str, str], list[str]]:
     """The verb of a path, the variable parts of the path, and the methods that the path has."""
     parts = path.strip("/").split("/")
     methods = []
-    for verb in VERBS:
+    for verb in verbs:
         pattern = verb.path.strip("/").split("/")
         if len(pattern) != len(parts):
             continue
@@ -34,9 +35,10 @@ def find(method: str, path: str) -> tuple[Verb | None, dict[str, str], list[str]
     return None, {}, methods
 
 
-def listed() -> dict[str, Any]:
+def listed(verbs: Sequence[Verb], version: str) -> dict[str, Any]:
     """Every verb with an example."""
     return {
+        "version": version,
         "verbs": [
             {
                 "call": f"{verb.method} {verb.path}",
@@ -44,15 +46,15 @@ def listed() -> dict[str, Any]:
                 "fields": {field.name: field.text for field in verb.fields},
                 **({"example": verb.example} if verb.example is not None else {}),
             }
-            for verb in VERBS
+            for verb in verbs
         ],
         "errors": ERRORS,
     }
 
 
-def openapi(version: str) -> dict[str, Any]:
+def openapi(verbs: Sequence[Verb], version: str) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
-    for verb in VERBS:
+    for verb in verbs:
         names = [part[1:-1] for part in verb.path.split("/") if part.startswith("{")]
         parameters: list[dict[str, Any]] = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
         operation: dict[str, Any] = {"summary": verb.text, "operationId": operation_id(verb)}

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from broker.control.exchange import Exchange
 from broker.net.connection import Connection
-from protocol.apis import APIS
+from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ProtocolError
 from protocol.wire import UNREADABLE, skip_tags
 
@@ -62,6 +62,7 @@ class Tap(asyncio.Protocol):
         self.peer = connection.peer
         self.listener: str = getattr(connection.listener, "name", "")
         self.client_id = ""
+        self.software = ""  # the client library, as it names itself
         self.requests = 0
         self.opened_at = owner.now()
         self.last_at = self.opened_at
@@ -74,6 +75,7 @@ class Tap(asyncio.Protocol):
         self._passing = 0  # bytes of the current reply that are still to come, and pass through
         self.blackholed = False
         self._frozen = False
+        self._unsent: list[bytes] = []  # what the broker wrote while it stood still
         self._inner_paused = False
 
     # The client's side.
@@ -122,6 +124,8 @@ class Tap(asyncio.Protocol):
         client_id = frame[HEAD_BYTES : HEAD_BYTES + name_bytes].decode("utf-8", "replace") if name_bytes > 0 else ""
         self.client_id = client_id or self.client_id
         exchange = Exchange(key, version, correlation_id, client_id, size, now)
+        if key == API_VERSIONS:
+            self.software = software_in(decoded(frame, exchange)) or self.software
         outcome = self.owner.decide(self, exchange, frame) if self.owner.watching else None
         if outcome is None:
             self.pass_on(frame, exchange)
@@ -171,13 +175,16 @@ class Tap(asyncio.Protocol):
         return not self._under_way
 
     def freeze(self) -> None:
-        """Read nothing more, as a stopped process does."""
+        """Read and write nothing more, as a stopped process does."""
         self._frozen = True
         if self._transport is not None and not self._inner_paused:
             self._transport.pause_reading()
 
     def thaw(self) -> None:
         self._frozen = False
+        unsent, self._unsent = self._unsent, []
+        for data in unsent:
+            self.write(data)
         if self._transport is not None and not self._inner_paused:
             self._transport.resume_reading()
             self.owner.within(self._take_frames)
@@ -196,6 +203,7 @@ class Tap(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._frames.clear()
+        self._unsent.clear()
         self.inner.connection_lost(error)
         self.owner.closed(self)
 
@@ -203,6 +211,9 @@ class Tap(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if self._transport is None:
+            return
+        if self._frozen:
+            self._unsent.append(bytes(data))
             return
         if not self._passing and not self._reply and self._whole(data):
             return
@@ -315,6 +326,10 @@ def decoded(frame: bytes, exchange: Exchange) -> Any:
         return api.request.decode(frame, at, exchange.version)[0]
     except (ProtocolError, *UNREADABLE):
         return None
+
+
+def software_in(request: Any) -> str:
+    return f"{request.client_software_name} {request.client_software_version}".strip() if request is not None else ""
 
 
 def body_at(frame: bytes, exchange: Exchange) -> int:

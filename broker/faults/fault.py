@@ -11,7 +11,9 @@ from protocol.errors import ErrorCode
 
 NEVER: Final = "never"
 BEFORE: Final = "before"
-LOG_TROUBLES: Final = ("full", "io-error")
+LATE: Final = "late"
+LOG_TROUBLES: Final = ("full", "io-error", LATE)
+LATE_MS: Final = 1_000
 APIS_BY_NAME: Final = {api.name: api for api in APIS.values()}
 
 
@@ -33,7 +35,8 @@ class Action:
     hold: bool = False  # no reply until it is released
     blackhole: bool = False  # never a reply
     throttle_ms: int | None = None  # the reply says this throttle time, and comes after it
-    log: str | None = None  # the append behind the request fails
+    log: str | None = None  # the append behind the request fails, or hangs
+    late_ms: int | None = None  # how long it hangs
     observe: bool = False  # nothing: it is counted
     apply: str = NEVER  # `before`: the request is served and stored, then the client gets this instead of its reply
     top_level: bool = False  # the error is of the whole reply
@@ -83,7 +86,7 @@ class Fault:
             if other in given:
                 given.setdefault(name, given.pop(other))
         action = given.pop("action", None)
-        short = {name: given.pop(name) for name in (*ACTIONS, "delay", "throttle", "apply", "top_level") if name in given}
+        short = {name: given.pop(name) for name in (*ACTIONS, "delay", "throttle", "apply", "top_level", "late_ms") if name in given}
         if action is not None and short:
             raise BadFault(f"{', '.join(short)}: stands beside the action and belongs into it")
         values: dict[str, Any] = {"action": parse_action(short if action is None else action)}
@@ -208,7 +211,7 @@ def parse_action(document: Any) -> Action:
     for name, value in given.items():
         if name == "error":
             values["error"] = error_name(value)
-        elif name in ("delay_ms", "throttle_ms"):
+        elif name in ("delay_ms", "throttle_ms", "late_ms"):
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise BadFault(f"action: {name} is a whole number of milliseconds")
             values[name] = value
@@ -225,7 +228,9 @@ def parse_action(document: Any) -> Action:
                 raise BadFault(f"action: apply is {NEVER!r} or {BEFORE!r}")
             values["apply"] = value
         else:
-            raise BadFault(f"an action has no field {name!r}", nearest(name, [*ACTIONS, "apply", "top_level"]))
+            raise BadFault(f"an action has no field {name!r}", nearest(name, [*ACTIONS, "apply", "top_level", "late_ms"]))
+    if "late_ms" in values and values.get("log") != LATE:
+        raise BadFault("action: late_ms says how long a log is late", f'{{"log": "{LATE}", "late_ms": {LATE_MS}}}')
     wanted = [name for name in ACTIONS if values.get(name) not in (None, False)]
     if len(wanted) != 1:
         what = " and ".join(wanted) if wanted else "nothing"

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tenure.testing import AsyncCluster, Cluster, Control, Process
+    from tenure.testing import AsyncCluster, Cluster, Control, Namespace, Process
 
 MARKER = "kafka(topics={}, settings={}): what the cluster of the fixture `kafka` has"
 CONTROL = "TENURE_CONTROL"
+NODES = 3
 CLUSTERS = pytest.StashKey["list[Cluster]"]()
 FACTORY_SETTINGS = pytest.StashKey["dict[str, Any]"]()
 
@@ -32,6 +33,9 @@ def library() -> Any:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tenure", "a Kafka for each test")
     group.addoption("--tenure", metavar="URL", help=f"use the broker of this test control, http://TOKEN@HOST:PORT, instead of starting one (also ${CONTROL})")
+    group.addoption("--tenure-image", metavar="IMAGE", help="start the broker of this container image, in this machine's network")
+    group.addoption("--tenure-version", metavar="VERSION", help="end the run if the broker has another version: 1.2.3, or 1.2 for any of them")
+    group.addoption("--tenure-shared", action="store_true", help="one broker for all workers of pytest-xdist, instead of one for each")
     group.addoption("--tenure-log", action="store_true", help="show the broker's log with each failed test")
     group.addoption("--tenure-keep", action="store_true", help="after a failed test print its cluster's address and wait for Enter, to look at it with `tenure group history`")
     group.addoption("--tenure-strict", action="store_true", help="connections that are still open at a test's end are a failure")
@@ -57,25 +61,58 @@ class Server:
             self.process.stop()
 
 
+SHARED = pytest.StashKey[Server]()
+
+
 @pytest.fixture(scope="session")
 def tenure(request: pytest.FixtureRequest) -> Iterator[Server]:
     """The process with all clusters; one for each worker of pytest-xdist."""
-    testing = library()
-    url = request.config.getoption("--tenure") or os.environ.get(CONTROL)
-    if url:
-        try:
-            yield Server(testing.Control.of(url), None)
-        except ValueError as error:
-            pytest.exit(f"--tenure: {error}", 4)
-        return
-    try:
-        process = testing.Process()
-    except testing.NoBroker as error:
-        pytest.exit(f"pytest-tenure: {error}", 4)
-    server = Server(process.control, process)
+    server = find_server(request.config)
     try:
         yield server
     finally:
+        server.stop()
+
+
+def find_server(config: pytest.Config) -> Server:
+    """The broker that the options name, or a new one; the run ends if there is none."""
+    testing = library()
+    url = config.getoption("--tenure") or getattr(config, "workerinput", {}).get(CONTROL) or os.environ.get(CONTROL)
+    try:
+        if url:
+            server = Server(testing.Control.of(url), None)
+        else:
+            image = config.getoption("--tenure-image")
+            process = testing.Process(tenure=testing.image_command(image) if image else None)
+            server = Server(process.control, process)
+    except ValueError as error:
+        pytest.exit(f"--tenure: {error}", 4)
+    except testing.NoBroker as error:
+        pytest.exit(f"pytest-tenure: {error}", 4)
+    wanted = config.getoption("--tenure-version")
+    if wanted:
+        found = server.control.get("/v1")["version"]
+        if found != wanted and not found.startswith(f"{wanted}."):
+            server.stop()
+            pytest.exit(f"--tenure-version {wanted}: the broker has version {found}", 4)
+    return server
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """In the controller of pytest-xdist, for each worker: with --tenure-shared the first one starts the broker of all."""
+    config: pytest.Config = node.config
+    if not config.getoption("--tenure-shared") or config.getoption("--tenure") or os.environ.get(CONTROL):
+        return
+    server = config.stash.get(SHARED, None)
+    if server is None:
+        server = config.stash[SHARED] = find_server(config)
+    node.workerinput[CONTROL] = server.control.address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    server = config.stash.get(SHARED, None)
+    if server is not None:
         server.stop()
 
 
@@ -92,6 +129,21 @@ def kafka_async(kafka: Cluster) -> AsyncCluster:
     return made
 
 
+@pytest.fixture
+def kafka_nodes(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster of three nodes, which are processes of their own, to kill one of them; with the topics and settings of the marker `kafka`."""
+    testing = library()
+    try:
+        broker = testing.Broker(nodes=NODES, **marked(request))
+    except testing.NoBroker as error:
+        pytest.exit(f"pytest-tenure: {error}", 4)
+    request.node.stash.setdefault(CLUSTERS, []).append(broker)
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
 @pytest.fixture(scope="module")
 def kafka_module(request: pytest.FixtureRequest, tenure: Server) -> Iterator[Cluster]:
     """A cluster for the tests of a module."""
@@ -105,12 +157,10 @@ def kafka_session(request: pytest.FixtureRequest, tenure: Server) -> Iterator[Cl
 
 
 @pytest.fixture
-def kafka_names(request: pytest.FixtureRequest, kafka_session: Cluster) -> Iterator[Callable[[str], str]]:
+def kafka_names(request: pytest.FixtureRequest, kafka_session: Cluster) -> Iterator[Namespace]:
     """Names in the session's cluster that no other test has: names("orders"). What has such a name is deleted after the test."""
-    prefix = f"{request.node.name[:60]}-{os.getpid()}-{id(request):x}-"
-    safe = "".join(character if character.isalnum() or character in "._-" else "-" for character in prefix)
-    yield lambda name: f"{safe}{name}"
-    kafka_session.purge(safe)
+    with kafka_session.namespace(request.node.name) as names:
+        yield names
 
 
 @pytest.fixture(scope="session")
@@ -171,8 +221,20 @@ def end(request: pytest.FixtureRequest, cluster: Cluster, testing: Any) -> None:
     silent = [report["story"] for report in reports if not report["hits"] and not report["fault"].get("may_not_fire")]
     if silent:
         raise testing.FaultNotFired("; ".join(silent))
-    if left and request.config.getoption("--tenure-strict"):
-        raise AssertionError("connections are still open: " + ", ".join(f"{each['client_id'] or each['peer']} ({each['requests']} requests)" for each in left))
+    if left:
+        told = open_connections(left)
+        if request.config.getoption("--tenure-strict"):
+            raise AssertionError(told)
+        request.node.stash[LEFT] = told
+
+
+def open_connections(left: list[dict[str, Any]]) -> str:
+    """For example: 3 connections of client billing-1 are still open."""
+    counted: dict[str, int] = {}
+    for each in left:
+        name = each["client_id"] or each["peer"]
+        counted[name] = counted.get(name, 0) + 1
+    return ", ".join(f"{count} connection{'s' * (count > 1)} of client {name} {'are' if count > 1 else 'is'} still open" for name, count in sorted(counted.items()))
 
 
 def keep(request: pytest.FixtureRequest, cluster: Cluster) -> None:
@@ -188,12 +250,17 @@ def keep(request: pytest.FixtureRequest, cluster: Cluster) -> None:
 
 
 FAILED = pytest.StashKey[bool]()
+LEFT = pytest.StashKey[str]()  # the connections that a test left open, in words
+REPORTED = "tenure_left"  # the same in the report of its teardown, which pytest-xdist carries to the controller
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """Tell in the report of a failed test what happened in its clusters."""
     report: pytest.TestReport = yield
+    left = item.stash.get(LEFT, None) if report.when == "teardown" else None
+    if left is not None:
+        setattr(report, REPORTED, left)
     if report.failed and report.when == "call":
         item.stash[FAILED] = True
         told = []
@@ -212,4 +279,22 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-__all__ = ["kafka", "kafka_async", "kafka_module", "kafka_names", "kafka_session", "tenure", "tenure_factory"]
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """List the connections that tests left open: clients that were not closed."""
+    lines = [f"{report.nodeid}: {told}" for reports in terminalreporter.stats.values() for report in reports if (told := getattr(report, REPORTED, None))]
+    if lines:
+        terminalreporter.section("connections that tests left open (--tenure-strict fails these tests)")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Histories in a cluster of several tests are read from the begin of each test."""
+    for name in ("kafka_module", "kafka_session"):
+        cluster = getattr(item, "funcargs", {}).get(name)
+        if cluster is not None:
+            cluster.begin_mark = cluster.mark()
+
+
+__all__ = ["kafka", "kafka_async", "kafka_module", "kafka_names", "kafka_nodes", "kafka_session", "tenure", "tenure_factory"]

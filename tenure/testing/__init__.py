@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from .assertions import Group, RebalanceSeen
 from .broker import Broker
-from .cluster import Cluster
+from .cluster import Cluster, Namespace
 from .control import Control, ControlError, NotReached
-from .process import NoBroker, Process
+from .process import NoBroker, Process, image_command
 from .verbs import FaultNotFired, InstalledFault
 
 if TYPE_CHECKING:
@@ -32,10 +32,12 @@ __all__ = [
     "FaultNotFired",
     "Group",
     "InstalledFault",
+    "Namespace",
     "NoBroker",
     "NotReached",
     "Process",
     "RebalanceSeen",
+    "image_command",
 ]
 
 

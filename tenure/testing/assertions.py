@@ -38,6 +38,16 @@ class Rebalance:
         return int(self.document.get("to_generation") or -1)
 
     @property
+    def triggers(self) -> list[str]:
+        """The causes in their order: the first one, and those for which it began anew."""
+        return [self.cause, *(str(cause).replace("_", "-") for cause in self.document.get("began_anew_for") or [])]
+
+    @property
+    def stopped(self) -> list[str]:
+        """The members that had to rejoin: one with an eager assignor consumes nothing meanwhile."""
+        return list(self.document.get("rejoined") or [])
+
+    @property
     def moved(self) -> list[dict[str, Any]]:
         return list(self.document.get("moved") or [])
 
@@ -80,7 +90,13 @@ class Group:
         return str(self.show()["state"])
 
     @property
+    def coordinator(self) -> int:
+        """The node that coordinates it; 0 where there is one."""
+        return int(self.show().get("coordinator", 0))
+
+    @property
     def generation(self) -> int:
+        """Its generation; -1 with several nodes, where only the history tells it."""
         return int(self.show()["generation"])
 
     @property
@@ -123,6 +139,16 @@ class Group:
             return int(self.cluster.control.post(path_of(self.cluster.id, "wait"), waited)["offset"])
         except AssertionError:
             return -1
+
+    def lags(self) -> dict[str, dict[int, int]]:
+        """How many records it has not committed, by topic and partition."""
+        lag = self.cluster.control.get(path_of(self.cluster.id, "groups", "lag"), group=self.name)["lag"]
+        return {topic: {int(partition): behind for partition, behind in partitions.items()} for topic, partitions in lag.items()}
+
+    @property
+    def lag(self) -> int:
+        """How many records it has not committed, in all partitions that it has committed or that its members have."""
+        return sum(sum(partitions.values()) for partitions in self.lags().values())
 
     # History.
 
@@ -184,7 +210,8 @@ def rebalances(
     mark = cluster.mark()
     yield
     history = group.read_history(mark)
-    seen = [each for each in rebalances_in(history["entries"]) if each.cause not in except_causes]
+    ignored = {cause.replace("_", "-") for cause in except_causes}
+    seen = [each for each in rebalances_in(history["entries"]) if each.cause not in ignored]
     wanted = cause.replace("_", "-") if cause else None
     if (
         (exactly is not None and len(seen) != exactly)

@@ -24,8 +24,13 @@ class Broker(Cluster):
         data: str | os.PathLike[str] | None = None,
         port: int = 0,
         in_process: bool = False,
+        nodes: int = 1,
     ) -> None:
-        """`data`: a directory for its data, which survives; without it everything is in memory. `in_process`: in a thread of this process."""
+        """`data`: a directory for its data, which survives; without it everything is in memory (that of several nodes in a temporary directory).
+        `in_process`: in a thread of this process. `nodes`: as many processes that are one cluster, to kill one of them.
+        """
+        if in_process and nodes > 1:
+            raise ValueError("several nodes are processes of their own: leave out in_process")
         given = {name: text_of(value) for name, value in (settings or {}).items()}
         self.process: Process | InProcess
         if in_process:
@@ -33,7 +38,7 @@ class Broker(Cluster):
 
             self.process = InProcess(given, data=data, port=port)
         else:
-            self.process = Process([word for name, value in given.items() for word in ("--set", f"{name}={value}")], data=data, port=port)
+            self.process = Process([word for name, value in given.items() for word in ("--set", f"{name}={value}")], data=data, port=port, nodes=nodes)
         try:
             super().__init__(self.process.control, self.process.control.get("/v1/clusters/default"))
             for name, value in (topics or {}).items():

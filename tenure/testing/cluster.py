@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +12,20 @@ from .assertions import Group, assert_each_record_once, rebalances
 from .control import Control
 from .story import story_of
 from .verbs import Verbs
+
+
+class Namespace:
+    """Names with a prefix of their own: `names("billing")` is one, `names.topic("orders", 6)` makes a topic of such a name."""
+
+    def __init__(self, cluster: Verbs, prefix: str) -> None:
+        self._cluster = cluster
+        self.prefix = prefix
+
+    def __call__(self, name: str) -> str:
+        return self.prefix + name
+
+    def topic(self, name: str, partitions: int = 1, **config: Any) -> str:
+        return self._cluster.topic(self(name), partitions, **config)
 
 
 class Cluster(Verbs):
@@ -33,6 +49,15 @@ class Cluster(Verbs):
         self.groups_named.add(name)
         return self._groups.setdefault(name, Group(self, name))
 
+    @contextlib.contextmanager
+    def namespace(self, prefix: str = "") -> Iterator[Namespace]:
+        """Names that nothing else in this cluster has; what has such a name is deleted at the end."""
+        names = Namespace(self, f"{re.sub('[^a-zA-Z0-9._-]', '-', prefix)[:80]}{'-' if prefix else ''}{secrets.token_hex(4)}-")
+        try:
+            yield names
+        finally:
+            self.purge(names.prefix)
+
     # Assertions.
 
     @contextlib.contextmanager
@@ -42,9 +67,11 @@ class Cluster(Verbs):
             yield
 
     @contextlib.contextmanager
-    def rebalances(self, group: str, *, exactly: int | None = None, at_most: int | None = None, cause: str | None = None) -> Iterator[None]:
-        """So many rebalances of the group in the block, for this cause."""
-        with rebalances(self, group, exactly=exactly, at_most=at_most, cause=cause):
+    def rebalances(
+        self, group: str, *, exactly: int | None = None, at_most: int | None = None, cause: str | None = None, except_causes: Sequence[str] = ()
+    ) -> Iterator[None]:
+        """So many rebalances of the group in the block, for this cause; those for `except_causes` do not count."""
+        with rebalances(self, group, exactly=exactly, at_most=at_most, cause=cause, except_causes=except_causes):
             yield
 
     def assert_each_record_once(self, topic: str, group: str) -> None:

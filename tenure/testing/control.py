@@ -55,6 +55,11 @@ class Control:
             raise ValueError(f"{text!r}: the token is missing: http://TOKEN@HOST:PORT")
         return cls(f"{parts.scheme}://{parts.hostname}:{parts.port}", parts.username)
 
+    @property
+    def address(self) -> str:
+        """As `of` takes it."""
+        return self.url.replace("http://", f"http://{self.token}@", 1)
+
     def get(self, path: str, **query: Any) -> Any:
         given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items() if value is not None}
         return self.call("GET", f"{path}?{urlencode(given)}" if given else path)

@@ -35,11 +35,24 @@ def command() -> list[str]:
     raise NoBroker("no broker is installed: `pip install tenure` into this environment, or `pipx install tenure` beside it")
 
 
+def image_command(image: str) -> list[str]:
+    """How the broker of an image is started: in this machine's network, so that each cluster's port is reached. Raises NoBroker."""
+    docker = shutil.which("docker")
+    if docker is None:
+        raise NoBroker(f"the image {image} needs Docker, and no `docker` is on PATH")
+    return [docker, "run", "--rm", "--interactive", "--network", "host", image]
+
+
 class Process:
     """A started `tenure serve --test-control`; `control` reaches it. It ends with its parent, however that ends."""
 
-    def __init__(self, arguments: Sequence[str] = (), *, data: str | os.PathLike[str] | None = None, port: int = 0) -> None:
-        whole = [*command(), "serve", "--profile", "test", "--test-control", "127.0.0.1:0", "--listen", f"127.0.0.1:{port}"]
+    def __init__(
+        self, arguments: Sequence[str] = (), *, data: str | os.PathLike[str] | None = None, port: int = 0, nodes: int = 1, tenure: Sequence[str] | None = None
+    ) -> None:
+        """`nodes`: as many processes that are one cluster. `tenure`: the command, in place of the installed one."""
+        whole = [*(command() if tenure is None else tenure), "serve", "--profile", "test", "--test-control", "127.0.0.1:0", "--listen", f"127.0.0.1:{port}"]
+        if nodes > 1:
+            whole += ["--nodes", str(nodes)]
         if data is not None:
             whole += ["--data", str(Path(data)), "--test-control-on-data"]
         self.lines: deque[str] = deque(maxlen=LINES_KEPT)  # the last lines of its log
@@ -74,6 +87,7 @@ class Process:
     def _await_control(self) -> Control:
         """Read the two lines that say that it listens; no polling."""
         assert self._process.stdout is not None
+        addresses: list[str] = []
         watchdog = threading.Timer(START_SECONDS, self._process.kill)
         watchdog.daemon = True
         watchdog.start()
@@ -81,8 +95,9 @@ class Process:
             for line in self._process.stdout:
                 words = line.split()
                 if words[:1] == ["listening"]:
-                    self.bootstrap = self.bootstrap or words[-1]
+                    addresses.append(words[-1])
                 elif words[:1] == ["control"]:
+                    self.bootstrap = ",".join(addresses)
                     return Control(words[1], words[2])
         finally:
             watchdog.cancel()

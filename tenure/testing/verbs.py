@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from .clients import Clients
 from .control import SECONDS, Control, path_of
+from .fault_files import read_faults
 
 WAIT_SECONDS = 10.0
 
@@ -63,6 +66,25 @@ def raise_if_never_fired(report: Mapping[str, Any]) -> None:
         raise FaultNotFired(report.get("story") or f"fault {report['id']} never fired")
 
 
+class Faults:
+    """The faults of a cluster together."""
+
+    def __init__(self, cluster: Verbs) -> None:
+        self._cluster = cluster
+
+    def load(self, source: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> list[InstalledFault]:
+        """Install all faults of a file (JSON, or YAML), or none: a list of faults, or one."""
+        documents = read_faults(Path(source)) if isinstance(source, str | os.PathLike) else list(source)
+        reports = self._cluster.control.post(path_of(self._cluster.id, "faults"), documents)["faults"]
+        installed = [InstalledFault(self._cluster, report) for report in reports]
+        self._cluster.faults_installed |= {fault.id: fault for fault in installed}
+        return installed
+
+    def list(self) -> list[dict[str, Any]]:
+        """The reports of all: hits, left, when, nearest misses."""
+        return list(self._cluster.control.get(path_of(self._cluster.id, "faults"))["faults"])
+
+
 class Verbs:
     """A cluster of its own: port, topics, groups, settings, clock and faults."""
 
@@ -99,8 +121,9 @@ class Verbs:
         installed = self.faults_installed[report["id"]] = InstalledFault(self, report)
         return installed
 
-    def load_faults(self, documents: Sequence[Mapping[str, Any]]) -> list[InstalledFault]:
-        return [self.fault(document) for document in documents]
+    @property
+    def faults(self) -> Faults:
+        return Faults(self)
 
     def end_faults(self) -> list[dict[str, Any]]:
         """Remove all faults; returns their reports."""
@@ -109,17 +132,29 @@ class Verbs:
 
     # The broker.
 
-    def restart(self, how: str = "stop", *, away: float = 0.0) -> None:
-        """Restart on the same port, in order or as killed; `away`: seconds in which connections are refused."""
-        self._post("broker", "restart", wait=away, how=how, away_ms=round(away * 1000))
+    def restart(self, how: str = "stop", *, away: float = 0.0, node: int | None = None) -> None:
+        """Restart on the same port, in order or as killed; `away`: seconds in which connections are refused. `node`: which one of several."""
+        self._post("broker", "restart", wait=away, how=how, away_ms=round(away * 1000), node=node)
 
-    def kill(self, *, away: float = 0.0) -> None:
+    def kill(self, *, away: float = 0.0, node: int | None = None) -> None:
         """Kill it and start it again: what was acknowledged is there."""
-        self.restart("kill", away=away)
+        self.restart("kill", away=away, node=node)
 
-    def pause(self, seconds: float) -> None:
-        """Accept connections and read nothing for so long, as a frozen process."""
-        self._post("broker", "pause", ms=round(seconds * 1000))
+    def pause(self, seconds: float, *, node: int | None = None) -> None:
+        """Accept connections, and read and answer nothing for so long, as a frozen process."""
+        self._post("broker", "pause", ms=round(seconds * 1000), node=node)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes of a cluster of several: node, pid, address, serving."""
+        return list(self._get()["nodes"])
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The node that leads a partition."""
+        return int(self._get("topics", "leaders", topic=topic)["leaders"][str(partition)])
+
+    def drain(self, node: int, *, undo: bool = False) -> dict[str, Any]:
+        """Have a node hand its partitions and coordinators over to the others; `undo`: give it its share again."""
+        return dict(self._post("broker", "drain", node=node, undo=undo))
 
     def refuse(self, seconds: float) -> None:
         self._post("broker", "refuse", ms=round(seconds * 1000))

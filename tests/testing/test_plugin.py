@@ -137,9 +137,14 @@ def test_leaks(kafka):
     kafka.leaked = Static(kafka, "g", "leaky")
     assert kafka.leaked.join() == 0
 ''')
-    assert "1 passed" in project.run().stdout
+    told = "test_it.py::test_leaks: 1 connection of client client-leaky is still open"
+    for workers in ([], ["-n", "1"]):
+        done = project.run(*workers)
+        assert "1 passed" in done.stdout
+        assert told in done.stdout
     done = project.run("--tenure-strict")
     assert "1 passed, 1 error" in done.stdout
+    assert told not in done.stdout
     assert "client-leaky" in done.stdout
 
 
@@ -175,13 +180,68 @@ def test_it(kafka, number):
     assert "6 passed" in done.stdout, done.stdout + done.stderr
 
 
+def test_workers_may_share_a_broker(project: Project) -> None:
+    project.write('''
+@pytest.mark.parametrize("number", range(4))
+def test_it(kafka, tenure, number, worker_id):
+    assert tenure.process is None
+    assert ask(kafka) == 0
+    print(f"broker {tenure.control.url} of {worker_id}")
+''')
+    done = project.run("-n", "2", "--tenure-shared", "-rP")
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("broker ")]
+    assert (len({line[1] for line in lines}), len({line[3] for line in lines})) == (1, 2)
+
+
+def test_a_version_may_be_asked_for(project: Project, process: Process) -> None:
+    project.write("def test_it(kafka): assert ask(kafka) == 0\n")
+    version = process.control.get("/v1")["version"]
+    for wanted in (version, version.rpartition(".")[0]):
+        assert "1 passed" in project.run("--tenure", process.control.address, "--tenure-version", wanted).stdout
+    other = project.run("--tenure", process.control.address, "--tenure-version", version[:-1])
+    assert other.returncode == 4
+    assert f"the broker has version {version}" in other.stdout + other.stderr
+
+
+def test_an_image_is_started_in_this_machine_s_network(project: Project, tmp_path: Path) -> None:
+    """A `docker` that runs the installed broker with the arguments of the image."""
+    docker = tmp_path / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text(f'#!/bin/sh\ntest "$1 $2 $3 $4 $5 $6" = "run --rm --interactive --network host tenure:1" || exit 3\nshift 6\nexec {sys.executable} -P -m tenure "$@"\n')
+    docker.chmod(0o755)
+    project.write("def test_it(kafka): assert ask(kafka) == 0\n")
+    done = project.run("--tenure-image", "tenure:1", PATH=f"{docker.parent}{os.pathsep}{os.environ['PATH']}")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    missing = project.run("--tenure-image", "tenure:1", PATH="/nowhere")
+    assert missing.returncode == 4
+    assert "the image tenure:1 needs Docker, and no `docker` is on PATH" in missing.stdout + missing.stderr
+
+
+def test_histories_of_a_shared_cluster_begin_with_each_test(project: Project) -> None:
+    project.write('''
+def test_one(kafka_session):
+    kafka_session.member = Static(kafka_session, "billing", "billing-1")
+    assert kafka_session.member.join() == 0
+    assert len(kafka_session.group("billing").rebalances) == 1
+
+def test_other(kafka_session):
+    assert kafka_session.group("billing").rebalances == []
+    assert kafka_session.member.join() == 0
+    assert kafka_session.group("billing").last_rebalance.cause == "leader-rejoined"
+    kafka_session.member.close()
+''')
+    done = project.run()
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_broker_that_runs_already(project: Project, process: Process) -> None:
     project.write('''
 def test_it(kafka, tenure):
     assert tenure.process is None
     assert ask(kafka) == 0
 ''')
-    url = process.control.url.replace("http://", f"http://{process.control.token}@")
+    url = process.control.address
     assert "1 passed" in project.run("--tenure", url).stdout
     assert "1 passed" in project.run(TENURE_CONTROL=url).stdout
     wrong = project.run("--tenure", process.control.url)

@@ -26,8 +26,7 @@ async def restart(call: Call) -> Any:
 async def pause(call: Call) -> Any:
     cluster = call.of
     cluster.running_or_refuse()
-    cluster.traffic.freeze()
-    call.host.later(call.fields["ms"], cluster.traffic.thaw)
+    cluster.stand_still(call.fields["ms"])
     return {"paused_ms": call.fields["ms"]}
 
 
@@ -59,6 +58,8 @@ async def time(call: Call) -> Any:
 async def advance(call: Call) -> Any:
     cluster = call.of
     cluster.running_or_refuse()
+    if cluster.standing_still:
+        raise Refused(409, "the cluster is paused, or its disk hangs", "advance its clock afterwards")
     if cluster.advancing:
         raise Refused(409, "the clock is being advanced already")
     before = cluster.census()
@@ -98,7 +99,7 @@ VERBS = (
         ),
         {"how": "kill", "away_ms": 2000},
     ),
-    Verb("POST", PATH + "/broker/pause", "accept connections and read nothing, as a frozen process", pause, (MS,), {"ms": 3000}),
+    Verb("POST", PATH + "/broker/pause", "accept connections, and read and answer nothing, as a frozen process", pause, (MS,), {"ms": 3000}),
     Verb("POST", PATH + "/broker/refuse", "refuse new connections", refuse, (MS,), {"ms": 3000}),
     Verb("GET", PATH + "/connections", "list the open connections of clients", connections),
     Verb("POST", PATH + "/connections/close", "cut the connections of a client, or all", close, (Field("client_id", TEXT, "whose; absent: all"),), {"client_id": "billing-1"}),

@@ -86,14 +86,24 @@ async def forget(call: Call) -> Any:
     return {"partition": partition, "ms": call.fields["ms"]}
 
 
+async def lag(call: Call) -> Any:
+    """How far a group is behind, in the partitions that it has committed or that its members have."""
+    return {"lag": await call.of.lag(found(call))}
+
+
 async def move(call: Call) -> Any:
     raise Refused(409, "the cluster has one node", "forget the coordinator instead: its groups are loaded again from the log")
+
+
+async def lead(call: Call) -> Any:
+    raise Refused(409, "the cluster has one node", "restart it, or give its clients NOT_LEADER_OR_FOLLOWER by a fault")
 
 
 PATH = "/v1/clusters/{cluster}"
 VERBS = (
     Verb("GET", PATH + "/groups", "list the groups with their members", list_all),
     Verb("GET", PATH + "/groups/show", "show a group", show, (GROUP,)),
+    Verb("GET", PATH + "/groups/lag", "how many records a group has not committed, by topic and partition", lag, (GROUP,)),
     Verb("POST", PATH + "/groups/expire", "end a member's session now, by the rule that would end it", expire, (GROUP, MEMBER, INSTANCE), {"group": "billing", "instance": "billing-2"}),
     Verb("POST", PATH + "/groups/rebalance", "begin a rebalance", rebalance, (GROUP,), {"group": "billing"}),
     Verb("POST", PATH + "/groups/remove", "remove a member, as an administrator does", remove, (GROUP, MEMBER, INSTANCE), {"group": "billing", "instance": "billing-2"}),
@@ -108,4 +118,9 @@ VERBS = (
         {"group": "billing", "ms": 3000},
     ),
     Verb("POST", PATH + "/coordinator/move", "give a group's coordinator to another node", move, (Field("group", TEXT, "the group's id"), Field("node", WHOLE, "the node")), {"group": "billing", "node": 1}),
+    Verb(
+        "POST", PATH + "/coordinator/leader", "give a partition to another node", lead,
+        (Field("topic", TEXT, "the topic's name", required=True), Field("partition", WHOLE, "its number", 0, least=0), Field("node", WHOLE, "the node")),
+        {"topic": "orders", "partition": 3, "node": 1},
+    ),
 )  # fmt: skip

@@ -84,7 +84,8 @@ def test_actions_that_need_no_value(action: str) -> None:
         ({"drop": True, "group": [3]}, "text"),
         ({"drop": True, "partitions": ["0"]}, "whole number"),
         ({"delay": -1}, "milliseconds"),
-        ({"log": "late"}, "full, io-error"),
+        ({"log": "slow"}, "full, io-error, late"),
+        ({"log": "full", "late_ms": 5}, "how long a log is late"),
         ({"drop": True, "where": [1]}, "object"),
     ],
 )
