@@ -41,7 +41,7 @@ policies-demo: setup ## real clients restart, scale and crash without policies o
 
 kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest $(AGAIN) -n 2 -o faulthandler_timeout=300 -m "kafka and not spark" tests/broker/settings/test_kafka_names.py tests/cli tests/clients tests/pipeline tests/protocol tests/sequences tests/storage
+	@$(BIN)/python -m pytest $(AGAIN) -n 2 -o faulthandler_timeout=300 -m "kafka and not spark" tests/broker/settings/test_kafka_names.py tests/cli tests/clients tests/coordinator tests/pipeline tests/protocol tests/sequences tests/storage
 
 jetstream-test: setup ## the store over NATS JetStream: one server, three, and nodes over them under real clients (starts them itself)
 	@$(BIN)/python project/compiled.py --fresh

@@ -1,0 +1,33 @@
+"""What an assignor gets and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+
+class Assignable(NamedTuple):
+    """A member as the assignors see it.
+
+    `topics` are the topics that it reads and that exist; members that read the same should have the same object. `target` are the
+    partitions of its last target, by topic: the order of both is that in which Kafka put them into its tables, which is that of the record.
+    """
+
+    member_id: str
+    instance_id: str | None
+    topics: frozenset[bytes]
+    target: Mapping[bytes, Sequence[int]]
+
+
+# By member and topic. The target of a member that keeps what it had is the same object, and order is that of Java's tables.
+Assignment = dict[str, Mapping[bytes, Sequence[int]]]
+
+# Gets the members in the order of the coordinator's table (`java_order.CoordinatorOrder`), and the number of partitions of each topic that
+# any of them reads, in the order of the set of their names (`java_order.in_text_order`). Another order gives an assignment that is as good,
+# but not Kafka's where two of them share a bucket of a Java table.
+Assignor = Callable[[Sequence[Assignable], Mapping[bytes, int]], Assignment]
+
+
+def are_homogeneous(members: Sequence[Assignable]) -> bool:
+    """Whether all members read the same topics."""
+    return len({member.topics for member in members}) < 2
