@@ -204,10 +204,20 @@ class Verbs:
     def groups(self) -> list[str]:
         return [group["group"] for group in self._get("groups")["groups"]]
 
-    def wait_group(self, name: str, *, state: str | None = None, stable: bool = False, members: int | None = None, generation: int | None = None, timeout: float = WAIT_SECONDS) -> dict[str, Any]:
-        """Wait for the state of a group, its number of members, or a generation."""
+    def wait_group(
+        self,
+        name: str,
+        *,
+        state: str | None = None,
+        stable: bool = False,
+        members: int | None = None,
+        generation: int | None = None,
+        assigned: int | None = None,
+        timeout: float = WAIT_SECONDS,
+    ) -> dict[str, Any]:
+        """Wait for the state of a group, its number of members, a generation, or the number of partitions that its members have together."""
         self.groups_named.add(name)
-        wanted = {"name": name, "state": "Stable" if stable else state, "members": members, "generation": generation}
+        wanted = {"name": name, "state": "Stable" if stable else state, "members": members, "generation": generation, "assigned": assigned}
         return dict(
             self._post("wait", wait=timeout, group={key: value for key, value in wanted.items() if value is not None}, timeout_ms=round(timeout * 1000)) or {}
         )

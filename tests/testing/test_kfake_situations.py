@@ -89,6 +89,17 @@ def test_the_heartbeat_of_one_group_fails(kafka: Cluster) -> None:
     other.close()
 
 
+def test_the_requests_of_one_instance_fail(kafka: Cluster) -> None:
+    """By instance, by member and by client id: what kfake has no selector for."""
+    first, second = Static(kafka, "billing", "billing-1"), Static(kafka, "shipping", "shipping-1")
+    assert (first.join(), second.join()) == (0, 0)
+    for selector in ({"instance": "billing-1"}, {"member": first.id}, {"client_id": "client-billing-*"}):
+        with kafka.fault(selector, api="Heartbeat", error="NOT_COORDINATOR"):
+            assert (second.heartbeat(), first.heartbeat(), first.heartbeat()) == (0, ErrorCode.NOT_COORDINATOR, 0)
+    first.close()
+    second.close()
+
+
 def test_one_group_of_a_description_fails(kafka: Cluster, client: Client) -> None:
     with kafka.fault(group="billing", error="GROUP_AUTHORIZATION_FAILED", count=-1):
         reply = client.ask(DescribeGroupsRequest(["billing", "other"]), 5)
@@ -150,12 +161,19 @@ def test_a_budget_is_of_requests_and_a_removal_ends_a_fault_without_one(kafka: C
     assert listed(client, "orders")[0] == 0
 
 
+def test_rules_of_kcl_fake_fail_after_the_work_where_kfake_does(kafka: Cluster, client: Client) -> None:
+    kafka.topic("orders")
+    kafka.control.post(f"/v1/clusters/{kafka.id}/faults", {"rules": [{"keys": ["OffsetCommit"], "group": "billing", "error": "REQUEST_TIMED_OUT"}]})
+    assert committed(client, "billing", 7, 1) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert kafka.group("billing").committed("orders") == 7
+
+
 def test_of_several_faults_the_first_one_answers(kafka: Cluster, client: Client) -> None:
     """Also as kfake writes them: `rules`, numbers of APIs, `err`."""
     for name in ("orders", "refunds"):
         kafka.topic(name)
     rules = [
-        {"keys": [2], "topic": "orders", "err": "POLICY_VIOLATION", "count": -1},
+        {"keys": ["2"], "topic": "orders", "err": "POLICY_VIOLATION", "count": -1},
         {"keys": [2], "topic": "orders", "err": "INVALID_REQUEST", "count": -1},
         {"keys": [2], "topic": "refunds", "err": "NOT_ENOUGH_REPLICAS", "count": -1},
     ]

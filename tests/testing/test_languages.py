@@ -41,7 +41,7 @@ LANGUAGES = {
         ["mvn", "-B", "test"],
         "Failures: 0, Errors: 0",
     ),
-    "go": Language("tenure_test.go", {"tenure_test.go": ".", "billing_test.go": "."}, ["go", "get", "github.com/twmb/franz-go@v1.20.5"], ["go", "test", "-count=1", "."], "ok "),
+    "go": Language("tenure_test.go", {"tenure_test.go": ".", "billing_test.go": "."}, ["go", "get", "github.com/twmb/franz-go/pkg/kgo@v1.20.5"], ["go", "test", "-count=1", "."], "ok "),
     "node": Language("tenure.mjs", {"tenure.mjs": ".", "billing.test.mjs": "."}, ["npm", "install", "--silent", "kafkajs@2.2.4"], ["node", "--test"], "pass 1"),
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tenure.testing import Cluster
+from tenure.testing import Cluster, NotReached
 
 kafka_python = pytest.importorskip("kafka", reason="kafka-python is not installed for this Python")
 errors = pytest.importorskip("kafka.errors", reason="kafka-python is not installed for this Python")
@@ -130,4 +130,7 @@ def test_clients_of_two_kinds_share_a_group(kafka: Cluster, opened: ExitStack) -
     opened.callback(ended.set)
     while not kafka.groups() or {member.client_id for member in kafka.group("billing").members} != {"python", "librdkafka"} or kafka.group("billing").state != "Stable":
         consumer.poll(50)
+    assert kafka.wait_group("billing", assigned=2)["state"] == "Stable"
+    with pytest.raises(NotReached):
+        kafka.wait_group("billing", assigned=3, timeout=0.05)
     assert {kafka.group("billing").owner("orders", partition).client_id for partition in range(2)} == {"python", "librdkafka"}  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from typing import Any
 from broker.control.fields import WHOLE, Field, Refused, timeout_field
 from broker.control.verb import Call, Verb
 from broker.faults.book import Installed
-from broker.faults.fault import BadFault, Fault
+from broker.faults.fault import BadFault, Fault, of_kfake
 
 EXAMPLE = {"apis": ["OffsetCommit"], "group": "billing", "action": {"error": "REQUEST_TIMED_OUT", "apply": "before"}, "count": 1}
 
@@ -21,12 +21,13 @@ def of(call: Call) -> Installed:
 
 
 async def install(call: Call) -> Any:
-    """One fault, a list of them, or kfake's {"rules": [...]}."""
+    """One fault, a list of them, or the {"rules": [...]} of `kcl fake`."""
     document = call.fields["fault"]
     several = document.get("rules", document.get("faults")) if isinstance(document, dict) and len(document) == 1 else document
     documents = several if isinstance(several, list) else [document]
+    rules = isinstance(document, dict) and "rules" in document
     try:
-        faults = [Fault.parse(each) for each in documents]
+        faults = [Fault.parse(of_kfake(each) if rules else each) for each in documents]
         for fault in faults:
             call.of.traffic.carrier.check(fault)
     except BadFault as error:

@@ -16,6 +16,7 @@ OF_GROUP = (
     Field("state", TEXT, "Stable, Empty, PreparingRebalance, CompletingRebalance or Dead"),
     Field("members", WHOLE, "how many members", least=0),
     Field("generation", WHOLE, "at least this generation", least=0),
+    Field("assigned", WHOLE, "how many partitions its members have together", least=0),
 )
 OF_COMMIT = (
     Field("group", TEXT, "the group's id", required=True),
@@ -43,6 +44,7 @@ async def for_group(call: Call) -> Any:
             (wanted["state"] is None or group.state.shown.lower() == wanted["state"].lower())
             and (wanted["members"] is None or len(group.members) == wanted["members"])
             and (wanted["generation"] is None or group.generation >= wanted["generation"])
+            and (wanted["assigned"] is None or assigned(call.of.group_document(group)) == wanted["assigned"])
         )
 
     ok = await call.of.until(reached, call.fields["timeout_ms"])
@@ -51,6 +53,10 @@ async def for_group(call: Call) -> Any:
     if not ok:
         raise Refused(408, f"group {wanted['name']!r} is not there after {call.fields['timeout_ms']} ms: {in_words(state)}", "", state=state)
     return state
+
+
+def assigned(group: dict[str, Any]) -> int:
+    return sum(len(partitions) for member in group["members"] for partitions in (member["partitions"] or {}).values())
 
 
 def in_words(state: dict[str, Any] | None) -> str:

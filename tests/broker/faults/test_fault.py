@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.faults.fault import Action, BadFault, Fault
+from broker.faults.fault import Action, BadFault, Fault, of_kfake
 
 COMMIT = {"apis": ["OffsetCommit"], "group": ["billing"], "action": {"error": "REQUEST_TIMED_OUT", "apply": "before"}}
 
@@ -26,6 +26,19 @@ def test_forms_of_one_fault(document: dict[str, Any]) -> None:
     assert fault.document() == COMMIT
     assert Fault.parse(fault.document()) == fault
     assert fault.api_keys == (8,)
+
+
+@pytest.mark.parametrize(
+    ("rule", "meant"),
+    [
+        ({"keys": ["8"], "group": "billing", "error": "7", "count": 0}, COMMIT),
+        ({"keys": ["OffsetCommit"], "group": "billing", "err": "REQUEST_TIMED_OUT"}, COMMIT),
+        ({"keys": ["Fetch"], "topic": "t"}, {"apis": ["Fetch"], "topic": ["t"], "action": {"error": "UNKNOWN_SERVER_ERROR"}}),
+        ({"keys": ["Fetch"], "observe": True, "count": -1}, {"apis": ["Fetch"], "count": -1, "action": {"observe": True}}),
+    ],
+)
+def test_a_rule_of_kfake_means_what_kfake_does(rule: dict[str, Any], meant: dict[str, Any]) -> None:
+    assert Fault.parse(of_kfake(rule)).document() == meant
 
 
 def test_all_fields_are_written_and_read() -> None:
