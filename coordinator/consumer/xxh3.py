@@ -64,7 +64,7 @@ def _short(data: bytes) -> int:
     (first,) = _UINT32(data, 0)
     (last,) = _UINT32(data, size - 4)
     low, high = _TWO(_SECRET, 8)
-    mixed = (last + (first << 32)) ^ low ^ high
+    mixed: int = (last + (first << 32)) ^ low ^ high
     mixed ^= _rotated(mixed, 49) ^ _rotated(mixed, 24)
     mixed = mixed * _PRIME_MX2 & _MASK
     mixed ^= (mixed >> 35) + size
