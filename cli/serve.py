@@ -68,7 +68,7 @@ def load(options: argparse.Namespace) -> Config:
             data=options.data,
             profile=options.profile,
             settings=[*settings, *more],
-            environ=os.environ,
+            environ=environment_of(options),
             other_flags={flag: str(value).strip() for flag, value in flags.items() if value is not None},
         )
 
@@ -81,6 +81,12 @@ def load(options: argparse.Namespace) -> Config:
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def environment_of(options: argparse.Namespace) -> dict[str, str]:
+    """The environment. The data directory that an image names there is not for tests: their clusters are in memory, unless they say otherwise."""
+    for_tests = options.test_control and options.profile == "test" and not options.test_control_on_data
+    return {name: value for name, value in os.environ.items() if not (for_tests and name == "TENURE_LOG_DIRS")}
 
 
 PORTS = re.compile(r"(.*:)([0-9]{1,5})-([0-9]{1,5})")  # 127.0.0.1:9092-9095

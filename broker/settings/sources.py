@@ -20,8 +20,8 @@ from coordinator.policies.door import POLICIES
 
 PREFIX = "TENURE_"
 STORE = "store"
-# Environment variables that are not settings; the last three are read by client commands.
-NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP", "TENURE_CLIENT_CONFIG", "TENURE_DEBUG")
+# Environment variables that are not settings: of this command, of client commands, and of tests.
+NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP", "TENURE_CLIENT_CONFIG", "TENURE_DEBUG", "TENURE_TEST_TOKEN", "TENURE_CONTROL")
 # Variables that Kubernetes sets for a service called tenure (or tenure-anything), and Docker for a linked container of that name.
 # The patterns are text, compiled at first use: most starts do not need them.
 INJECTED_VARIABLES = (

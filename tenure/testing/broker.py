@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .cluster import Cluster
 from .process import Process
+from .settings import given_settings, text_of
 
 if TYPE_CHECKING:
     from .in_process import InProcess
@@ -31,21 +32,16 @@ class Broker(Cluster):
         """
         if in_process and nodes > 1:
             raise ValueError("several nodes are processes of their own: leave out in_process")
-        given = {name: text_of(value) for name, value in (settings or {}).items()}
         self.process: Process | InProcess
         if in_process:
             from .in_process import InProcess
 
-            self.process = InProcess(given, data=data, port=port)
+            self.process = InProcess({name: text_of(value) for name, value in (settings or {}).items()}, data=data, port=port)
         else:
-            self.process = Process([word for name, value in given.items() for word in ("--set", f"{name}={value}")], data=data, port=port, nodes=nodes)
+            self.process = Process(given_settings(settings), data=data, port=port, nodes=nodes)
         try:
             super().__init__(self.process.control, self.process.control.get("/v1/clusters/default"))
-            for name, value in (topics or {}).items():
-                if isinstance(value, Mapping):
-                    self.topic(name, value.get("partitions", 1), **value.get("config", {}))
-                else:
-                    self.topic(name, value)
+            self.make_topics(topics)
         except BaseException:
             self.process.stop()
             raise
@@ -57,7 +53,3 @@ class Broker(Cluster):
     def close(self) -> list[dict[str, Any]]:
         self.process.stop()
         return []
-
-
-def text_of(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -185,6 +185,14 @@ class Verbs:
         self._post("topics", name=name, partitions=partitions, config=config)
         return name
 
+    def make_topics(self, topics: Mapping[str, Any] | None) -> None:
+        """Each with its number of partitions, or {"partitions": 6, "config": {...}}."""
+        for name, value in (topics or {}).items():
+            if isinstance(value, Mapping):
+                self.topic(name, value.get("partitions", 1), **value.get("config", {}))
+            else:
+                self.topic(name, value)
+
     def topics(self) -> dict[str, int]:
         return dict(self._get("topics")["topics"])
 

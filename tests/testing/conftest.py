@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tenure.testing import Cluster, Process
+from tests.docker.conftest import image
 from tests.running import environment
 
 
@@ -34,3 +35,6 @@ def kafka(process: Process) -> Iterator[Cluster]:
     cluster = Cluster.make(process.control)
     yield cluster
     cluster.close()
+
+
+__all__ = ["image", "kafka", "process"]

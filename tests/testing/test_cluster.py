@@ -322,6 +322,15 @@ def test_what_is_not_safe_is_refused(tmp_path: Path, arguments: list[str], words
     assert words in ended.stderr
 
 
+def test_an_image_s_data_directory_is_not_for_tests(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "tenure", "serve", "--profile", "test", "--test-control", "127.0.0.1:0"]
+    with subprocess.Popen(command, env=environment(TENURE_LOG_DIRS=str(tmp_path)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        assert child.stdout is not None
+        assert [line.split()[0] for line in (child.stdout.readline(), child.stdout.readline())] == ["listening", "control"]
+        child.kill()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_ordinary_broker_loads_none_of_it() -> None:
     code = "import sys, broker.server, cli.serve; sys.exit(any(name.startswith(('broker.control', 'broker.faults', 'broker.http', 'h11')) for name in sys.modules))"
     assert subprocess.run([sys.executable, "-P", "-c", code], env=environment(), check=False, timeout=60).returncode == 0
