@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .control import path_of
-from .verbs import Verbs
+from .verbs import WAIT_SECONDS, Verbs
+
+HISTORY_PAUSE_SECONDS = 0.02  # between two readings of a history
 
 
 class RebalanceSeen(AssertionError):
@@ -185,6 +188,18 @@ class Group:
     def kept(self, instance: str) -> bool:
         """Whether this static member came back to its partitions."""
         return any(is_kept(entry) and entry["instance_id"] == instance for entry in self.history)
+
+    def wait_kept(self, instance: str, timeout: float = WAIT_SECONDS) -> None:
+        """Wait until this static member has come back to its partitions."""
+        wait_kept(self, instance, timeout)
+
+
+def wait_kept(group: Group, instance: str, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while not group.kept(instance):
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{instance} has not come back to its partitions of group {group.name} within {timeout:g} s; its history:\n{group.text}")
+        time.sleep(HISTORY_PAUSE_SECONDS)
 
 
 def is_kept(entry: dict[str, Any]) -> bool:

@@ -83,13 +83,6 @@ def test_every_xdist_worker_has_its_broker_and_all_are_stopped(project: Path) ->
 
 
 @pytest.mark.clients
-def test_the_tests_of_a_group_pass(project: Path) -> None:
-    (project / "tests" / "test_groups.py").write_text(listing_named(PAGE, "test_groups.py"))
-    done = run_tests(project, "-k", "test_groups", path=with_tenure())
-    assert (done.returncode, " 3 passed" in done.stdout) == (0, True), done.stdout + done.stderr
-
-
-@pytest.mark.clients
 def test_a_failing_test_is_shown_with_the_brokers_log(project: Path) -> None:
     (project / "tests" / "test_orders.py").write_text("def test_that_fails(kafka):\n    assert kafka == 'elsewhere'\n")
     done = run_tests(project, path=with_tenure())

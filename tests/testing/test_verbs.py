@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,3 +162,14 @@ def test_a_paused_broker_answers_no_parked_request(kafka: Cluster) -> None:
     assert first.heartbeat() == 0
     assert time.monotonic() - begin > 0.2
     first.close()
+
+
+def test_a_member_that_comes_back_is_waited_for(kafka: Cluster, member: Static) -> None:
+    with pytest.raises(AssertionError, match=r"billing-1 has not come back .*\n(.*\n)*.*joined the empty group"):
+        kafka.group("billing").wait_kept("billing-1", timeout=0.05)
+    again = Static(kafka, "billing", "billing-1")
+    later = threading.Timer(0.2, again.join)
+    later.start()
+    kafka.group("billing").wait_kept("billing-1")
+    later.join()
+    again.close()
