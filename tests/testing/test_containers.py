@@ -16,7 +16,7 @@ from tests.running import environment
 from tests.testing.groups import Static
 
 testcontainers = pytest.importorskip("testcontainers.core.container", reason="testcontainers is not installed for this Python")
-from testcontainers.core.docker_client import ConnectionMode  # noqa: E402
+from testcontainers.core.config import ConnectionMode  # noqa: E402
 
 from tenure.testing.containers import TenureContainer  # noqa: E402
 
