@@ -11,7 +11,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 AGAIN := -p project.again  # the few tests that fail beside others, once more by themselves
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long compiled-sim compiled-sim-long bugs drills oracle mutants check quick generate docs bench compile uncompile compiled-test dist dist-compiled lock clean
+.PHONY: help setup setup-analyze run demo test clients-test install-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long compiled-sim compiled-sim-long bugs drills oracle mutants check quick generate docs bench compile uncompile compiled-test dist dist-compiled lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -53,6 +53,10 @@ jetstream-bugs: setup ## plant each bug of tests/jetstream/bugs in a copy of the
 clients-test: setup ## real clients through restarts, kills and rebalances, and other people's tools (what is missing is skipped, and said)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m pytest $(AGAIN) -n 3 --dist worksteal -m "clients and not kafka" $(or $(ARGS),tests)
+
+install-test: setup ## the wheels and the sdist are built, installed and tried, by pip and by uv
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m pytest $(AGAIN) -n 2 -m install tests/project
 
 SPARK := -m spark -o faulthandler_timeout=600  # a JVM on a busy machine is slow to start
 

@@ -22,7 +22,7 @@ ALWAYS = (
     *(f"tests/project/test_{name}.py" for name in ("compiled", "compiled_names", "contracts", "listings", "makefile", "operating")),
     "tests/simulator/test_simulator.py::test_every_planted_bug_can_still_be_planted",
 )
-MARKS = "not alone and not clients and not drills and not jetstream and not kafka and not spark"
+MARKS = "not alone and not clients and not drills and not install and not jetstream and not kafka and not spark"
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 
 

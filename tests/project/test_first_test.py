@@ -13,7 +13,7 @@ from tests.project.archives import copy_packages, environment_with, install, plu
 from tests.project.listings import listing_named
 from tests.running import ROOT
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.install
 
 PYTEST = ("pytest", "iniconfig", "packaging", "pluggy", "pygments")
 SECONDS = 60

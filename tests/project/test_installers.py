@@ -146,6 +146,7 @@ def test_hashes_are_required_by_both() -> None:
     assert "--require-hashes" in LOCKED
 
 
+@pytest.mark.install
 @pytest.mark.parametrize("bundled", [True, False])
 def test_an_environment_has_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundled: bool) -> None:
     if not bundled:

@@ -27,7 +27,7 @@ from setup import description
 from tests.project.archives import COMPILED, copy_of_the_checkout, environment_with, wheel_of
 from tests.running import wait_until
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.install
 
 PLAIN = {"PATH": os.defpath, "PYTHONWARNINGS": "error"}
 BUILD = "compiled" if COMPILED else "plain"
