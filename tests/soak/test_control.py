@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tenure.testing import Broker, Cluster
 from tests.running import environment
 from tests.soak.control import GROWTH_KIB_MAX, SERVE, brokers_leave_something, growth_of_clusters, open_ports, processes_with
 
@@ -44,6 +46,20 @@ def test_a_broker_whose_parent_ended_before_it_could_look_ends() -> None:
 
 def test_clusters_made_and_deleted_leave_no_memory() -> None:
     assert growth_of_clusters(500, tell) <= GROWTH_KIB_MAX
+
+
+def test_a_deleted_cluster_leaves_no_object() -> None:
+    """What each cluster leaves behind is too little to be seen in the memory of 500."""
+
+    def objects_after(clusters: int) -> int:
+        for _ in range(clusters):
+            Cluster.make(kafka.control, topics={"orders": 2}).close()
+        gc.collect()
+        return len(gc.get_objects())
+
+    with Broker(in_process=True) as kafka:
+        before = objects_after(50)
+        assert objects_after(100) - before < 150  # caches, as that of urllib; three objects for each cluster would be 300
 
 
 def test_what_is_left_is_found(tmp_path: Path) -> None:
