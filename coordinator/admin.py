@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterator
 
 from coordinator.calls import DescribedMember, Description, ListedGroup
 from coordinator.classic.group import CONSUMER, Group
+from coordinator.committed import OffsetsOwner
+from coordinator.consumer.group import ConsumerGroup
+from coordinator.consumer.room import Room
 from coordinator.facts import group_key, offset_key
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
 from coordinator.offsets import forget_offset
@@ -42,13 +45,29 @@ def delete(out: StepOutput, groups: dict[str, Group], group: Group) -> int:
     """Delete a group without members; member ids that no JoinGroup has used do not count. Tombstones of offsets precede the group's tombstone."""
     if group.state != State.EMPTY:
         return ErrorCode.NON_EMPTY_GROUP
-    tombstones: list[Fact] = [(offset_key(group.offsets[topic].key_prefix, partition), None) for topic, partition, _ in group.all_offsets()]
+    tombstones = offset_tombstones(group)
     tombstones.append((group_key(group.id), None))
     if not out.fits(tombstones):
         return ErrorCode.UNKNOWN_SERVER_ERROR
     out.facts += tombstones
     discard(out, groups, group)
     return ErrorCode.NONE
+
+
+def delete_consumers(out: StepOutput, room: Room, group: ConsumerGroup) -> int:
+    """The same for a group of the consumer protocol."""
+    if group.members:
+        return ErrorCode.NON_EMPTY_GROUP
+    tombstones = [*offset_tombstones(group), *room.tombstones(group)]
+    if not out.fits(tombstones):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    out.facts += tombstones
+    room.discard(group)
+    return ErrorCode.NONE
+
+
+def offset_tombstones(group: OffsetsOwner) -> list[Fact]:
+    return [(offset_key(group.offsets[topic].key_prefix, partition), None) for topic, partition, _ in group.all_offsets()]
 
 
 def discard(out: StepOutput, groups: dict[str, Group], group: Group) -> None:
@@ -61,12 +80,12 @@ def discard(out: StepOutput, groups: dict[str, Group], group: Group) -> None:
     del groups[group.id]
 
 
-def delete_offsets(out: StepOutput, group: Group, partitions: list[tuple[str, int]]) -> tuple[int, list[int]]:
+def delete_offsets(out: StepOutput, group: Group | ConsumerGroup, partitions: list[tuple[str, int]]) -> tuple[int, list[int]]:
     """Delete offsets, except those of subscribed topics; deleting an offset that does not exist succeeds.
 
     A group with members that is not a group of consumers is refused as a whole.
     """
-    if group.state != State.EMPTY and group.protocol_type != CONSUMER:
+    if isinstance(group, Group) and group.state != State.EMPTY and group.protocol_type != CONSUMER:
         return ErrorCode.NON_EMPTY_GROUP, []
     codes: list[int] = []
     for topic, partition in partitions:
@@ -81,7 +100,7 @@ def delete_offsets(out: StepOutput, group: Group, partitions: list[tuple[str, in
     return ErrorCode.NONE, codes
 
 
-def forget_topics(out: StepOutput, group: Group, deleted: Collection[str]) -> Iterator[None]:
+def forget_topics(out: StepOutput, group: OffsetsOwner, deleted: Collection[str]) -> Iterator[None]:
     """Delete the offsets of deleted topics.
 
     Yields whenever the tombstones fill a batch: the caller then emits them.

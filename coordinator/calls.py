@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from coordinator.hold import Held
+from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 
 # Name and metadata of each protocol that a member offers, in its order of preference.
@@ -176,7 +177,7 @@ class Commit:
         instance_id: str | None,
         topics: list[tuple[str, list[OffsetCommitRequestPartition]]],
         retention_ms: int = -1,
-        unknown_group_error: int = 69,  # GROUP_ID_NOT_FOUND; before v9: ILLEGAL_GENERATION
+        unknown_group_error: int = ErrorCode.GROUP_ID_NOT_FOUND,  # before v9: ILLEGAL_GENERATION
     ) -> None:
         self.group_id = group_id
         self.generation = generation
@@ -186,6 +187,11 @@ class Commit:
         self.retention_ms = retention_ms
         self.unknown_group_error = unknown_group_error
         self.too_large: set[tuple[str, int]] | None = None
+
+    @property
+    def names_epoch(self) -> bool:
+        """Whether its version (from 9) lets members of the consumer protocol commit, whose epoch it has as generation."""
+        return self.unknown_group_error == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 class StoredOffset(NamedTuple):
@@ -218,3 +224,4 @@ class ListedGroup(NamedTuple):
     group_id: str
     protocol_type: str
     state: str
+    group_type: str = "classic"

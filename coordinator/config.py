@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from coordinator.consumer.config import CONSUMER_DEFAULTS, ConsumerConfig
 from coordinator.policies.declaration import NO_POLICIES, GroupPolicies
 
 # A member that was never part of a generation is removed after this time, even while its JoinGroup is parked (KAFKA-7610).
@@ -19,7 +20,7 @@ BATCH_BYTES_MAX: Final = 1_048_588  # Kafka's default of max.message.bytes
 
 
 class GroupConfig(NamedTuple):
-    """Settings of groups. Names, units and defaults are Kafka's, except those of the last four fields."""
+    """Settings of groups. Names, units and defaults are Kafka's, except those of the last five fields."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -34,3 +35,4 @@ class GroupConfig(NamedTuple):
     # What one member may keep in memory, its assignment apart, and all groups of the node together (`kept.py`).
     group_member_metadata_max_bytes: int = 4 << 20
     groups_metadata_max_bytes: int = 1 << 28
+    consumer: ConsumerConfig = CONSUMER_DEFAULTS

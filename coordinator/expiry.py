@@ -7,6 +7,8 @@ from typing import Final
 
 from coordinator.admin import discard
 from coordinator.classic.group import CONSUMER, Group
+from coordinator.consumer.group import ConsumerGroup
+from coordinator.consumer.room import Room
 from coordinator.deadlines import Timed
 from coordinator.facts import group_key, offset_key, read_offset
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
@@ -35,7 +37,7 @@ def schedule_sweep(out: StepOutput, sweep: Sweep) -> None:
     out.deadlines.set(sweep, out.now + out.config.offsets_retention_check_interval_ms)
 
 
-def run_step(out: StepOutput, groups: dict[str, Group], sweep: Sweep, steady_since_ms: int) -> Iterator[None]:
+def run_step(out: StepOutput, groups: dict[str, Group], room: Room, sweep: Sweep, steady_since_ms: int) -> Iterator[None]:
     """Run one step of a sweep. Yields whenever the tombstones fill a batch, and at the end: the caller then emits them.
 
     `steady_since_ms`: the wall time since which the clock has run steadily; -1: the clock was set recently, so nothing expires yet.
@@ -44,15 +46,16 @@ def run_step(out: StepOutput, groups: dict[str, Group], sweep: Sweep, steady_sin
         schedule_sweep(out, sweep)
         return
     if not sweep.remaining:
-        sweep.remaining = list(groups)
+        sweep.remaining = [*groups, *room.groups]
     checked_groups = checked_offsets = size = 0
     while sweep.remaining and checked_groups < GROUPS_PER_SWEEP_STEP and checked_offsets < OFFSETS_PER_SWEEP_STEP:
-        group = groups.get(sweep.remaining.pop())
+        id = sweep.remaining.pop()
+        group = groups.get(id) or room.groups.get(id)
         if group is None:
             continue
         checked_groups += 1
         checked_offsets += sum(len(stored.values) for stored in group.offsets.values())
-        for fact in _expire(out, groups, group, steady_since_ms):
+        for fact in _expire(out, groups, room, group, steady_since_ms):
             cost = facts_bytes([fact])
             if BATCH_OVERHEAD_BYTES + size + cost > out.config.batch_bytes_max:
                 yield
@@ -66,28 +69,35 @@ def run_step(out: StepOutput, groups: dict[str, Group], sweep: Sweep, steady_sin
         schedule_sweep(out, sweep)
 
 
-def _expire(out: StepOutput, groups: dict[str, Group], group: Group, steady_since_ms: int) -> list[Fact]:
+def _expire(out: StepOutput, groups: dict[str, Group], room: Room, group: Group | ConsumerGroup, steady_since_ms: int) -> list[Fact]:
     """Drop expired offsets, then the group if it is empty and has no more offsets; return the tombstones."""
     facts: list[Fact] = []
     expired = [(topic, partition) for topic, partition, value in group.all_offsets() if _is_expired(out, group, topic, value, steady_since_ms)]
     for topic, partition in expired:
         facts.append((offset_key(group.offsets[topic].key_prefix, partition), None))
         forget_offset(group, topic, partition)
-    if group.state == State.EMPTY and not group.offsets:
+    if isinstance(group, ConsumerGroup):
+        if not group.members and not group.offsets:
+            facts += room.tombstones(group)
+            room.discard(group)
+    elif group.state == State.EMPTY and not group.offsets:
         facts.append((group_key(group.id), None))
         discard(out, groups, group)
     return facts
 
 
-def _is_expired(out: StepOutput, group: Group, topic: str, value: bytes, steady_since_ms: int) -> bool:
+def _is_expired(out: StepOutput, group: Group | ConsumerGroup, topic: str, value: bytes, steady_since_ms: int) -> bool:
     """Whether a committed offset expires now.
 
     In an empty group retention counts from when it became empty, or from the commit if that time is unknown. In a simple group, and for a topic
-    that a stable consumer group does not subscribe to, it counts from the commit. Other offsets of a group with members do not expire. An expiry
+    that a stable group of consumers does not subscribe to, it counts from the commit; in a group of the consumer protocol always. Other offsets of a group with members do not expire. An expiry
     time stored with the commit replaces the retention.
     """
     counts_from_commit = True
-    if group.protocol_type is None:
+    if isinstance(group, ConsumerGroup):
+        if group.subscribes_to(topic):
+            return False
+    elif group.protocol_type is None:
         pass  # a simple group, used for commits without membership
     elif group.state == State.EMPTY:
         counts_from_commit = group.state_ms == -1
@@ -96,7 +106,7 @@ def _is_expired(out: StepOutput, group: Group, topic: str, value: bytes, steady_
     stored = read_offset(value)
     if stored.expire_ms != -1:
         return _age(out, stored.commit_ms, steady_since_ms) >= stored.expire_ms - stored.commit_ms
-    return _age(out, stored.commit_ms if counts_from_commit else group.state_ms, steady_since_ms) >= out.config.offsets_retention_ms
+    return _age(out, stored.commit_ms if counts_from_commit or isinstance(group, ConsumerGroup) else group.state_ms, steady_since_ms) >= out.config.offsets_retention_ms
 
 
 def _age(out: StepOutput, stored_ms: int, steady_since_ms: int) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from coordinator.calls import Commit
 from coordinator.classic import identity
-from coordinator.classic.group import Group, TopicOffsets
+from coordinator.classic.group import Group
+from coordinator.committed import OffsetsOwner, TopicOffsets
 from coordinator.facts import PARTITION, PLAIN_OFFSET, expiring_offset_value, offset_key_prefix, offset_value, storable
 from coordinator.hold import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, Fact
 from coordinator.states import State
@@ -22,7 +23,7 @@ def check(group: Group, commit: Commit) -> int:
     return error
 
 
-def store(out: StepOutput, group: Group, commit: Commit) -> int:
+def store(out: StepOutput, group: OffsetsOwner, commit: Commit) -> int:
     """Store the offsets of an allowed commit, except those with too long metadata. If the rest does not fit into one batch, store none."""
     now = out.wall
     retention_ms = commit.retention_ms
@@ -81,7 +82,7 @@ def metadata_too_long(metadata: str, units_max: int) -> bool:
     return size > units_max or (2 * size > units_max and not metadata.isascii() and len(metadata.encode("utf-16-le")) > 2 * units_max)
 
 
-def forget_offset(group: Group, topic: str, partition: int) -> None:
+def forget_offset(group: OffsetsOwner, topic: str, partition: int) -> None:
     stored = group.offsets[topic]
     del stored.values[partition]
     if not stored.values:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from coordinator.calls import Commit
-from coordinator.classic.group import Group, TopicOffsets
+from coordinator.classic.group import Group
 from coordinator.classic.member import Member
 from coordinator.classic.rules import ROWS
+from coordinator.committed import TopicOffsets
 from coordinator.facts import encode_after_offset, offset_key, offset_key_prefix
 from coordinator.hold import RECORD_OVERHEAD_BYTES, Held
 from coordinator.shard import Shard

@@ -9,22 +9,25 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final
 
-from coordinator.classic.group import Group, TopicOffsets
+from coordinator.classic.group import Group
 from coordinator.classic.kept import KeptBytes
 from coordinator.classic.member import Member
+from coordinator.committed import OffsetsOwner, TopicOffsets
+from coordinator.consumer.changes import GONE, Change, EpochChange
+from coordinator.consumer.facts import change_of, is_of_consumers
+from coordinator.consumer.group import ConsumerGroup
 from coordinator.facts import offset_key_prefix, read_deletions, read_group, read_offset
 from coordinator.hold import Fact
 from coordinator.states import State
 from protocol.errors import ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, TopicDeletionsKey
 from protocol.messages.kinds import CONSUMER_OFFSETS
-from protocol.records import kind_of, read_offsets_key, read_record, version_of
+from protocol.records import kind_of, read_offsets_key, read_record
 
 _VALUE_SHAPE: Final = Struct(">h12xh").unpack_from  # version; in version 3 also the length of the metadata
 _PARTITION_BYTES: Final = 4
 _OFFSET_KEY_VERSIONS: Final = (b"\0\0", b"\0\1")
 VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
-_OWN_KINDS_FIRST: Final = 30_000  # kinds between Kafka's groups and ours are those of its consumer groups
 
 
 class Replay:
@@ -36,6 +39,7 @@ class Replay:
     def __init__(
         self,
         groups: dict[str, Group],
+        consumers: dict[str, ConsumerGroup],
         orphaned_offsets: dict[str, dict[str, TopicOffsets]],
         kept: KeptBytes | None = None,
         fold_own: Callable[[str, bytes, bytes | None], None] | None = None,
@@ -44,7 +48,8 @@ class Replay:
         self.deletions_applied = 0  # the number of the last deletion of a topic whose offsets are removed
         self.unknown = 0  # records of an unknown kind, perhaps of a newer version
         self._groups = groups
-        self._kept = kept
+        self._consumers = consumers
+        self._kept = KeptBytes() if kept is None else kept
         self._orphaned_offsets = orphaned_offsets
         self._fold_own_record = fold_own
         self._topics: dict[bytes, TopicOffsets] = {}  # by key prefix, the key without the partition
@@ -104,7 +109,7 @@ class Replay:
 
     def _fold_own(self, data: bytes, value: bytes | None) -> None:
         kind = kind_of(CONSUMER_OFFSETS, data)
-        if kind is None or version_of(data) < _OWN_KINDS_FIRST:
+        if kind is None:
             self.unknown += 1
             return
         key = read_record(kind.key, data)
@@ -114,8 +119,32 @@ class Replay:
         if value is not None:
             read_record(kind.value, value)  # a record that cannot be read ends the replay
         group_id: str = getattr(key, "group")  # noqa: B009 - every other kind of ours belongs to a group
-        if self._fold_own_record is not None:
+        if is_of_consumers(key):
+            change = change_of(key, value)
+            if change is not None:
+                self._fold_consumers(group_id, change, value is not None)
+        elif self._fold_own_record is not None:
             self._fold_own_record(group_id, data, value)
+
+    def _fold_consumers(self, id: str, change: Change, creates: bool) -> None:
+        """A change of a group of the consumer protocol. A group that is gone has orphaned its offsets, as a classic one."""
+        group = self._consumers.get(id)
+        if isinstance(change, EpochChange) and change.epoch == GONE:
+            if group is not None:
+                del self._consumers[id]
+                group.drop()
+                self._orphan(group)
+            return
+        if group is None and creates:
+            group = self._consumers[id] = ConsumerGroup(id, self._kept)
+            classic = self._groups.pop(id, None)  # of a commit before the first heartbeat
+            if classic is not None:
+                group.offsets = classic.offsets
+                classic.drop()
+            else:
+                group.offsets = self._orphaned_offsets.pop(id, {})
+        if group is not None:
+            group.apply(change)
 
     def _fold_group(self, id: str, value: bytes | None) -> None:
         if value is not None:
@@ -125,12 +154,18 @@ class Replay:
         if group is None:
             return
         group.drop()
+        self._orphan(group)
+
+    def _orphan(self, group: OffsetsOwner) -> None:
         for stored in group.offsets.values():
             for version in _OFFSET_KEY_VERSIONS:  # a later offset creates a new group
                 self._topics.pop(version + stored.key_prefix[2:], None)
         orphaned_offsets = {topic: stored for topic, stored in group.offsets.items() if stored.values}
         if orphaned_offsets:
-            self._orphaned_offsets[id] = orphaned_offsets
+            self._orphaned_offsets[group.id] = orphaned_offsets
+
+    def _owner(self, id: str) -> OffsetsOwner:
+        return self._consumers.get(id) or self._group(id)
 
     def _group(self, id: str) -> Group:
         group = self._groups.get(id)
@@ -141,13 +176,13 @@ class Replay:
 
     def _fold_offset(self, key: OffsetCommitKey, data: bytes, value: bytes | None) -> None:
         if value is None:
-            group = self._groups.get(key.group)
+            group = self._groups.get(key.group) or self._consumers.get(key.group)
             topics = group.offsets if group is not None else self._orphaned_offsets.get(key.group, {})
             if key.topic in topics:
                 topics[key.topic].values.pop(key.partition, None)
             return
         read_offset(value)
-        topics = self._group(key.group).offsets
+        topics = self._owner(key.group).offsets
         stored = topics.get(key.topic)
         if stored is None:
             stored = topics[key.topic] = TopicOffsets(offset_key_prefix(key.group, key.topic))
@@ -155,13 +190,17 @@ class Replay:
         stored.values[key.partition] = value
 
 
+def drop_empty_topics(group: OffsetsOwner) -> None:
+    for topic in [topic for topic, stored in group.offsets.items() if not stored.values]:
+        del group.offsets[topic]
+
+
 def open_group(group: Group, intern: Callable[[str], str]) -> None:
     """Initialize the group from its newest record: EMPTY, or STABLE with members that offer only the selected protocol.
 
     `intern` returns one object for equal strings, since client ids and hosts repeat often.
     """
-    for topic in [topic for topic, stored in group.offsets.items() if not stored.values]:
-        del group.offsets[topic]
+    drop_empty_topics(group)
     if group.last_record is None:
         return
     record = read_group(group.last_record)

@@ -23,7 +23,7 @@ from coordinator.calls import (
     SyncWaiter,
 )
 from coordinator.classic import identity
-from coordinator.classic.group import Group, TopicOffsets
+from coordinator.classic.group import Group
 from coordinator.classic.join import (
     admit_newcomer,
     exceeded_setting,
@@ -40,13 +40,20 @@ from coordinator.classic.rebalance import begin_rebalance, drop_pending, heard_f
 from coordinator.classic.rules import ROWS
 from coordinator.classic.sync import names_other_protocol
 from coordinator.classic.waiting import is_waiting
+from coordinator.committed import OffsetsOwner, TopicOffsets
 from coordinator.config import GroupConfig
+from coordinator.consumer.group import ConsumerGroup
+from coordinator.consumer.member import ConsumerTimed
+from coordinator.consumer.offsets import commit_refusal, fetch_refusal
+from coordinator.consumer.room import Room
+from coordinator.consumer.topics import TopicsView
+from coordinator.consumer.views import listed as listed_consumers
 from coordinator.deadlines import Deadlines
 from coordinator.facts import deletions_fact, group_key, group_value, storable
 from coordinator.hold import Fact, Hold, UntilDurable
 from coordinator.notes import Cause, Note
 from coordinator.policies.door import ShardPolicies
-from coordinator.replay import Replay, open_group
+from coordinator.replay import Replay, drop_empty_topics, open_group
 from coordinator.states import STABLE
 from coordinator.step_output import LimitSink, StepOutput
 from coordinator.tallies import CommitRefusals, HeartbeatGaps
@@ -96,7 +103,10 @@ class Shard:
         self._size_max = config.group_max_size
         self._fresh_id = fresh_id
         self._note_sink = note_sink
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, Group] = {}  # those of the classic protocol; `consumers` has the others
+        self._topics = TopicsView()  # only `consumers.change_topics` changes it
+        self._out = self._begin_output()
+        self.consumers = self._begin_room()
         self.clear()
 
     # Time.
@@ -118,12 +128,15 @@ class Shard:
             if item is self._sweep:
                 self._expire(steady_since_ms)
                 continue
-            item.due(out, self.groups)
+            if isinstance(item, ConsumerTimed):
+                item.due(out, self.consumers)
+            else:
+                item.due(out, self.groups)
             self._end_step()
 
     def _expire(self, steady_since_ms: int) -> None:
         """Run one step of the sweep for expired offsets and groups."""
-        for _ in expiry.run_step(self._out, self.groups, self._sweep, steady_since_ms):
+        for _ in expiry.run_step(self._out, self.groups, self.consumers, self._sweep, steady_since_ms):
             self._end_step()
 
     def _end_step(self) -> None:
@@ -192,6 +205,8 @@ class Shard:
             return out.refuse_join(waiter, id, ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self.groups.get(request.group_id)
         if group is None:
+            if self.consumers.has_members(request.group_id):
+                return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if id:
                 return out.refuse_join(waiter, id, ErrorCode.UNKNOWN_MEMBER_ID)
             if not storable(request.group_id):
@@ -274,7 +289,7 @@ class Shard:
     def _sync(self, out: StepOutput, request: SyncRequest, waiter: SyncWaiter) -> int:
         group = self.groups.get(request.group_id)
         if group is None:
-            return UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
+            return self._refusal_without_group(request.group_id, request.member_id, request.instance_id)
         member = group.members.get(request.member_id)
         instance = request.instance_id
         if member is None or (instance is not None and member.instance_id != instance):
@@ -295,7 +310,7 @@ class Shard:
         """Handle a Heartbeat; return its error code. It emits facts and ends a step only if it ends the member's absence."""
         group = self.groups.get(group_id)
         if group is None:
-            return UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+            return self._refusal_without_group(group_id, member_id, instance_id)
         member = group.members.get(member_id)
         if member is None or (instance_id is not None and member.instance_id != instance_id):
             return identity.check_ids(group, member_id, instance_id) if group_id else ErrorCode.INVALID_GROUP_ID
@@ -305,6 +320,13 @@ class Shard:
         if member.must_rejoin:
             return ErrorCode.REBALANCE_IN_PROGRESS  # like every reply, held until the group is stored without the removed member
         return ROWS[group.state].heartbeat
+
+    def _refusal_without_group(self, group_id: str, member_id: str, instance_id: str | None) -> int:
+        """The error of a SyncGroup or Heartbeat to a group that does not exist, or has the other protocol."""
+        consumers = self.consumers.groups.get(group_id)
+        if consumers is not None:
+            return self.consumers.classic_refusal(consumers, member_id, instance_id)
+        return UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
 
     def refresh_session(self, member: Member, now: int) -> None:
         """Restart the member's session, count a gap in its heartbeats, and end its absence."""
@@ -324,12 +346,14 @@ class Shard:
 
     def leave(self, group_id: str, leavers: list[Leaver], now: int, wall: int) -> list[int]:
         """Handle a LeaveGroup; return an error code for each leaver. At most one rebalance follows for all of them."""
-        group = self.groups.get(group_id)
-        if group is None:
-            return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leavers)
         out = self._out
         out.now = now
         out.wall = wall
+        group = self.groups.get(group_id)
+        if group is None:
+            refused = self.consumers.leave(group_id, leavers)
+            self._end_step()
+            return refused
         codes, cause, member, text = remove_leavers(out, group, leavers)
         if cause is not None:
             ROWS[group.state].after_leave(out, group, cause, member, text)
@@ -338,8 +362,14 @@ class Shard:
         return codes
 
     def _create(self, group_id: str) -> Group:
+        """A new classic group, perhaps in place of a group of the other protocol without members, whose offsets it takes over."""
         group = self.groups[group_id] = Group(group_id, self._out.now, self._out.wall, self.kept)
         group.offsets = self._orphaned_offsets.pop(group_id, {})
+        consumers = self.consumers.groups.get(group_id)
+        if consumers is not None:
+            group.offsets = consumers.offsets
+            self._out.facts += self.consumers.tombstones(consumers)
+            self.consumers.discard(consumers)
         self.policies.open_group(group)
         return group
 
@@ -350,11 +380,15 @@ class Shard:
         out = self._out
         out.now = now
         out.wall = wall
-        error = self._commit(commit)
+        consumers = self.consumers.groups.get(commit.group_id)
+        error = self._commit(commit) if consumers is None else self._commit_of_consumer(consumers, commit)
         if error and commit.group_id in self.groups:
             self._refusals.add(out, (commit.group_id, error, commit.member_id, commit.instance_id))
         self._end_step()
         return error
+
+    def _commit_of_consumer(self, group: ConsumerGroup, commit: Commit) -> int:
+        return commit_refusal(self.consumers, group, commit) or offsets.store(self._out, group, commit)
 
     def _commit(self, commit: Commit) -> int:
         out = self._out
@@ -391,7 +425,7 @@ class Shard:
 
     def delete_offsets(self, group_id: str, partitions: list[tuple[str, int]], now: int, wall: int) -> tuple[int, list[int]]:
         """Handle an OffsetDelete; return the error of the whole request and a code for each partition."""
-        group = self.groups.get(group_id)
+        group = self.groups.get(group_id) or self.consumers.groups.get(group_id)
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, []
         if group is None:
@@ -402,11 +436,20 @@ class Shard:
         self._end_step()
         return result
 
+    def offsets_of(self, group_id: str) -> OffsetsOwner | None:
+        """The group of either type, to read its offsets."""
+        return self.groups.get(group_id) or self.consumers.groups.get(group_id)
+
+    def fetch_refusal(self, group_id: str, member_id: str | None, epoch: int) -> int:
+        """The error of an OffsetFetch that may name a member and its epoch (from v9), 0 if it may read."""
+        consumers = self.consumers.groups.get(group_id)
+        return NONE if consumers is None else fetch_refusal(consumers, member_id, epoch)
+
     def forget_topics(self, deleted: Collection[str], now: int, wall: int) -> None:
         """Delete the offsets of deleted topics."""
         self._out.now = now
         self._out.wall = wall
-        for group in self.groups.values():
+        for group in (*self.groups.values(), *self.consumers.groups.values()):
             if any(topic in group.offsets for topic in deleted):
                 for _ in admin.forget_topics(self._out, group, deleted):
                     self._end_step()
@@ -427,16 +470,23 @@ class Shard:
 
     def listed_group(self, group_id: str) -> ListedGroup | None:
         group = self.groups.get(group_id)
-        return admin.listed(group) if group is not None else None
+        if group is not None:
+            return admin.listed(group)
+        consumers = self.consumers.groups.get(group_id)
+        return listed_consumers(consumers) if consumers is not None else None
 
     def delete(self, group_id: str, now: int, wall: int) -> int:
         """Delete one group; return its error code."""
         group = self.groups.get(group_id)
-        if group is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND
+        consumers = self.consumers.groups.get(group_id)
         self._out.now = now
         self._out.wall = wall
-        error = admin.delete(self._out, self.groups, group)
+        if group is not None:
+            error = admin.delete(self._out, self.groups, group)
+        elif consumers is not None:
+            error = admin.delete_consumers(self._out, self.consumers, consumers)
+        else:
+            return ErrorCode.GROUP_ID_NOT_FOUND
         self._end_step()
         return error
 
@@ -447,19 +497,33 @@ class Shard:
         self.hold = Hold(self._config.batch_bytes_max)
         self._drop_all_groups()
         self._orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}  # group id -> offsets that outlived the group's tombstone
-        self._out = StepOutput(self._config, self._fresh_id, self.kept, self._limit_sink)
+        self._out = self._begin_output()
         self.deadlines = self._out.deadlines
         self._sweep = expiry.Sweep()
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
         self.deletions_applied = 0  # `note_deletions`
         self.policies = ShardPolicies(self._out, self.groups, self._end_step)
-        self._replay = Replay(self.groups, self._orphaned_offsets, self.kept, self.policies.fold)
+        self.consumers = self._begin_room()
+        self._replay = self._begin_replay()
+
+    def _begin_output(self) -> StepOutput:
+        return StepOutput(self._config, self._fresh_id, self.kept, self._limit_sink)
+
+    def _begin_room(self) -> Room:
+        return Room(self._out, self.groups, self._topics, self._discard_classic, self._end_step)
+
+    def _begin_replay(self) -> Replay:
+        return Replay(self.groups, self.consumers.groups, self._orphaned_offsets, self.kept, self.policies.fold)
+
+    def _discard_classic(self, group: Group) -> None:
+        admin.discard(self._out, self.groups, group)
 
     def _drop_all_groups(self) -> None:
         for group in self.groups.values():
             group.drop()
         self.groups.clear()
+        self.consumers.drop_all()
 
     def replay(self, facts: Iterable[Fact]) -> None:
         """Apply stored facts, in log order. Raises ProtocolError on records that cannot be read."""
@@ -488,12 +552,18 @@ class Shard:
             self._end_step()
             if len(group.members) > out.config.group_max_size and group.state is STABLE:
                 begin_rebalance(out, group, Cause.OVER_MAX_SIZE)
+        for number, consumers in enumerate(list(self.consumers.groups.values())):
+            if number % GROUPS_PER_STEP == GROUPS_PER_STEP - 1:
+                yield
+            out.now, out.wall = time()
+            drop_empty_topics(consumers)
+            self.consumers.open_group(consumers)
         out.now, out.wall = time()
         for tombstones in self.policies.leftovers():
             out.facts += tombstones
             self._end_step()
         self.deletions_applied = self._replay.deletions_applied
-        self._replay = Replay(self.groups, self._orphaned_offsets, self.kept, self.policies.fold)
+        self._replay = self._begin_replay()
         expiry.schedule_sweep(out, self._sweep)
         self._end_step()
 

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final, Protocol
 
 from coordinator import read_offset
-from coordinator.classic.group import TopicOffsets
+from coordinator.committed import TopicOffsets
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitResponse
 from protocol.messages.offset_fetch import OffsetFetchResponse

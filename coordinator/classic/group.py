@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from coordinator.calls import Protocols, SyncReply
 from coordinator.classic.kept import KeptBytes, member_bytes, pending_bytes, protocols_bytes
 from coordinator.classic.member import Absence, Member, Newcomer, NewcomerKey, NewcomerTimer, PendingMember
 from coordinator.classic.subscription import topics_of
 from coordinator.classic.voting import vote
+from coordinator.committed import OffsetsOwner
 from coordinator.config import NOTE_BUDGET_MAX
-from coordinator.deadlines import Timed
 from coordinator.states import EMPTY
 
 if TYPE_CHECKING:
@@ -20,41 +19,20 @@ if TYPE_CHECKING:
 CONSUMER = "consumer"
 
 
-class UndecodedCommit(Protocol):
-    """A commit stored by the fast path (`repeats.py`), whose offsets are decoded only when they are read."""
-
-    def fold(self, offsets: dict[str, TopicOffsets], /) -> None:
-        """Decode the commit into `offsets`."""
-        ...
-
-
-class TopicOffsets:
-    """The committed offsets of one topic: encoded values by partition, and the common prefix of their record keys."""
-
-    __slots__ = ("key_prefix", "values")
-
-    def __init__(self, key_prefix: bytes) -> None:
-        self.key_prefix = key_prefix
-        self.values: dict[int, bytes] = {}
-
-
-class Group(Timed):
+class Group(OffsetsOwner):
     """One consumer group. Its deadline in PREPARING is the end of the join phase; afterwards the end of the sync phase, until all have sent SyncGroup."""
 
     __slots__ = (
         "_holders",
         "_kept",
         "_last_record",
-        "_offsets",
         "_rebalance_timeout_ms",
         "_subscribed",
-        "_undecoded",
         "away",
         "delay_ms",
         "delay_remaining_ms",
         "extended_since_ms",
         "generation",
-        "id",
         "kept_bytes",
         "laggards",
         "leader",
@@ -62,13 +40,11 @@ class Group(Timed):
         "new_member_added",
         "newcomer_timer",
         "newcomers",
-        "newest_undecoded",
         "next_note_number",
         "note_budget",
         "note_earned_ms",
         "note_numbers_since_ms",
         "notes_dropped",
-        "offsets_version",
         "parked_joins",
         "pending_members",
         "pending_sync",
@@ -86,18 +62,16 @@ class Group(Timed):
         "static_members",
         "subscriptions",
         "sync_reply",
-        "version",
     )
 
     rank: ClassVar[int] = 1  # sessions (rank 0) end before a join or sync phase that ends in the same millisecond
 
     def __init__(self, id: str, now: int, wall: int, kept: KeptBytes | None = None) -> None:
         """`kept`: counts what the groups of all shards keep."""
-        super().__init__()
+        super().__init__(id)
         self._kept = KeptBytes() if kept is None else kept
         self.kept_bytes = 0  # of members, pending members, newcomers and `last_record`, as `kept.py` counts them
         self._holders: dict[int, int] = {}  # by the identity of protocols: how many members have this object
-        self.id = id
         self.state = EMPTY
         self.state_ms = wall  # wall time of the last state change, as stored; -1: unknown
         self.protocol_type: str | None = None
@@ -119,11 +93,6 @@ class Group(Timed):
         self.subscriptions: tuple[bytes, ...] | None = None
         self._subscribed: frozenset[str] | None = None
         self.sync_reply: SyncReply | None = None  # shared by all members of the generation
-        self._offsets: dict[str, TopicOffsets] = {}
-        self._undecoded: dict[UndecodedCommit, None] = {}  # commits of the fast path that are not in `_offsets` yet, the newest last
-        self.newest_undecoded: UndecodedCommit | None = None
-        self.offsets_version = object()  # replaced when an offset changes, except by commits in `_undecoded`
-        self.version = 0  # increases when a cached verdict on a heartbeat or commit may be stale
         self._last_record: bytes | None = None
         self.record_changed = True  # the next group record differs in more than generation, time and assignments
         self._rebalance_timeout_ms = -1  # cached; -1: unknown
@@ -320,42 +289,3 @@ class Group(Timed):
         if subscribed is None:
             return self.protocol_type == CONSUMER
         return topic in subscribed
-
-    # Offsets: a repeated commit is decoded only when offsets are read; usually the next commit replaces it before that.
-
-    @property
-    def offsets(self) -> dict[str, TopicOffsets]:
-        if self.newest_undecoded is not None:
-            self._decode_all()
-        return self._offsets
-
-    @offsets.setter
-    def offsets(self, offsets: dict[str, TopicOffsets]) -> None:
-        self._offsets = offsets
-
-    def add_undecoded(self, commit: UndecodedCommit) -> None:
-        """Add the commit, or move it to the end, as the newest."""
-        self._undecoded.pop(commit, None)
-        self._undecoded[commit] = None
-        self.newest_undecoded = commit
-
-    def decode_commit(self, commit: UndecodedCommit) -> None:
-        """Decode the commit's offsets, so that the object can be dropped."""
-        if commit in self._undecoded:
-            self._decode_all()
-
-    def _decode_all(self) -> None:
-        self.newest_undecoded = None
-        for commit in self._undecoded:
-            commit.fold(self._offsets)
-        self._undecoded.clear()
-        self.invalidate_offsets()
-
-    def invalidate_offsets(self) -> None:
-        """Invalidate cached replies to OffsetFetch."""
-        self.offsets_version = object()
-
-    def all_offsets(self) -> Iterable[tuple[str, int, bytes]]:
-        for topic, stored in self.offsets.items():
-            for partition, value in stored.values.items():
-                yield topic, partition, value

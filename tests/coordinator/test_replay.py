@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from coordinator import Commit, GroupConfig, read_offset
-from coordinator.classic.group import Group, TopicOffsets
+from coordinator.classic.group import Group
+from coordinator.committed import TopicOffsets
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
 from coordinator.hold import Fact
 from coordinator.replay import Replay
@@ -70,14 +71,14 @@ def test_a_tombstone_of_an_unknown_group_has_no_effect() -> None:
     """Compaction may have removed all other records of the group."""
     groups: dict[str, Group] = {}
     orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}
-    Replay(groups, orphaned_offsets).fold([(group_key("g"), None), an_offset("g", "t", 1, None), an_offset("h", "t", 1, 10), (group_key("g"), None)])
+    Replay(groups, {}, orphaned_offsets).fold([(group_key("g"), None), an_offset("g", "t", 1, None), an_offset("h", "t", 1, 10), (group_key("g"), None)])
     assert (list(groups), orphaned_offsets) == (["h"], {})
 
 
 def test_offsets_of_a_deleted_group_are_kept_and_return_to_a_group_of_its_name() -> None:
     groups: dict[str, Group] = {}
     orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}
-    replay = Replay(groups, orphaned_offsets)
+    replay = Replay(groups, {}, orphaned_offsets)
     replay.fold([an_offset("g", "t", 1, 10), an_offset("h", "t", 1, 10), an_offset("h", "t", 1, None), (group_key("g"), None), (group_key("h"), None)])
     assert (groups, list(orphaned_offsets), list(orphaned_offsets["g"]["t"].values)) == ({}, ["g"], [1])
     replay.fold([an_offset("g", "t", 2, 20)])
@@ -94,7 +95,7 @@ def test_a_stored_member_without_a_protocol_offers_no_protocols() -> None:
     assert [member.metadata for member in shard.describe("g").members] == [b""]
 
 
-@pytest.mark.parametrize("key", [b"\0\3ab", b"\0\3", b"\0\3a", b"\0\3abcdefgh"])
+@pytest.mark.parametrize("key", [b"\0\x09ab", b"\0\x09", b"\0\x09a", b"\0\x09abcdefgh"])
 def test_a_key_of_an_unknown_kind_does_not_affect_its_neighbours(key: bytes) -> None:
     facts = [(key, b"v" * 24), (key, b""), an_offset("g", "t", 1, 10), (key, b""), (key, b""), an_offset("g", "t", 2, 20), (key, None), an_offset("g", "t", 1, 11)]
     assert folded(facts) == {("g", "t", 1): 11, ("g", "t", 2): 20}
@@ -116,13 +117,13 @@ def test_an_unreadable_value_is_refused_at_any_position(is_last: bool) -> None:
     unknown = [version + stored[2:] for version in (b"\0\2", b"\0\4", b"\0\x63") for stored in (value, plain)]
     for wrong in (value[:-1], value[:20], value[:3], b"", *unknown, value[:14] + b"\0\x09" + value[16:]):
         with pytest.raises(ProtocolError):
-            Replay({}, {}).fold([*before, (key, wrong)])
+            Replay({}, {}, {}).fold([*before, (key, wrong)])
 
 
 def test_replay_counts_known_and_unknown_records_over_all_parts_of_a_log() -> None:
-    replay = Replay({}, {})
+    replay = Replay({}, {}, {})
     assert (replay.facts, replay.unknown) == (0, 0)
-    replay.fold([an_offset("g", "t", 1, 10), (b"\0\3", b"v"), an_offset("g", "t", 1, 11), (b"\0\3abcd", b"v" * 24)])
+    replay.fold([an_offset("g", "t", 1, 10), (b"\0\x09", b"v"), an_offset("g", "t", 1, 11), (b"\0\x09abcd", b"v" * 24)])
     assert (replay.facts, replay.unknown) == (4, 2)
     replay.fold([an_offset("g", "t", 1, 12), an_offset("g", "t", 1, None), (group_key("g"), None)])
     assert (replay.facts, replay.unknown) == (7, 2)

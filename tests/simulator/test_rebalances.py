@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.calls import JoinReply
-from coordinator.classic.group import Group, TopicOffsets
+from coordinator.classic.group import Group
 from coordinator.classic.member import Member, PendingMember
+from coordinator.committed import TopicOffsets
 from coordinator.facts import expiring_offset_value, offset_key_prefix
 from coordinator.notes import Cause
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 
 class Assignable(NamedTuple):
@@ -22,10 +22,16 @@ class Assignable(NamedTuple):
 # By member and topic. The target of a member that keeps what it had is the same object, and order is that of Java's tables.
 Assignment = dict[str, Mapping[bytes, Sequence[int]]]
 
-# Gets the members in the order of the coordinator's table (`java_order.CoordinatorOrder`), and the number of partitions of each topic that
-# any of them reads, in the order of the set of their names (`java_order.in_text_order`). Another order gives an assignment that is as good,
-# but not Kafka's where two of them share a bucket of a Java table.
-Assignor = Callable[[Sequence[Assignable], Mapping[bytes, int]], Assignment]
+
+class Assignor(Protocol):
+    """Gets the members in the order of the coordinator's table (`java_order.CoordinatorOrder`), and the number of partitions of each topic that
+    any of them reads, in the order of the set of their names (`java_order.in_text_order`). Another order gives an assignment that is as good,
+    but not Kafka's where two of them share a bucket of a Java table.
+
+    `homogeneous`: whether all members have the same subscription; None: it is found out from what they read.
+    """
+
+    def __call__(self, members: Sequence[Assignable], topics: Mapping[bytes, int], homogeneous: bool | None = None, /) -> Assignment: ...
 
 
 def are_homogeneous(members: Sequence[Assignable]) -> bool:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from coordinator.consumer.assignors.members import Assignable, Assignment, are_homogeneous
 
 
-def assign_ranges(members: Sequence[Assignable], topics: Mapping[bytes, int]) -> Assignment:
+def assign_ranges(members: Sequence[Assignable], topics: Mapping[bytes, int], homogeneous: bool | None = None) -> Assignment:
     ordered = in_order(members)
     assigned: list[dict[bytes, Sequence[int]]] = [{} for _ in ordered]
     everyone = range(len(ordered))
-    same = are_homogeneous(members)
+    same = are_homogeneous(members) if homogeneous is None else homogeneous
     for topic, count in topics.items():
         subscribers: Sequence[int] = everyone
         if not same:

@@ -1,0 +1,225 @@
+"""Programs of requests to one consumer group, and how the core answers them.
+
+A program is a list of steps, each a dict that JSON can hold: `do` names a method of a player, the other entries are its arguments. The answers
+are dicts too, with topics by name. So a program that was played to Apache Kafka (`kafka_player.py`) is a line of a file, which ordinary tests
+play to the core. All programs have topic names of their own, since a cluster has many.
+
+    {"do": "beat", "member": "a", "epoch": 0, "timeout": 30000, "topics": ["p1x"], "owned": {}}
+    {"do": "topic", "name": "p1x", "partitions": 4}          also to another number of partitions
+    {"do": "wait", "ms": 700}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from coordinator import Commit, Fact, GroupConfig, Leaver, Shard
+from coordinator.consumer.calls import HeartbeatRequest
+from coordinator.consumer.config import ConsumerConfig
+from coordinator.consumer.topic_hash import hash_of_topic
+from coordinator.consumer.topics import Topic
+from protocol.batch import facts_of
+from protocol.messages.offset_commit import OffsetCommitRequestPartition
+from tests.coordinator.consumer.truths import check_group, check_replay
+
+GROUP = "g"
+WALL = 1_700_000_000_000
+CONFIG = GroupConfig(consumer=ConsumerConfig(assignment_interval_ms=0))
+
+Step = dict[str, Any]
+Answer = dict[str, Any]
+Named = Mapping[str, Sequence[int]]  # partitions by topic name
+
+
+class Player(Protocol):
+    @property
+    def moment(self) -> int:
+        """Milliseconds since the program began."""
+        ...
+
+    def play(self, step: Step) -> Answer: ...
+
+
+class CorePlayer:
+    """One shard in virtual time; a millisecond passes with each step, or what passed when the program was recorded. After each step the truths of `truths.py` are checked.
+
+    `ids`: the ids of topics in the order in which each name is created.
+    """
+
+    def __init__(self, config: GroupConfig = CONFIG, ids: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.now = self.began = 1_000
+        self.log: list[Fact] = []
+        self.ids = {name: [bytes.fromhex(id) for id in each] for name, each in (ids or {}).items()}
+        self.names: dict[bytes, str] = {}
+        self.config = config
+        self.topics: dict[str, Topic] = {}
+        self.shard = Shard(config, self._fresh_id)
+        self.given = 0
+        self.epochs_before: tuple[int, int, dict[str, int]] = (0, 0, {})
+
+    def _fresh_id(self) -> str:
+        self.given += 1
+        return f"given-{self.given}"
+
+    @property
+    def moment(self) -> int:
+        return self.now - self.began
+
+    @property
+    def wall(self) -> int:
+        return WALL + self.now
+
+    @property
+    def group(self) -> Any:
+        """The group, which must exist."""
+        return self.shard.consumers.groups[GROUP]
+
+    def play(self, step: Step) -> Answer:
+        self.now += 1
+        arguments = {name: value for name, value in step.items() if name != "do"}
+        answer: Answer = getattr(self, step["do"])(**arguments)
+        for resolution in self.shard.consumers.take_resolutions():
+            self.shard.consumers.resolve(resolution, self.now, self.wall)
+        self.settle()
+        return answer
+
+    def settle(self) -> None:
+        """The end of a turn: facts become durable, and the truths are checked."""
+        hold = self.shard.hold
+        while hold.has_untaken:
+            self.log += facts_of(bytes(hold.take_batch(self.wall)))
+        hold.confirm(hold.emitted)
+        check_group(self.shard.consumers.groups.get(GROUP), self.shard.groups.get(GROUP))
+        check_replay(self.shard, self.log, self.now, self.wall)
+
+    def restart(self) -> Answer:
+        """Another coordinator takes over."""
+        shard = Shard(self.config, self._fresh_id)
+        shard.clear()
+        shard.consumers.change_topics(self.topics.values(), ())
+        shard.replay(self.log)
+        for _ in shard.open_groups(lambda: (self.now, self.wall)):
+            pass
+        self.shard = shard
+        return {}
+
+    # Topics and time.
+
+    def topic(self, name: str, partitions: int) -> Answer:
+        before = self.topics.get(name)
+        id = before.id if before is not None else self._new_topic_id(name)
+        self.topics[name] = Topic(name, id, partitions, hash_of_topic(id, name, partitions))
+        self.names[id] = name
+        self.shard.consumers.change_topics([self.topics[name]], ())
+        return {}
+
+    def _new_topic_id(self, name: str) -> bytes:
+        recorded = self.ids.get(name)
+        return recorded.pop(0) if recorded else f"{name}-{len(self.names)}".encode().ljust(16, b"\0")[:16]
+
+    def drop(self, name: str) -> Answer:
+        del self.topics[name]
+        self.shard.consumers.change_topics((), [name])
+        self.shard.forget_topics([name], self.now, self.wall)
+        return {}
+
+    def wait(self, ms: int) -> Answer:
+        until = self.now + ms
+        while self.shard.wake_at <= until:
+            self.now = max(self.now, self.shard.wake_at)
+            self.shard.advance(self.now, self.wall, self.wall)
+            self.settle()
+        self.now = until
+        return {}
+
+    # Requests.
+
+    def beat(
+        self,
+        member: str,
+        epoch: int,
+        instance: str | None = None,
+        rack: str | None = None,
+        timeout: int = -1,
+        topics: Sequence[str] | None = None,
+        regex: str | None = None,
+        assignor: str | None = None,
+        owned: Named | None = None,
+        v: int = 1,
+        group: str = GROUP,
+    ) -> Answer:
+        listed = None if owned is None else {self.id_of(name): list(partitions) for name, partitions in owned.items()}
+        request = HeartbeatRequest(group, member, epoch, instance, rack, timeout, topics, regex, assignor, listed, "client", "/127.0.0.1", v >= 1)
+        reply = self.shard.consumers.heartbeat(request, self.now, self.wall)
+        if reply.error:
+            assert reply.message
+            assert reply[2:] == (None, 0, 0, None)
+            return {"error": int(reply.error)}
+        assigned = None if reply.assignment is None else self.named(reply.assignment)
+        return {"error": 0, "member": reply.member_id, "epoch": reply.epoch, "interval": reply.heartbeat_interval_ms, "assigned": assigned}
+
+    def commit(self, member: str, epoch: int, partitions: Named, instance: str | None = None, v: int = 9) -> Answer:
+        topics = [(name, [OffsetCommitRequestPartition(partition, 7) for partition in each]) for name, each in partitions.items()]
+        call = Commit(GROUP, epoch, member, instance, topics, unknown_group_error=69 if v >= 9 else 22)
+        return {"error": int(self.shard.commit(call, self.now, self.wall))}
+
+    def fetch(self, member: str | None, epoch: int) -> Answer:
+        error = int(self.shard.fetch_refusal(GROUP, member, epoch))
+        owner = self.shard.offsets_of(GROUP)
+        offsets = sorted([topic, partition] for topic, partition, _ in owner.all_offsets()) if owner is not None and not error else []
+        return {"error": error, "offsets": offsets}
+
+    def delete_offsets(self, partitions: Named) -> Answer:
+        error, codes = self.shard.delete_offsets(GROUP, [(name, number) for name, each in partitions.items() for number in each], self.now, self.wall)
+        return {"error": int(error), "codes": [int(code) for code in codes]}
+
+    def delete(self) -> Answer:
+        return {"error": int(self.shard.delete(GROUP, self.now, self.wall))}
+
+    def leave(self, members: Sequence[tuple[str, str | None]]) -> Answer:
+        codes = self.shard.leave(GROUP, [Leaver(member, instance) for member, instance in members], self.now, self.wall)
+        return {"codes": [int(code) for code in codes]}
+
+    def classic_beat(self, member: str, epoch: int, instance: str | None = None) -> Answer:
+        return {"error": int(self.shard.heartbeat(GROUP, epoch, member, instance, self.now))}
+
+    def look(self) -> Answer:
+        """What ConsumerGroupDescribe and ListGroups show."""
+        view = self.shard.consumers.describe(GROUP)
+        listed = self.shard.listed_group(GROUP)
+        shown = None if listed is None else [listed.group_type, listed.protocol_type, listed.state]
+        if view is None:
+            return {"error": 69, "listed": shown}
+        members = {
+            member.member_id: {
+                "epoch": member.epoch,
+                "instance": member.instance_id,
+                "rack": member.rack_id,
+                "topics": sorted(member.topics),
+                "regex": member.expression,
+                "assigned": self.named(member.assigned),
+                "target": self.named(member.target),
+            }
+            for member in view.members
+        }
+        return {
+            "error": 0,
+            "listed": shown,
+            "state": view.state,
+            "epoch": view.epoch,
+            "target_epoch": view.target_epoch,
+            "assignor": view.assignor,
+            "members": dict(sorted(members.items())),
+        }
+
+    # Names of topics.
+
+    def id_of(self, name: str) -> bytes:
+        """The newest id of the name; of a topic that was never there, an id that no topic has."""
+        return next((id for id, known in reversed(self.names.items()) if known == name), b"no such topic".ljust(16, b"\0"))
+
+    def named(self, partitions: Mapping[bytes, Sequence[int]]) -> dict[str, list[int]]:
+        return {self.names[id]: sorted(numbers) for id, numbers in sorted(partitions.items(), key=lambda item: self.names[item[0]])}
+
+
