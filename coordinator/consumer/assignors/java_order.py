@@ -1,11 +1,12 @@
 """The order in which Java's hash tables hand out what they hold. Kafka's `uniform` assignor visits members, topics and partitions in it.
 
-A table is not built: its order is a stable sort by bucket. Kafka turns a bucket with more than eight entries into a tree, whose order may
-differ; random ids do not fill one.
+A table is not built: its order is a stable sort by bucket. Java turns a bucket with more than eight entries into a tree if the table has 64
+buckets or more, and the order in a tree is not known here: random ids do not fill a bucket, and partitions do so rarely.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final, TypeVar
@@ -18,6 +19,8 @@ _BUCKETS_MIN: Final = 16
 _LANE_BYTES: Final = 8
 _LANES_MIN: Final = 64  # fewer texts are hashed one by one
 _UNMASKED_STEPS: Final = 5  # a lane of 64 bits has room for a hash of 32 bits that is multiplied by 31 five times
+_CHAIN_MAX: Final = 8
+_TREE_BUCKETS_MIN: Final = 64
 _PLAIN_MAX: Final = 0xFFFF  # a number up to this one is its own hash, as far as tables look at it
 _UUID: Final = Struct(">qq").unpack
 _UINT32: Final = 0xFFFFFFFF
@@ -63,8 +66,7 @@ def copied_buckets(size: int) -> int:
 
 def by_bucket(items: Sequence[T], codes: Iterable[int], buckets: int) -> list[T]:
     """`items` as a HashMap with this many buckets iterates over them, if they were added in this order."""
-    mask = buckets - 1
-    slots = [(code ^ code >> 16) & mask for code in codes]
+    slots = [(code ^ code >> 16) & buckets - 1 for code in codes]
     return [items[at] for at in sorted(range(len(items)), key=slots.__getitem__)]
 
 
@@ -86,11 +88,33 @@ def in_id_order(ids: Sequence[bytes], buckets: int) -> list[bytes]:
     return by_bucket(ids, map(id_hash, ids), buckets)
 
 
-def in_number_order(numbers: Sequence[int], buckets: int) -> Sequence[int]:
-    """The order of a HashSet of partitions with this many buckets, to which they were added in this order."""
+def in_number_order(numbers: Sequence[int], first: int = _BUCKETS_MIN) -> Sequence[int]:
+    """The order of a HashSet of partitions that had `first` buckets in the beginning, and to which they were added in this order."""
+    buckets = buckets_of(len(numbers), first)
     if not numbers or max(numbers) < buckets:
         return sorted(numbers)  # one in a bucket
+    if len(numbers) > _CHAIN_MAX and buckets < _TREE_BUCKETS_MIN:
+        buckets = chained_buckets(numbers, buckets, first)
     return by_bucket(numbers, numbers, buckets) if max(numbers) > _PLAIN_MAX else sorted(numbers, key=(buckets - 1).__and__)
+
+
+def chained_buckets(numbers: Sequence[int], buckets: int, first: int) -> int:
+    """A table of fewer than 64 buckets is also doubled when a ninth entry comes into one of them."""
+    if max(Counter([_slot(number, buckets) for number in numbers]).values()) <= _CHAIN_MAX:
+        return buckets
+    buckets = first
+    for size, number in enumerate(numbers, 1):
+        before = numbers[: size - 1]
+        slot = _slot(number, buckets)
+        if buckets < _TREE_BUCKETS_MIN and sum([_slot(other, buckets) == slot for other in before]) >= _CHAIN_MAX:
+            buckets *= 2
+        if size > buckets * 3 // 4:
+            buckets *= 2
+    return buckets
+
+
+def _slot(code: int, buckets: int) -> int:
+    return (code ^ code >> 16) & buckets - 1
 
 
 def in_run_order(numbers: list[int], buckets: int) -> list[int]:

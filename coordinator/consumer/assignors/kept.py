@@ -29,11 +29,9 @@ def with_more(
         before = changed.get(topic)
         last_is_new = before is None and topic not in new and len(partitions) == 1
         if before is not None:
-            buckets = max(copied_buckets(len(before)), buckets_of(len(before) + len(partitions)))
-            changed[topic] = in_number_order([*before, *partitions], buckets)
+            changed[topic] = in_number_order([*before, *partitions], copied_buckets(len(before)))
         else:
-            listed = [*new.get(topic, ()), *partitions]
-            new[topic] = in_number_order(listed, buckets_of(len(listed)))
+            new[topic] = in_number_order([*new.get(topic, ()), *partitions])
     if len(changed) + len(new) < 2:
         return changed or new
     # Java's computeIfAbsent, once for each partition, puts a new topic in front of its bucket, and enlarges the table at the next call only.

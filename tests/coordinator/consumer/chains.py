@@ -85,6 +85,18 @@ class Life:
             for _ in range(self.random.choice((1, 1, 1, 2, 5))):
                 self.random.choice((self.join, self.join, self.leave, self.leave, self.returns, self.grow, self.new_topic, self.drop_topic, self.change))()
 
+    def growing(self, members: int, steps: int) -> Iterator[Case]:
+        """Many topics, and members that only join: each gives up partitions far apart, which fill few buckets of Java's tables."""
+        for _ in range(14):
+            self.new_topic()
+        for _ in range(members):
+            self.join()
+        for _ in range(steps):
+            case = self.case("uniform")
+            yield case
+            self.keep(case.assign())
+            self.join()
+
     def case(self, assignor: str) -> Case:
         members = [self.members[id] for id in self.order.ids()]
         members = [member._replace(topics=frozenset(topic for topic in member.topics if topic in self.topics)) for member in members]
@@ -169,3 +181,5 @@ def random_cases(seed: int, count: int) -> Iterator[Case]:
         random = Random(f"{seed} {number}")
         assignor = "range" if random.random() < 0.2 else "uniform"
         yield from Life(random, random.choice((0.0, 0.0, 0.3, 0.8))).cases(assignor, random.choice((1, 3, 8)))
+        if random.random() < 0.05:
+            yield from Life(random).growing(random.choice((6, 12, 24)), 6)

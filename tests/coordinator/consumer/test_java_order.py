@@ -47,15 +47,20 @@ def test_tables_grow_above_three_quarters() -> None:
 
 def test_sets_are_visited_bucket_by_bucket() -> None:
     assert in_text_order(["c", "q", "b", "a"]) == ["q", "a", "b", "c"]  # of 16 buckets, q is in the first
-    assert list(in_number_order([17, 1, 16, 3], 16)) == [16, 17, 1, 3]
-    assert list(in_number_order([65_536, 0, 1], 16)) == [0, 65_536, 1]
+    assert list(in_number_order([17, 1, 16, 3])) == [16, 17, 1, 3]
+    assert list(in_number_order([65_536, 0, 1])) == [0, 65_536, 1]
+
+
+def test_a_small_table_is_doubled_when_a_bucket_has_nine_entries() -> None:
+    assert list(in_number_order([16 * n for n in range(8, 0, -1)])) == [128, 112, 96, 80, 64, 48, 32, 16]
+    assert list(in_number_order([16 * n for n in range(9, 0, -1)])) == [128, 96, 64, 32, 144, 112, 80, 48, 16]
 
 
 @pytest.mark.parametrize("first", [0, 3, 14, 15, 16, 65_530, 65_536, 70_000])
 def test_a_run_of_numbers_is_in_the_order_of_its_set(first: int) -> None:
     for size in (1, 2, 11, 12, 13):
         numbers = list(range(first, first + size))
-        assert in_run_order(numbers, buckets_of(size)) == list(in_number_order(numbers, buckets_of(size)))
+        assert in_run_order(numbers, buckets_of(size)) == list(in_number_order(numbers))
 
 
 def test_a_member_that_is_put_again_keeps_its_place() -> None:
