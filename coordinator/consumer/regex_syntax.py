@@ -97,11 +97,9 @@ class _Parser:
     def _choice(self, depth: int) -> Node:
         if depth > NESTING_MAX:
             raise self._beyond(f"groups nested deeper than {NESTING_MAX}")
-        folds = self._folds
         choices = [self._sequence(depth)]
         while self._takes("|"):
             choices.append(self._sequence(depth))
-        self._folds = folds  # flags hold to the end of their group
         return choices[0] if len(choices) == 1 else Node(CHOICE, parts=tuple(choices))
 
     def _sequence(self, depth: int) -> Node:
@@ -174,7 +172,7 @@ class _Parser:
         parts.append(self._choice(depth + 1))
         if not self._takes(")"):
             raise self._wrong("missing )")
-        self._folds = folds
+        self._folds = folds  # flags hold to the end of their group
 
     def _is_group(self, parts: list[Node]) -> bool:
         """After `(?`: read the name or the flags. False: these were flags for the rest of the group around."""
