@@ -24,6 +24,7 @@ class Static:
         self.session_ms = session_ms
         self.id = ""
         self.generation = -1
+        self.assignment = b""  # that it gives each member when it leads
         self.client = Client(int(kafka.bootstrap.rpartition(":")[2]), client_id=f"client-{instance}")
 
     def join(self) -> int:
@@ -34,7 +35,7 @@ class Static:
         if joined.error_code:
             return int(joined.error_code)
         self.id, self.generation = joined.member_id, joined.generation_id
-        assignments = [SyncGroupRequestAssignment(member.member_id, b"") for member in joined.members]
+        assignments = [SyncGroupRequestAssignment(member.member_id, self.assignment) for member in joined.members]
         synced = self.client.ask(SyncGroupRequest(self.group, self.generation, self.id, self.instance, "consumer", "range", assignments), SYNC)
         return int(synced.error_code)
 

@@ -184,8 +184,8 @@ print(*sorted({name.partition(".")[0] for name, file in files.items() if file.st
 """
 HIDDEN = """
 import sys
-sys.path.insert(0, sys.argv[1])
 from tenure.testing import Broker, NoBroker
+sys.path[:] = [sys.argv[1], *(path for path in sys.path if path != sys.argv[2])]  # as where a wheel is installed
 try:
     Broker(in_process=True)
 except NoBroker as error:
@@ -217,7 +217,7 @@ def test_the_names_that_it_imports_are_known() -> None:
 def test_a_package_of_the_application_is_not_hidden(tmp_path: Path) -> None:
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage" / "__init__.py").write_text("MINE = 'mine'\n")
-    lines = run(HIDDEN, str(tmp_path)).splitlines()
+    lines = run(HIDDEN, str(tmp_path), str(PACKAGES)).splitlines()
     assert "needs the name 'storage'" in lines[0]
     assert lines[1] == "mine"
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from struct import pack
 
 import pytest
 
@@ -32,6 +33,16 @@ def test_lag_is_what_is_not_committed(kafka: Cluster, member: Static) -> None:
     assert kafka.group("billing").lags() == {"orders": {0: 2}}
     assert member.commit("orders", 3, 1) == 0
     assert (kafka.group("billing").lags(), kafka.group("billing").lag) == ({"orders": {0: 2, 1: 0}}, 2)
+
+
+def test_lag_counts_from_the_first_record_where_nothing_is_committed(kafka: Cluster) -> None:
+    kafka.topic("orders", 2)
+    kafka.write("orders", *({"value": str(number), "partition": 1} for number in range(3)))
+    member = Static(kafka, "billing", "billing-1")
+    member.assignment = pack(">hih6siii", 0, 1, 6, b"orders", 1, 1, -1)  # partition 1
+    assert member.join() == 0
+    assert kafka.group("billing").lags() == {"orders": {1: 3}}
+    member.close()
 
 
 def test_a_rebalance_says_what_triggered_it_and_who_had_to_rejoin(kafka: Cluster, member: Static) -> None:
@@ -138,8 +149,10 @@ def test_a_session_that_ends_while_the_disk_hangs_goes_on(kafka: Cluster) -> Non
     kafka.topic("orders", 1)
     quick = Static(kafka, "billing", "billing-1", session_ms=500)
     assert quick.join() == 0
+    begin = time.monotonic()
     with kafka.fault(api="OffsetCommit", log="late", late_ms=1500):
         assert quick.commit("orders", 1) == 0
+    assert time.monotonic() - begin > 1.4  # its own reply waits for the disk too
     assert quick.heartbeat() == 0
     quick.close()
 
