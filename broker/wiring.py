@@ -53,6 +53,7 @@ from broker.topics.settings import broker_defaults
 from broker.topics.transactions import TransactionRefusals
 from broker.topics.waiting_fetches import ParkedFetches
 from coordinator import GroupConfig
+from coordinator.consumer.config import CONSUMER_DEFAULTS
 from coordinator.policies.door import resolve
 from storage import HeldBy, NodeInfo, OwnedLog, TopicStore, Unreadable
 
@@ -312,6 +313,7 @@ def group_config(config: Config) -> GroupConfig:
         "offsets_retention_ms": config.offsets_retention_minutes * 60_000,
         "batch_bytes_max": config.message_max_bytes,
         "default_policies": resolve(config.group_policies),
+        "consumer": CONSUMER_DEFAULTS,
     }
     return GroupConfig(*[others[name] if name in others else getattr(config, name) for name in GroupConfig._fields])
 
