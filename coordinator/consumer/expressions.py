@@ -15,7 +15,7 @@ from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from coordinator.consumer.group import ConsumerGroup
-    from coordinator.consumer.room import Room
+    from coordinator.consumer.keeper import Keeper
 
 UNRESOLVED: Final = Resolved((), -1, 0)
 
@@ -32,7 +32,7 @@ def refusal(step: HeartbeatStep) -> HeartbeatReply | None:
     return None
 
 
-def change(room: Room, step: HeartbeatStep) -> bool:
+def change(keeper: Keeper, step: HeartbeatStep) -> bool:
     """Drop the expression that the member was the last to have, and find out whether a resolution is due. Return whether the epoch is bumped now."""
     group = step.group
     before, after = step.profile_before.expression, step.profile.expression
@@ -46,24 +46,24 @@ def change(room: Room, step: HeartbeatStep) -> bool:
         if after:
             used.add(after)
         bumps = after in group.resolved if after else True
-    step.resolves = bool(used) and resolution_is_due(room, group, used, step.resolved, step.config)
+    step.resolves = bool(used) and resolution_is_due(keeper, group, used, step.resolved, step.config)
     return bumps
 
 
-def resolution_is_due(room: Room, group: ConsumerGroup, used: set[str], resolved: dict[str, Resolved], config: ConsumerConfig) -> bool:
+def resolution_is_due(keeper: Keeper, group: ConsumerGroup, used: set[str], resolved: dict[str, Resolved], config: ConsumerConfig) -> bool:
     if group.is_resolving:
         return False
     last = max([expression.at_ms for expression in group.resolved.values()], default=0)
-    age = room.out.wall - last
+    age = keeper.out.wall - last
     if 0 <= age <= RESOLUTION_INTERVAL_MS:
         return False
-    return not used <= resolved.keys() or group.resolved_version < room.topics.created_version or not 0 <= age <= config.regex_refresh_interval_ms
+    return not used <= resolved.keys() or group.resolved_version < keeper.topics.created_version or not 0 <= age <= config.regex_refresh_interval_ms
 
 
-def resolve(room: Room, group: ConsumerGroup, may_see: Callable[[str], bool] | None) -> None:
+def resolve(keeper: Keeper, group: ConsumerGroup, may_see: Callable[[str], bool] | None) -> None:
     """Match all expressions of the group with the topics that exist now. `may_see`: those that the asker may describe; None: all."""
     group.is_resolving = False
-    visible = [name for name in sorted(room.topics.by_name) if may_see is None or may_see(name)]
+    visible = [name for name in sorted(keeper.topics.by_name) if may_see is None or may_see(name)]
     changes: list[Change] = []
     resolved = dict(group.resolved)
     bumps = False
@@ -71,10 +71,10 @@ def resolve(room: Room, group: ConsumerGroup, may_see: Callable[[str], bool] | N
         matches = regex.compile(expression)
         topics = tuple([name for name in visible if matches(name)])
         bumps |= topics != group.resolved.get(expression, UNRESOLVED).topics
-        resolved[expression] = Resolved(topics, room.topics.version, room.out.wall)
+        resolved[expression] = Resolved(topics, keeper.topics.version, keeper.out.wall)
         changes.append(ExpressionChange(expression, resolved[expression]))
-    hash = room.hash_of(read_by(group, (), (), resolved))
+    hash = keeper.hash_of(read_by(group, (), (), resolved))
     if bumps or hash != group.hash:
         changes.append(EpochChange(group.epoch + 1, hash))
-    room.carry_out(group, changes)
-    group.resolved_version = room.topics.version
+    keeper.carry_out(group, changes)
+    group.resolved_version = keeper.topics.version

@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from coordinator.consumer.group import ConsumerGroup
-    from coordinator.consumer.room import Room
+    from coordinator.consumer.keeper import Keeper
 
 REFRESH_MS: Final = (1 << 31) - 1  # never: a change of a topic sets the deadline to 0
 
@@ -26,9 +26,9 @@ FENCED: Final = HeartbeatReply(ErrorCode.FENCED_MEMBER_EPOCH, "the member epoch 
 FULL: Final = HeartbeatReply(ErrorCode.GROUP_MAX_SIZE_REACHED, "the group has as many members as it may have")
 
 
-def heartbeat(room: Room, group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatReply:
+def heartbeat(keeper: Keeper, group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatReply:
     """Handle the heartbeat of a request that `checks.py` has accepted, in a group that may be new."""
-    config = room.config_of(group.id)
+    config = keeper.config_of(group.id)
     does, member = identify(group, request)
     known = member is not None or (request.instance_id is not None and request.instance_id in group.static_members)
     if request.epoch >= 0 and not known and len(group.members) >= config.max_size:
@@ -38,33 +38,33 @@ def heartbeat(room: Room, group: ConsumerGroup, request: HeartbeatRequest) -> He
     if does is Does.REMOVE or does is Does.GO_AWAY:
         assert member is not None
         if does is Does.REMOVE:
-            remove_members(room, group, [member])
+            remove_members(keeper, group, [member])
         else:
-            go_away(room, group, member)
+            go_away(keeper, group, member)
         return HeartbeatReply(member_id=request.member_id, epoch=request.epoch)
     if does is Does.BEAT and member is not None and not epoch_is_valid(member, request):
         return FENCED
-    step = HeartbeatStep(group, config, request, request.member_id or room.new_member_id(), member)
+    step = HeartbeatStep(group, config, request, request.member_id or keeper.new_member_id(), member)
     if does is Does.REPLACE and member is not None:
         step.replace(member)
-    return beat(room, step)
+    return beat(keeper, step)
 
 
-def beat(room: Room, step: HeartbeatStep) -> HeartbeatReply:
+def beat(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply:
     bump = update_profile(step)
     error = expressions.refusal(step)
     if error is not None:
         return error
-    bump |= expressions.change(room, step)
+    bump |= expressions.change(keeper, step)
     bump |= assignor_changed(step)
-    begin_epoch(room, step, bump)
+    begin_epoch(keeper, step, bump)
     try:
-        retarget(room, step)
+        retarget(keeper, step)
     except Exception as error_of_assignor:  # of an assignor: nothing has changed yet
         return HeartbeatReply(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error_of_assignor!r}")
-    if not reconcile_member(room, step):
+    if not reconcile_member(keeper, step):
         return FENCED
-    return finish(room, step)
+    return finish(keeper, step)
 
 
 def update_profile(step: HeartbeatStep) -> bool:
@@ -90,40 +90,40 @@ def assignor_changed(step: HeartbeatStep) -> bool:
     return votes is not before and preferred_assignor(votes, step.config) != preferred_assignor(before, step.config)
 
 
-def begin_epoch(room: Room, step: HeartbeatStep, bump: bool) -> None:
+def begin_epoch(keeper: Keeper, step: HeartbeatStep, bump: bool) -> None:
     """A new epoch asks for a new target. Other topics than at the last epoch are a reason too, looked for when the refresh is due."""
     group = step.group
-    if not bump and room.out.now < group.refresh_at:
+    if not bump and keeper.out.now < group.refresh_at:
         return
     step.refreshes = True
-    hash = room.hash_of(step.topics())
+    hash = keeper.hash_of(step.topics())
     if bump or hash != group.hash:
         step.epoch += 1
         step.changes.append(EpochChange(step.epoch, hash))
 
 
-def retarget(room: Room, step: HeartbeatStep) -> None:
+def retarget(keeper: Keeper, step: HeartbeatStep) -> None:
     """Compute the target for the newest epoch, unless the last one was computed a moment ago."""
     group = step.group
-    if not is_due(group, step.config, step.epoch, room.out.wall):
+    if not is_due(group, step.config, step.epoch, keeper.out.wall):
         return
     assignor = preferred_assignor(step.votes(), step.config)
     before = step.targets()
-    for id, target in compute(group, step.profiles(), before, step.resolved, room.topics, assignor).items():
+    for id, target in compute(group, step.profiles(), before, step.resolved, keeper.topics, assignor).items():
         if target is not before.get(id):
             step.changes.append(TargetChange(id, target))
         if id == step.id:
             step.target = target
     step.target_epoch = step.epoch
-    step.changes.append(TargetEpochChange(step.epoch, room.out.wall))
+    step.changes.append(TargetEpochChange(step.epoch, keeper.out.wall))
 
 
-def reconcile_member(room: Room, step: HeartbeatStep) -> bool:
+def reconcile_member(keeper: Keeper, step: HeartbeatStep) -> bool:
     """Move the member towards its target; False: it is fenced."""
     if is_reconciled(step.holding, step.target_epoch) and not step.subscription_changed:
         return True
     group = step.group
-    topic_ids = room.topics.ids_of(topic_names(step.profile, step.resolved))
+    topic_ids = keeper.topics.ids_of(topic_names(step.profile, step.resolved))
     target = {topic_id: partitions for topic_id, partitions in step.target.items() if topic_id in topic_ids}
     to = Reconciliation(step.target_epoch, target, frozenset(topic_ids), step.request.owned, step.subscription_changed, group.is_held)
     holding = reconcile(step.holding, to)
@@ -135,18 +135,18 @@ def reconcile_member(room: Room, step: HeartbeatStep) -> bool:
     return True
 
 
-def finish(room: Room, step: HeartbeatStep) -> HeartbeatReply:
+def finish(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply:
     """Carry the changes out, restart the timers, and answer."""
     group, request = step.group, step.request
-    room.carry_out(group, step.changes)
+    keeper.carry_out(group, step.changes)
     if step.refreshes:
-        group.refresh_at = room.out.now + REFRESH_MS
+        group.refresh_at = keeper.out.now + REFRESH_MS
     if step.resolves:
-        room.ask_for_resolution(group, request.asker)
+        keeper.ask_for_resolution(group, request.asker)
     member = group.members[step.id]
-    room.restart_session(member)
+    keeper.restart_session(member)
     if step.holding is not step.holding_before:
-        room.restart_revocation(member)
+        keeper.restart_revocation(member)
     says_all = request.epoch == 0 or request.is_full or not same_partitions(step.holding.assigned, step.holding_before.assigned)
     assignment = partitions_of(step.holding.assigned) if says_all else None
     return HeartbeatReply(0, None, step.id, step.holding.epoch, step.config.heartbeat_interval_ms, assignment)

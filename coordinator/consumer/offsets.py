@@ -10,11 +10,11 @@ from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from coordinator.consumer.group import ConsumerGroup
+    from coordinator.consumer.keeper import Keeper
     from coordinator.consumer.member import ConsumerMember
-    from coordinator.consumer.room import Room
 
 
-def commit_refusal(room: Room, group: ConsumerGroup, commit: Commit) -> int:
+def commit_refusal(keeper: Keeper, group: ConsumerGroup, commit: Commit) -> int:
     """The error of all partitions of this commit, 0 if it may be stored. Instance ids are not looked at."""
     if commit.generation < 0 and not group.members:
         return ErrorCode.NONE
@@ -25,17 +25,17 @@ def commit_refusal(room: Room, group: ConsumerGroup, commit: Commit) -> int:
     if not commit.names_epoch and not is_classic:
         return ErrorCode.UNSUPPORTED_VERSION
     epoch = member.holding.epoch
-    if commit.generation == epoch or (0 <= commit.generation < epoch and held_since(room, member, commit)):
+    if commit.generation == epoch or (0 <= commit.generation < epoch and held_since(keeper, member, commit)):
         return ErrorCode.NONE
     return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
-def held_since(room: Room, member: ConsumerMember, commit: Commit) -> bool:
+def held_since(keeper: Keeper, member: ConsumerMember, commit: Commit) -> bool:
     """Whether the member has held each partition since the epoch of the commit: then it only missed the news of a later one (KIP-1251)."""
     holding = member.holding
-    metadata_max = room.out.config.offset_metadata_max_bytes
+    metadata_max = keeper.out.config.offset_metadata_max_bytes
     for name, partitions in commit.topics:
-        topic = room.topics.by_name.get(name)
+        topic = keeper.topics.by_name.get(name)
         if topic is None:
             return False
         assigned, pending = holding.assigned.get(topic.id, {}), holding.pending.get(topic.id, {})

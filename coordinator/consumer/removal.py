@@ -11,10 +11,10 @@ from coordinator.consumer.member import NOTHING, ConsumerMember
 from coordinator.consumer.step import read_by, removal
 
 if TYPE_CHECKING:
-    from coordinator.consumer.room import Room
+    from coordinator.consumer.keeper import Keeper
 
 
-def remove_members(room: Room, group: ConsumerGroup, gone: list[ConsumerMember]) -> None:
+def remove_members(keeper: Keeper, group: ConsumerGroup, gone: list[ConsumerMember]) -> None:
     """Remove members, however many, with one new epoch. What they held is free at once; the new target comes with the next heartbeat."""
     changes: list[Change] = []
     for member in gone:
@@ -26,15 +26,15 @@ def remove_members(room: Room, group: ConsumerGroup, gone: list[ConsumerMember])
     resolved = {expression: matched for expression, matched in group.resolved.items() if expression in used}
     changes += [ExpressionChange(expression, None) for expression in group.resolved if expression not in used]
     topics = read_by(group, [member.profile for member in gone], (), resolved)
-    changes.append(EpochChange(group.epoch + 1, room.hash_of(topics)))
+    changes.append(EpochChange(group.epoch + 1, keeper.hash_of(topics)))
     if len(gone) == len(group.members):
         changes.append(TargetEpochChange(group.epoch + 1))  # nobody is left to compute one for
-    room.carry_out(group, changes)
+    keeper.carry_out(group, changes)
 
 
-def go_away(room: Room, group: ConsumerGroup, member: ConsumerMember) -> None:
+def go_away(keeper: Keeper, group: ConsumerGroup, member: ConsumerMember) -> None:
     """A static member will be back: it keeps its place, its target, and what it was not told to give up. Its session runs on."""
     holding = member.holding
     assigned = {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in holding.assigned.items()}
-    room.carry_out(group, [HoldingChange(member.id, holding._replace(epoch=AWAY, assigned=assigned, pending=NOTHING))])
-    room.stop_revocation(member)
+    keeper.carry_out(group, [HoldingChange(member.id, holding._replace(epoch=AWAY, assigned=assigned, pending=NOTHING))])
+    keeper.stop_revocation(member)

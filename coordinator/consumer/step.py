@@ -1,6 +1,6 @@
 """One heartbeat while it is decided: the group is as before, and what will change is here.
 
-So a step that ends in an error, or in an assignor that fails, has changed nothing. `Room.carry_out` applies the changes and emits them.
+So a step that ends in an error, or in an assignor that fails, has changed nothing. `Keeper.carry_out` applies the changes and emits them.
 """
 
 from __future__ import annotations
