@@ -26,7 +26,6 @@ NO_GROUP: Final = HeartbeatReply(ErrorCode.GROUP_ID_NOT_FOUND, "there is no such
 
 class Room(Keeper):
     """The steps of the groups: requests, and what happened outside."""
-    # Steps.
 
     def heartbeat(self, request: HeartbeatRequest, now: int, wall: int) -> HeartbeatReply:
         """Handle a ConsumerGroupHeartbeat; the caller holds the reply."""

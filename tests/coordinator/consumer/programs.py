@@ -88,7 +88,9 @@ class CorePlayer:
         """The end of a turn: facts become durable, and the truths are checked."""
         hold = self.shard.hold
         while hold.has_untaken:
-            self.log += facts_of(bytes(hold.take_batch(self.wall)))
+            batch = bytes(hold.take_batch(self.wall))
+            assert len(batch) <= self.config.batch_bytes_max
+            self.log += facts_of(batch)
         hold.confirm(hold.emitted)
         check_group(self.shard.consumers.groups.get(GROUP), self.shard.groups.get(GROUP))
         check_replay(self.shard, self.log, self.now, self.wall)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.classic.kept import KeptBytes
 from coordinator.consumer.changes import (
     GONE,
     Change,
@@ -17,6 +18,7 @@ from coordinator.consumer.changes import (
     TargetEpochChange,
 )
 from coordinator.consumer.facts import change_of, fact_of
+from coordinator.consumer.group import ConsumerGroup
 from coordinator.consumer.member import UNKNOWN, UNREVOKED, ClassicPart, Holding, MemberState, Profile
 from protocol.messages.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -88,3 +90,10 @@ def test_a_state_of_a_newer_coordinator_is_unknown() -> None:
     assert isinstance(change, HoldingChange)
     assert change.holding is not None
     assert change.holding.state is UNKNOWN
+
+
+def test_a_partition_stays_with_its_newest_holder_in_a_compacted_log() -> None:
+    group = ConsumerGroup("g", KeptBytes())
+    for member, assigned in (("a", {T: {0: 2}}), ("b", {T: {0: 3}}), ("a", {})):  # the record in which a gave it up is gone
+        group.apply(HoldingChange(member, Holding(3, 2, MemberState.STABLE, assigned)))
+    assert group.holders == {T: {0: "b"}}

@@ -8,6 +8,7 @@ import pytest
 
 from coordinator import GroupConfig, JoinRequest
 from coordinator.consumer.config import ConsumerConfig
+from coordinator.facts import group_key
 from tests.coordinator.consumer.playing import TIMEOUT, Play, error, ok, partitions
 from tests.coordinator.consumer.programs import GROUP
 from tests.coordinator.scenarios import row, scenario
@@ -202,6 +203,7 @@ def test_an_empty_group_changes_its_type_and_keeps_its_offsets(play: Play) -> No
     assert play.commit_as("", -1, partitions(0)) == 0
     assert play.look()["listed"] == ["classic", "", "Empty"]
     assert play.join("a", "t") == ok(2, partitions(0, 1, 2, 3))
+    assert (group_key(GROUP), None) in play.log
     assert play.fetch(None, -1)["offsets"] == [["t", 0]]
     play.poll("a", -1)
     assert join_classic(play, "x").error == 25

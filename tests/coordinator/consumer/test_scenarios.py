@@ -277,7 +277,7 @@ def test_an_assignor_that_fails_changes_nothing(play: Play, monkeypatch: pytest.
 
 
 def test_a_target_that_fills_several_batches_is_stored_in_several() -> None:
-    config = GroupConfig(batch_bytes_max=2_000, consumer=ConsumerConfig(assignment_interval_ms=0))
+    config = GroupConfig(batch_bytes_max=1_100, consumer=ConsumerConfig(assignment_interval_ms=0))
     play = Play(config)
     play.topic("t", 100)
     for number in range(30):
