@@ -6,7 +6,7 @@ import re
 
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, ConstantReply, Response, Route
-from protocol.apis import API_VERSIONS, APIS, Api
+from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
@@ -27,15 +27,11 @@ class ApiVersions:
         if call.version >= 3 and not all(_CLIENT_SOFTWARE.fullmatch(text) for text in software):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
         if self._accepted is None:
-            ranges = [_range(route.api) for route in self._routes.values() if route.api.advertised[1] >= 0]
+            ranges = [ApiVersion(route.key, *route.advertised) for route in self._routes.values() if route.advertised[1] >= 0]
             self._accepted = ConstantReply(ApiVersionsResponse(ErrorCode.NONE, ranges))
         return self._accepted
 
 
-def _range(api: Api) -> ApiVersion:
-    return ApiVersion(api.key, *api.advertised)
-
-
 def error_response(request: ApiVersionsRequest | None, version: int, error: int) -> Response:
     """The range of ApiVersions itself (key 18), so that a newer client can retry with a supported version."""
-    return ApiVersionsResponse(error, [_range(APIS[API_VERSIONS])])
+    return ApiVersionsResponse(error, [ApiVersion(API_VERSIONS, *APIS[API_VERSIONS].advertised)])

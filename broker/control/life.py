@@ -14,6 +14,7 @@ from broker.control.machine import ControlledClock, ControlledMachine
 from broker.control.memory_disk import MemoryDisk
 from broker.control.ports import Ports
 from broker.control.traffic import Traffic
+from broker.control.versions import Limits, limit
 from broker.faults.book import Book
 from broker.logging import logs
 from broker.runtime.contain import Contained
@@ -64,6 +65,7 @@ class Life:
         self.lives = 0
         self.advancing = False
         self._still_until = 0.0  # on the clock of the real loop
+        self._limits: Limits = {}  # of the versions of APIs
         self.lines: deque[str] = deque(maxlen=LINES_KEPT)  # the last warnings and errors of its log
         self._new_disk()
         self.traffic = self._new_traffic()
@@ -134,7 +136,13 @@ class Life:
             self.config, cast(asyncio.AbstractEventLoop, loop), self._descriptors, self._buffered_protocol, machine
         )
         listens: asyncio.Future[list[Address]] = real.create_future()
-        server.announced = lambda addresses: None if listens.done() else listens.set_result(addresses)
+
+        def announced(addresses: list[Address]) -> None:
+            limit(server.broker.dispatch.routes, self._limits)
+            if not listens.done():
+                listens.set_result(addresses)
+
+        server.announced = announced
         self._task = loop.create_task(self._serve(server))
         waits: list[asyncio.Future[Any]] = [self._task, listens]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -194,6 +202,14 @@ class Life:
         first = self.config.listeners[0]
         listener = replace(first, advertised_host=address.host, advertised_port=address.port)
         self.config = replace(self.config, listeners=(listener, *self.config.listeners[1:]))
+        await self._start_anew()
+
+    async def limit_versions(self, limits: Limits) -> None:
+        """Be a broker with these versions from now on: clients connect again, and ask which there are."""
+        self._limits = limits
+        await self._start_anew()
+
+    async def _start_anew(self) -> None:
         self.kill()
         await self.ended()
         await self.start()
@@ -236,6 +252,7 @@ class Life:
         self.kill()
         await self.ended()
         self.clock = ControlledClock()
+        self._limits = {}
         self._new_disk()
         self.traffic = self._new_traffic()
         await self.start()

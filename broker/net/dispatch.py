@@ -67,19 +67,26 @@ ErrorResponse = Callable[[Any, int, int], Response]
 class Route:
     """One served API: its handler, and its versions."""
 
-    __slots__ = ("api", "decode", "error_response", "flexible_from", "handle", "key", "newest", "oldest", "tagged_reply_from")
+    __slots__ = ("advertised", "api", "decode", "error_response", "flexible_from", "handle", "key", "newest", "oldest", "tagged_reply_from")
 
     def __init__(self, request: type[Request], handle: Handler, error_response: ErrorResponse, api: Api | None = None) -> None:
         """`api`: given for an API that Kafka does not have; Kafka's APIs are found by the request's key."""
         self.api = api = api or APIS[request.API_KEY]
         self.key: int = api.key
         self.oldest, self.newest = api.served
+        self.advertised = api.advertised
         self.flexible_from: int = api.flexible_from
         # The header of an ApiVersions reply has no tagged fields in any version: a client reads it before it knows our versions.
         self.tagged_reply_from = api.flexible_from if api.key != API_VERSIONS else 1 << 15
         self.decode = api.request.decode
         self.handle = handle
         self.error_response = error_response
+
+    def limit(self, oldest: int, newest: int) -> None:
+        """Serve and advertise no version beyond these, as an older or newer broker would."""
+        first, last = self.advertised
+        self.advertised = max(first, oldest), min(last, newest)
+        self.oldest, self.newest = max(self.oldest, oldest), min(self.newest, newest)
 
 
 class Call:

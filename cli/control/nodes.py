@@ -58,6 +58,8 @@ REFUSED: Final = {
     f"POST {PATH}/coordinator/move": (PLACED, DRAIN),
     f"POST {PATH}/coordinator/leader": (PLACED, DRAIN),
     f"POST {PATH}/broker/refuse": (FAULTS, "let a node be away for a while"),
+    f"GET {PATH}/versions": (FAULTS, ONE_NODE),
+    f"POST {PATH}/versions": (FAULTS, ONE_NODE),
     f"GET {PATH}/connections": (FAULTS, ONE_NODE),
     f"POST {PATH}/connections/close": (FAULTS, "kill the node"),
     f"POST {PATH}/time/advance": (CLOCK, ONE_NODE),

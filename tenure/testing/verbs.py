@@ -166,6 +166,14 @@ class Verbs:
     def time_ms(self) -> int:
         return int(self._get("time")["wall_ms"])
 
+    def limit_versions(self, apis: Mapping[str, Any]) -> None:
+        """Serve only these versions, as an older broker: kafka.limit_versions({"OffsetCommit": 7, "DeleteGroups": None}); {} ends it."""
+        self._post("versions", apis=dict(apis))
+
+    def versions(self) -> dict[str, list[int]]:
+        """The oldest and newest version of each API."""
+        return dict(self._get("versions")["versions"])
+
     def connections(self) -> list[dict[str, Any]]:
         return list(self._get("connections")["connections"])
 

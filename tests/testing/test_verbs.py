@@ -13,6 +13,7 @@ from struct import pack
 import pytest
 
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.heartbeat import HeartbeatRequest
 from tenure.testing import Cluster, ControlError, FaultNotFired, RebalanceSeen
 from tests.running import Client
 from tests.testing.groups import Static
@@ -186,3 +187,45 @@ def test_a_member_that_comes_back_is_waited_for(kafka: Cluster, member: Static) 
     kafka.group("billing").wait_kept("billing-1")
     later.join()
     again.close()
+
+
+def test_an_older_broker_is_one_that_serves_older_versions(kafka: Cluster) -> None:
+    newest = kafka.versions()
+    kafka.topic("orders", 2)
+    kafka.limit_versions({"OffsetCommit": 7, "heartbeat": [1, 3], "DeleteGroups": None})
+    limited = kafka.versions()
+    assert (limited["OffsetCommit"], limited["Heartbeat"]) == ([newest["OffsetCommit"][0], 7], [1, 3])
+    assert newest.keys() - limited.keys() == {"DeleteGroups"}
+    port = int(kafka.bootstrap.rpartition(":")[2])
+    with Client(port) as client:
+        told = client.ask(ApiVersionsRequest("test", "1"), 3).api_keys
+        assert {api.api_key: [api.min_version, api.max_version] for api in told if api.api_key in (8, 12, 42)} == {8: limited["OffsetCommit"], 12: [1, 3]}
+        client.send(HeartbeatRequest("g", 1, "m", None), 4)
+        assert client.await_close()
+    with Client(port) as client:
+        assert client.ask(HeartbeatRequest("g", 1, "m", None), 3).error_code == 25
+    assert kafka.topics() == {"orders": 2}
+    kafka.restart()
+    assert kafka.versions() == limited
+    kafka.limit_versions({})
+    assert kafka.versions() == newest
+    kafka.limit_versions({"Fetch": 11})
+    kafka.reset()
+    assert kafka.versions() == newest
+
+
+@pytest.mark.parametrize(
+    ("apis", "told"),
+    [
+        ({"OffsetComit": 7}, "there is no API 'OffsetComit'"),
+        ({"ApiVersions": 0}, "ApiVersions cannot be limited"),
+        ({"Heartbeat": [3, 1]}, "is no limit"),
+        ({"Heartbeat": "3"}, "is no limit"),
+        ({"Heartbeat": True}, "is no limit"),
+        ({"Heartbeat": [40, 41]}, "none of these versions is served"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused(kafka: Cluster, apis: dict[str, object], told: str) -> None:
+    with pytest.raises(ControlError, match=told) as refused:
+        kafka.limit_versions(apis)
+    assert (refused.value.status, bool(refused.value.hint)) == (400, True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.control.fields import MS_MAX, TEXT, WHOLE, Field, Refused
+from broker.control.fields import MS_MAX, OBJECT, TEXT, WHOLE, Field, Refused
 from broker.control.verb import Call, Verb
 from broker.control.verbs.clusters import shown
+from broker.control.versions import advertised, read_limits
 
 AWAY_MS_MAX = 600_000
 
@@ -36,6 +37,18 @@ async def refuse(call: Call) -> Any:
     cluster.refuse_connections()
     call.host.later(call.fields["ms"], cluster.accept_connections)
     return {"refused_ms": call.fields["ms"]}
+
+
+async def versions(call: Call) -> Any:
+    call.of.running_or_refuse()
+    return {"versions": advertised(call.of.broker.dispatch.routes)}
+
+
+async def limit_versions(call: Call) -> Any:
+    limits = read_limits(call.fields["apis"])
+    call.of.running_or_refuse()
+    await call.of.limit_versions(limits)
+    return await versions(call)
 
 
 async def connections(call: Call) -> Any:
@@ -101,6 +114,12 @@ VERBS = (
     ),
     Verb("POST", PATH + "/broker/pause", "accept connections, and read and answer nothing, as a frozen process", pause, (MS,), {"ms": 3000}),
     Verb("POST", PATH + "/broker/refuse", "refuse new connections", refuse, (MS,), {"ms": 3000}),
+    Verb("GET", PATH + "/versions", "the versions of each API", versions),
+    Verb(
+        "POST", PATH + "/versions", "serve only these versions, as an older broker; clients connect again; {} ends it", limit_versions,
+        (Field("apis", OBJECT, "by name of the API: the newest version, [oldest, newest], or null: the API is not served", required=True),),
+        {"apis": {"OffsetCommit": 7, "Heartbeat": [0, 3]}},
+    ),
     Verb("GET", PATH + "/connections", "list the open connections of clients", connections),
     Verb("POST", PATH + "/connections/close", "cut the connections of a client, or all", close, (Field("client_id", TEXT, "whose; absent: all"),), {"client_id": "billing-1"}),
     Verb("GET", PATH + "/time", "the cluster's clock", time),
