@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from protocol.batch import Record, build, iterate_headers
-from protocol.message import Part, field_names
+from protocol.message import Part
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
@@ -25,6 +25,7 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.recorded.extremes import ChangedRequest, answer_frame, decoded, extremes, framed, short_text
+from tests.broker.recorded.fields import recorded_fields
 from tests.kafka_process import kafka_folder, running_kafka
 from tests.running import Client
 
@@ -274,7 +275,7 @@ def epoch_questions() -> Iterator[Case]:
 def plain(value: Any, topic_ids: TopicIds) -> Any:
     """The reply as JSON values, with names for generated ids, offsets for records, and shortened texts and lists."""
     if isinstance(value, Part):
-        names = [name for name in field_names(type(value)) if name not in ("throttle_time_ms", "host", "port", "rack")]
+        names = [name for name in recorded_fields(type(value)) if name not in ("throttle_time_ms", "host", "port", "rack")]
         return {name: field_as_json(name, getattr(value, name), topic_ids) for name in names}
     if isinstance(value, list):
         return shortened([plain(item, topic_ids) for item in value])

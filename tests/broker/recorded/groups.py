@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol.errors import ErrorCode
-from protocol.message import Part, field_names
+from protocol.message import Part
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
@@ -45,6 +45,7 @@ from tests.broker.recorded.extremes import (
     shortened,
     write_answers,
 )
+from tests.broker.recorded.fields import recorded_fields
 from tests.kafka_process import kafka
 from tests.running import Client
 
@@ -305,7 +306,7 @@ AFTERWARDS: dict[Request, Callable[[Client, Case, OwnGroup, Any], Iterator[Any]]
 def plain(value: Any, own: OwnGroup) -> Any:
     """The reply as JSON values, with names for generated ids, and shortened texts and lists."""
     if isinstance(value, Part):
-        names = [name for name in field_names(type(value)) if name not in ("throttle_time_ms", "port", "error_message")]
+        names = [name for name in recorded_fields(type(value)) if name not in ("throttle_time_ms", "port", "error_message")]
         return {name: plain(getattr(value, name), own) for name in names}
     if isinstance(value, list):
         visible = [item for item in value if not is_of_others(item, own)]

@@ -18,7 +18,7 @@ import google_crc32c
 
 from protocol.batch import Record, read_header, records
 from protocol.errors import ProtocolError
-from protocol.message import Part, field_names
+from protocol.message import Part
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -26,6 +26,7 @@ from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import ProduceRequest
 from tests.broker.recorded.extremes import answer_frame, decoded, framed, known_answers, write_answers
+from tests.broker.recorded.fields import recorded_fields
 from tests.broker.recorded.produce_cases import KINDS, Case, every_case
 from tests.kafka_process import kafka
 from tests.running import Client
@@ -86,7 +87,7 @@ def moment(value: int, now: int) -> int | str:
 
 def as_json(value: Any, now: int) -> Any:
     if isinstance(value, Part):
-        names = [name for name in field_names(type(value)) if name != "throttle_time_ms"]
+        names = [name for name in recorded_fields(type(value)) if name != "throttle_time_ms"]
         return {name: as_json(getattr(value, name), now) for name in names if not is_default(value, name)}
     if isinstance(value, list):
         items = [as_json(item, now) for item in sorted(value, key=order)]

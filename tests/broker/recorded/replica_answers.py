@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import ErrorCode
-from protocol.message import Part, field_names
+from protocol.message import Part
 from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic
 from protocol.messages.alter_replica_log_dirs import AlterReplicaLogDir, AlterReplicaLogDirsRequest, AlterReplicaLogDirTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -21,6 +21,7 @@ from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuo
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsTopics
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.recorded.fields import recorded_fields
 from tests.broker.recorded.topic_rights import DENYING
 from tests.kafka_process import kafka
 from tests.oracle import kafka_jars
@@ -134,7 +135,7 @@ def plain(value: Any, name: str = "") -> Any:
     if name in ("replica_directory_id", "listeners"):
         return "known"  # values only Kafka has: ids of directories, listeners of controllers
     if isinstance(value, Part):
-        return {name: plain(getattr(value, name), name) for name in field_names(type(value)) if name != "throttle_time_ms"}
+        return {name: plain(getattr(value, name), name) for name in recorded_fields(type(value)) if name != "throttle_time_ms"}
     if isinstance(value, list):
         return sorted([plain(item) for item in value], key=json.dumps)
     if name in OFFSETS:  # positions in Kafka's metadata log, where our values must differ

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protocol.message import Part, field_names
+from protocol.message import Part
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.messages.alter_configs import AlterConfigsRequest
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -27,6 +27,7 @@ from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsR
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.recorded.extremes import write_answers
+from tests.broker.recorded.fields import recorded_fields
 from tests.kafka_process import kafka
 from tests.oracle import kafka_jars
 from tests.running import Client
@@ -127,7 +128,7 @@ QUESTIONS: dict[str, Question] = {
 def plain(value: Any, ids: Ids) -> Any:
     if isinstance(value, Part):
         left_out = ("throttle_time_ms", "error_message", "port", "host", "cluster_id", "configs")
-        return {name: plain(getattr(value, name), ids) for name in field_names(type(value)) if name not in left_out}
+        return {name: plain(getattr(value, name), ids) for name in recorded_fields(type(value)) if name not in left_out}
     if isinstance(value, list):
         return sorted([plain(item, ids) for item in value], key=json.dumps)
     if isinstance(value, bytes):

@@ -16,7 +16,7 @@ from typing import Any
 from broker.internal_topics import CONSUMER_OFFSETS
 from protocol.batch import build_facts
 from protocol.errors import ProtocolError
-from protocol.message import Part, field_names
+from protocol.message import Part
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -38,6 +38,7 @@ from tests.broker.recorded.extremes import (
     shortened,
     write_answers,
 )
+from tests.broker.recorded.fields import recorded_fields
 from tests.broker.recorded.topic_cases import (
     ASKED,
     DRY,
@@ -238,7 +239,7 @@ SIZE_FIELDS = {"total_bytes", "usable_bytes"}
 def plain(value: Any, own: OwnTopic) -> Any:
     """The reply as JSON values, with names for generated ids, and shortened texts and lists."""
     if isinstance(value, Part):
-        return {name: field_as_json(name, getattr(value, name), own) for name in field_names(type(value)) if name != "throttle_time_ms"}
+        return {name: field_as_json(name, getattr(value, name), own) for name in recorded_fields(type(value)) if name != "throttle_time_ms"}
     if isinstance(value, list):
         items = [plain(item, own) for item in value if not is_of_others(item, own)]
         if items and type(value[0]).__name__ in ("DescribeConfigsResourceResult", "CreatableTopicConfigs"):
