@@ -134,7 +134,7 @@ def read_one(out: Lines, item: Field, path: Path, inline: bool) -> None:
         if not null:
             out.put(f"{name}, at = {item.struct.name}.read(data, at, version)")
             return
-        with out.block("if data[at] < 128:  # negative: null"):
+        with out.block("if data[at]:  # in a tag, 0 is null" if item.tag is not None else "if data[at] < 128:  # negative: null"):
             out.put(f"{name}, at = {item.struct.name}.read(data, at + 1, version)")
         with out.block("else:"):
             out.put(f"{name} = None", "at += 1")

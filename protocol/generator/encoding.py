@@ -6,6 +6,8 @@ other requests can be answered in between, and its caller can take what `out` ha
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from protocol.generator.lines import Lines, condition
 from protocol.generator.model import FIXED_LETTERS, FIXED_SIZES, Field, Message, Struct
 from protocol.generator.paths import Path, by_path, paths_of, runs, sections
@@ -185,14 +187,19 @@ def write_tags(out: Lines, tagged: list[Field], path: Path, owner: str) -> None:
     out.put("tags = 0", "tagged: list[bytes] = []", "part: list[bytes]")
     for item in known:
         when, value = condition(item.versions, path.versions), f"{owner}.{item.name}"
-        with out.block(f"if {when + ' and ' if when else ''}{is_not_default(out, item, value)}:"):
+        differs = is_not_default(out, item, value)
+        with out.block(f"if {' and '.join(filter(None, (when, differs)))}:") if when or differs else nullcontext():
             out.put("tags += 1", "part = []")
             if item.kind in FIXED_SIZES:
                 write_run(out, [item], owner, "part")
             elif item.kind == "struct":
                 if path.null_when(item) is not None:
-                    out.put('part.append(b"\\x01")')
-                out.put(f"{value}.write(part, version)")
+                    with out.block(f"if {value} is None:"):
+                        out.put('part.append(b"\\x00")')
+                    with out.block("else:"):
+                        out.put('part.append(b"\\x01")', f"{value}.write(part, version)")
+                else:
+                    out.put(f"{value}.write(part, version)")
             else:
                 write_one(out, item, path, value, "part", inline=False)
             out.put(f"{out.use('put_tag')}(tagged, {item.tag}, part)")
@@ -200,11 +207,11 @@ def write_tags(out: Lines, tagged: list[Field], path: Path, owner: str) -> None:
 
 
 def is_not_default(out: Lines, item: Field, value: str) -> str:
-    """The condition for sending a tagged field: its value is not the default."""
+    """The condition for sending a tagged field: its value is not the default. Empty: it is always sent."""
     if item.kind == "struct":
         assert item.struct is not None
         if item.nullable is not None:
-            return f"{value} is not None"
+            return ""  # Kafka's default is an empty struct, so that null is sent
         return f"{value} is not None and {value} != {item.struct.name}()"
     if item.kind == "bool":
         return value if item.default is False else f"not {value}"

@@ -996,7 +996,7 @@ class ConsumerGroupMemberMetadataValue(Message):
             for _ in range(tags):
                 tag, stop, at = tag_head(data, at)
                 if tag == 0:
-                    if data[at] < 128:  # negative: null
+                    if data[at]:  # in a tag, 0 is null
                         classic_member_metadata, at = ClassicMemberMetadata.read(data, at + 1, version)
                     else:
                         classic_member_metadata = None
@@ -1066,12 +1066,14 @@ class ConsumerGroupMemberMetadataValue(Message):
             tags = 0
             tagged: list[bytes] = []
             part: list[bytes]
-            if self.classic_member_metadata is not None:
-                tags += 1
-                part = []
+            tags += 1
+            part = []
+            if self.classic_member_metadata is None:
+                part.append(b"\x00")
+            else:
                 part.append(b"\x01")
                 self.classic_member_metadata.write(part, version)
-                put_tag(tagged, 0, part)
+            put_tag(tagged, 0, part)
             out.append(BYTES[tags])
             out += tagged
         except UNWRITABLE as error:

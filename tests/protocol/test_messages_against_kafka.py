@@ -38,7 +38,7 @@ def as_json(struct: Struct, message: Any, version: int) -> dict[str, Any]:
     return {
         OTHER_NAMES.get((struct.name, version, item.name), camel(item.name)): json_value(item, getattr(message, item.name), version)
         for item in present
-        if item.tag is None or getattr(message, item.name) != (None if item.kind == "struct" else item.default)
+        if item.tag is None or (item.kind == "struct" and item.nullable) or getattr(message, item.name) != (None if item.kind == "struct" else item.default)
     }
 
 

@@ -97,3 +97,17 @@ def test_a_partition_stays_with_its_newest_holder_in_a_compacted_log() -> None:
     for member, assigned in (("a", {T: {0: 2}}), ("b", {T: {0: 3}}), ("a", {})):  # the record in which a gave it up is gone
         group.apply(HoldingChange(member, Holding(3, 2, MemberState.STABLE, assigned)))
     assert group.holders == {T: {0: "b"}}
+
+
+@pytest.mark.parametrize(
+    ("classic", "tags"),
+    [(None, "01 00 01 00"), (ClassicPart(5, ()), "01 00 07 01 00 00 00 05 01 00"), (ClassicPart(5, (("range", b"\1"),)), "01 00 10 01 00 00 00 05 02 06 72 61 6e 67 65 02 01 00 00")],
+)
+def test_a_member_without_a_classic_part_says_so_as_in_kafka(classic: ClassicPart | None, tags: str) -> None:
+    """Kafka reads an absent part as an empty one: as a member that speaks the classic protocol. The bytes are those of its own classes."""
+    key, value = fact_of("g", ProfileChange("m", Profile(classic=classic)))
+    head = bytes.fromhex("00 00 00 00 01 01 01 01 ff ff ff ff 00")
+    assert value == head + bytes.fromhex(tags)
+    message = read_key(CONSUMER_OFFSETS, key)
+    assert message is not None
+    assert change_of(message, value) == ProfileChange("m", Profile(classic=classic))
