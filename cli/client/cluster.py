@@ -202,7 +202,7 @@ class Cluster:
             pending = [name for name, problem in problems.items() if problem.exit_code in NOT_NOW]
             for name in pending:
                 self.forget_coordinator(name)
-            if (failed is None and len(pending) < len(problems)) or (pending and not wait.again()):
+            if (failed is None and len(pending) < len(problems)) or (pending and not (self._pool.has_connected and wait.again())):
                 break
         problems = {name: result for name, result in results.items() if isinstance(result, Failure)}
         if failed is not None:

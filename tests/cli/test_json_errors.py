@@ -101,7 +101,8 @@ def test_commands_are_found() -> None:
 
 
 @pytest.mark.parametrize("name", CLUSTER_COMMANDS)
-def test_a_missing_broker_is_a_json_error(tenure: Tenure, name: str) -> None:
+def test_a_missing_broker_is_a_json_error_at_once(tenure: Tenure, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr("cli.client.patience.time.sleep", lambda seconds: pytest.fail(f"{name} waits for a broker that has never answered"))
     result = tenure(*line_of(name), "--bootstrap", "127.0.0.1:1")
     error = error_of(result, 1 if name == "health" else 69)
     assert error["code"] == "unreachable"
