@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from broker.logging import secrets
 from broker.logging.logs import log
+from tests.support.controlled import controlled, process
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -71,3 +72,6 @@ def log_lines_on_standard_output() -> Iterator[None]:
     """Reset the log output, which a test that runs the command in this process redirects."""
     yield
     log.reset()
+
+
+__all__ = ["controlled", "process"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from tenure.testing import Broker, Cluster, Control, ControlError, NotReached, Process, RebalanceSeen
 from tests.running import Client, environment
+from tests.support.controlled import code_under_test, port_of
 from tests.testing.groups import COMMIT, Static, wait_until_refused
 
 
@@ -26,10 +26,6 @@ def member(kafka: Cluster) -> Iterator[Static]:
     assert joined.join() == 0
     yield joined
     joined.close()
-
-
-def port_of(kafka: Cluster) -> int:
-    return int(kafka.bootstrap.rpartition(":")[2])
 
 
 def test_clusters_know_nothing_of_each_other(process: Process) -> None:
@@ -288,9 +284,7 @@ def test_only_who_knows_the_token_gets_in(process: Process) -> None:
 
 
 def test_a_directory_survives_a_kill(tmp_path: Path) -> None:
-    before = dict(os.environ)
-    os.environ.update(environment())
-    try:
+    with code_under_test():
         kafka = Broker(topics={"orders": 1}, data=tmp_path / "data")
         member = Static(kafka, "billing", "billing-1")
         assert member.join() == 0
@@ -301,9 +295,6 @@ def test_a_directory_survives_a_kill(tmp_path: Path) -> None:
         kafka.close()
         with Broker(data=tmp_path / "data") as again:
             assert again.group("billing").committed("orders") == 3
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @pytest.mark.parametrize(

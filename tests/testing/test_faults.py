@@ -15,16 +15,13 @@ from tenure.testing import Cluster, ControlError, FaultNotFired, NotReached
 from tests.broker.faults.samples import NAMES, request_of
 from tests.protocol.foreign import cases, kio_class, kio_read
 from tests.running import Client
+from tests.support.controlled import port_of
 
 CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # no broker without security answers it by itself
 KIO = set(cases())
 # Parked until others come, or closed by their meaning; or an answer takes long.
 SERVED = [(key, version) for key, api in sorted(APIS.items()) for version in sorted({api.served[0], api.served[1]}) if key not in (24, 25, 26, 28, 68, 69)]
 IDS = [f"{APIS[key].name}-{version}" for key, version in SERVED]
-
-
-def port_of(kafka: Cluster) -> int:
-    return int(kafka.bootstrap.rpartition(":")[2])
 
 
 def sample(kafka: Cluster, key: int, version: int) -> Any:

@@ -23,6 +23,7 @@ from broker.logging.logs import log
 from tenure.testing import AsyncBroker, Broker, ControlError
 from tenure.testing.in_process import PACKAGES as IMPORTED
 from tests.running import PACKAGES, environment
+from tests.support.controlled import code_under_test
 from tests.testing.groups import Static
 
 
@@ -101,13 +102,8 @@ def test_its_own_thread_cannot_wait_for_it(broker: Broker) -> None:
 
 @pytest.mark.parametrize("in_process", [True, False])
 def test_a_forked_child_is_refused_and_ends_nothing(in_process: bool) -> None:
-    before = dict(os.environ)
-    os.environ.update(environment())
-    try:
+    with code_under_test():
         broker = Broker(in_process=in_process)
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
     with broker:
         child = os.fork()
         if not child:

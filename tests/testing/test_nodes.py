@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from broker.control import table
 from cli.control.nodes import NODE_VERBS, REFUSED
 from tenure.testing import Broker, Cluster, ControlError, NotReached
-from tests.running import environment, wait_until
+from tests.running import wait_until
+from tests.support.controlled import code_under_test
 from tests.testing.groups import Static
-from tests.testing.test_plugin import Project
+from tests.testing.project import Project
 
 pytestmark = pytest.mark.once
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Broker]:
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(environment())
-    try:
+    with code_under_test():
         started = Broker(nodes=3, topics={"orders": 6})
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
     yield started
     started.close()
-
-
-@pytest.fixture
-def project(tmp_path: Any) -> Project:
-    return Project(tmp_path)
 
 
 def member_at_coordinator(kafka: Broker, group: str, instance: str) -> Static:
@@ -137,7 +126,7 @@ def test_it(kafka_nodes):
     assert [record["value"] for record in kafka_nodes.records("orders")] == ["a"]
 ''')
     done = project.run()
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "1 passed" in done.text, done.text
 
 
 def test_a_thread_has_one_node() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,51 +12,14 @@ from pathlib import Path
 import pytest
 
 from tenure.testing import Process
-from tests.running import ROOT, environment
+from tests.running import ROOT, environment, wait_until
+from tests.testing.project import PLUGIN, Done, Project
 
-pytestmark = pytest.mark.once  # a pytest of its own and a broker of its own for each
+pytestmark = pytest.mark.once  # a pytest of its own
 
-PLUGIN = ROOT / "pytest-tenure"
-SOCKET = '''
-import pytest
-from tests.testing.groups import Static
-from tests.running import Client
-from protocol.messages.api_versions import ApiVersionsRequest
-
-def ask(kafka, client_id="app"):
-    client = Client(int(kafka.bootstrap.rpartition(":")[2]), client_id=client_id)
-    try:
-        return client.ask(ApiVersionsRequest("t", "1"), 3).error_code
-    finally:
-        client.socket.close()
-'''
-
-
-class Project:
-    """A folder with tests, run by a pytest of its own, with the plugin loaded by its name as an entry point would."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "pytest.ini").write_text("[pytest]\naddopts = -p pytest_tenure.plugin --strict-markers -p no:cacheprovider\n")
-
-    def write(self, text: str, name: str = "test_it.py") -> None:
-        (self.folder / name).write_text(SOCKET + text)
-
-    def run(self, *arguments: str, seconds: float = 180, **more: str) -> subprocess.CompletedProcess[str]:
-        inherited = environment()
-        inherited["PYTHONPATH"] = os.pathsep.join([inherited["PYTHONPATH"], str(PLUGIN), str(ROOT)])
-        inherited.pop("PYTHONWARNINGS")
-        command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:randomly", f"--rootdir={self.folder}", *arguments]
-        return subprocess.run(command, cwd=self.folder, env=inherited | more, capture_output=True, text=True, timeout=seconds, check=False, stdin=subprocess.DEVNULL)
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
-def test_each_test_has_a_cluster_of_its_own(project: Project) -> None:
-    project.write('''
+# The tests of a project, by file. They are run once; each test below looks at one file.
+TESTS = {
+    "test_clusters": '''
 seen = set()
 
 @pytest.mark.kafka(topics={"orders": 6})
@@ -87,14 +51,21 @@ def test_purged(kafka_session):
 
 def test_factory(tenure_factory):
     assert tenure_factory(topics={"a": 1}, num_partitions=3).topics() == {"a": 1}
-''')
-    done = project.run()
-    assert "6 passed" in done.stdout, done.stdout + done.stderr
+''',
+    "test_histories": '''
+def test_one(kafka_session):
+    kafka_session.member = Static(kafka_session, "billing", "billing-1")
+    assert kafka_session.member.join() == 0
+    assert len(kafka_session.group("billing").rebalances) == 1
 
-
-def test_a_failed_test_tells_the_groups_story(project: Project) -> None:
-    project.write('''
-def test_it(kafka):
+def test_other(kafka_session):
+    assert kafka_session.group("billing").rebalances == []
+    assert kafka_session.member.join() == 0
+    assert kafka_session.group("billing").last_rebalance.cause == "leader-rejoined"
+    kafka_session.member.close()
+''',
+    "test_story": '''
+def test_told(kafka):
     member = Static(kafka, "billing", "billing-1")
     assert member.join() == 0
     kafka.group("billing").member(instance="billing-1").expire()
@@ -104,17 +75,8 @@ def test_it(kafka):
             assert Static(kafka, "billing", "billing-2").join() == 0
     finally:
         member.close()
-''')
-    done = project.run()
-    assert "1 failed" in done.stdout, done.stdout + done.stderr
-    told = done.stdout[done.stdout.index("- tenure -") :]
-    for words in ("group billing:", "billing-1 joined the empty group", "sent no heartbeat", "billing-2 joined the empty group", "the last", "Heartbeat v4 of client-billing-1: UNKNOWN_MEMBER_ID"):
-        assert words in told, done.stdout
-    assert re.search(r"0 rebalances were expected, and 1 happened", done.stdout)
-
-
-def test_a_fault_that_never_fired_fails_its_test(project: Project) -> None:
-    project.write('''
+''',
+    "test_faults": '''
 def test_silent(kafka):
     kafka.fault(api="Heartbeat", client_id="other", error="NOT_COORDINATOR")
     assert ask(kafka) == 0
@@ -125,31 +87,8 @@ def test_fired(kafka):
 
 def test_meant(kafka):
     kafka.fault(api="Heartbeat", drop=True, may_not_fire=True)
-''')
-    done = project.run()
-    assert "3 passed, 1 error" in done.stdout, done.stdout + done.stderr
-    assert "fault 1 never fired, and no request came near it" in done.stdout
-
-
-def test_left_over_connections(project: Project) -> None:
-    project.write('''
-def test_leaks(kafka):
-    kafka.leaked = Static(kafka, "g", "leaky")
-    assert kafka.leaked.join() == 0
-''')
-    told = "test_it.py::test_leaks: 1 connection of client client-leaky is still open"
-    for workers in ([], ["-n", "1"]):
-        done = project.run(*workers)
-        assert "1 passed" in done.stdout
-        assert told in done.stdout
-    done = project.run("--tenure-strict")
-    assert "1 passed, 1 error" in done.stdout
-    assert told not in done.stdout
-    assert "client-leaky" in done.stdout
-
-
-def test_async_verbs(project: Project) -> None:
-    project.write('''
+''',
+    "test_async": '''
 import asyncio
 
 def test_it(kafka_async):
@@ -161,47 +100,119 @@ def test_it(kafka_async):
         async with kafka_async.no_rebalance("g"):
             pass
     asyncio.run(run())
-''')
-    done = project.run()
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+''',
+    "test_wrong": '''
+@pytest.mark.kafka(topic={"orders": 6})
+def test_argument(kafka): ...
 
-
-@pytest.mark.parametrize("plugins", [["-n", "2"], ["-p", "randomly"]], ids=["xdist", "random order"])
-def test_beside_other_plugins(project: Project, plugins: list[str]) -> None:
-    project.write('''
+@pytest.mark.kafka(settings={"group.max.sise": 6})
+def test_setting(kafka): ...
+''',
+}
+LEAKING = '''
+def test_leaks(kafka):
+    kafka.leaked = Static(kafka, "g", "leaky")
+    assert kafka.leaked.join() == 0
+'''
+LEAK_TOLD = "test_leaking.py::test_leaks: 1 connection of client client-leaky is still open"
+NUMBERED = '''
 @pytest.mark.parametrize("number", range(6))
-def test_it(kafka, number):
+def test_it(kafka, tenure, number):
     kafka.topic("orders", number + 1)
     assert kafka.topics() == {"orders": number + 1}
     assert ask(kafka) == 0
-''')
-    arguments = plugins if plugins[0] == "-n" else []
-    done = project.run(*arguments)
-    assert "6 passed" in done.stdout, done.stdout + done.stderr
+    print(f"broker {tenure.control.url} {tenure.process is None} of {__import__('os').environ.get('PYTEST_XDIST_WORKER')}")
+'''
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    project = Project(tmp_path_factory.mktemp("project"))
+    for name, text in TESTS.items():
+        project.write(text, name)
+    return project.run()
+
+
+def test_each_test_has_a_cluster_of_its_own(done: Done) -> None:
+    done.all_passed("test_clusters", 6)
+
+
+def test_histories_of_a_shared_cluster_begin_with_each_test(done: Done) -> None:
+    done.all_passed("test_histories", 2)
+
+
+def test_async_verbs(done: Done) -> None:
+    done.all_passed("test_async", 1)
+
+
+def test_a_failed_test_tells_the_groups_story(done: Done) -> None:
+    report = done.report_of("test_told")
+    assert "0 rebalances were expected, and 1 happened" in report
+    told = report[report.index("- tenure -") :]
+    for words in ("group billing:", "billing-1 joined the empty group", "sent no heartbeat", "billing-2 joined the empty group", "the last", "Heartbeat v4 of client-billing-1: UNKNOWN_MEMBER_ID"):
+        assert words in told
+
+
+def test_a_fault_that_never_fired_fails_its_test(done: Done) -> None:
+    assert done.outcomes("test_faults") == {"test_silent": "ERROR", "test_fired": "PASSED", "test_meant": "PASSED"}
+    assert "fault 1 never fired, and no request came near it" in done.report_of("test_silent")
+
+
+def test_a_wrong_marker_is_named(done: Done) -> None:
+    assert done.outcomes("test_wrong") == {"test_argument": "ERROR", "test_setting": "ERROR"}
+    assert "takes topics= and settings=, not topic" in done.report_of("test_argument")
+    assert "group.max.size" in done.report_of("test_setting")
+
+
+def brokers(done: Done) -> list[tuple[str, str, str]]:
+    """Of each numbered test: its broker, whether that is another's, its worker."""
+    return re.findall(r"^broker (\S+) (True|False) of (\S+)$", done.text, re.MULTILINE)
+
+
+def test_beside_other_plugins(project: Project) -> None:
+    """Two workers of pytest-xdist, and pytest-randomly: each worker has a broker, and connections left open are listed."""
+    project.write(NUMBERED)
+    project.write(LEAKING, "test_leaking")
+    done = project.run("-n", "2", "--randomly-seed", "7", "-rP", others=True)
+    assert "7 passed" in done.text, done.text
+    assert LEAK_TOLD in done.text
+    seen = brokers(done)
+    assert {shared for _, shared, _ in seen} == {"False"}
+    assert len({broker for broker, _, _ in seen}) == len({worker for _, _, worker in seen})
 
 
 def test_workers_may_share_a_broker(project: Project) -> None:
-    project.write('''
-@pytest.mark.parametrize("number", range(4))
-def test_it(kafka, tenure, number, worker_id):
-    assert tenure.process is None
-    assert ask(kafka) == 0
-    print(f"broker {tenure.control.url} of {worker_id}")
-''')
-    done = project.run("-n", "2", "--tenure-shared", "-rP")
-    assert "4 passed" in done.stdout, done.stdout + done.stderr
-    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("broker ")]
-    assert (len({line[1] for line in lines}), len({line[3] for line in lines})) == (1, 2)
+    project.write(NUMBERED)
+    done = project.run("-p", "xdist", "-n", "2", "--tenure-shared", "-rP")
+    assert "6 passed" in done.text, done.text
+    assert [len(set(column)) for column in zip(*brokers(done), strict=True)] == [1, 1, 2]
+    assert brokers(done)[0][1] == "True"
 
 
-def test_a_version_may_be_asked_for(project: Project, process: Process) -> None:
-    project.write("def test_it(kafka): assert ask(kafka) == 0\n")
-    version = process.control.get("/v1")["version"]
-    for wanted in (version, version.rpartition(".")[0]):
-        assert "1 passed" in project.run("--tenure", process.control.address, "--tenure-version", wanted).stdout
-    other = project.run("--tenure", process.control.address, "--tenure-version", version[:-1])
-    assert other.returncode == 4
-    assert f"the broker has version {version}" in other.stdout + other.stderr
+def test_connections_left_open_are_a_failure_where_that_is_asked_for(project: Project) -> None:
+    project.write(LEAKING, "test_leaking")
+    done = project.run("--tenure-strict")
+    assert "1 passed, 1 error" in done.text, done.text
+    assert LEAK_TOLD not in done.text
+    assert "client-leaky" in done.report_of("test_leaks")
+
+
+def test_a_broker_that_runs_already_and_has_a_version(project: Project, process: Process) -> None:
+    project.write(NUMBERED)
+    project.write(LEAKING, "test_leaking")
+    url, version = process.control.address, process.control.get("/v1")["version"]
+    named = project.run("--tenure", url, "--tenure-version", version, "-rP")
+    for done in (named, project.run("--tenure-version", version.rpartition(".")[0], "-rP", TENURE_CONTROL=url)):
+        assert "7 passed" in done.text, done.text
+        assert {broker[:2] for broker in brokers(done)} == {(process.control.url, "True")}
+        assert LEAK_TOLD in done.text
+    for arguments, told in (
+        (("--tenure", url, "--tenure-version", version[:-1]), f"the broker has version {version}"),
+        (("--tenure", process.control.url), "the token is missing"),
+    ):
+        done = project.run(*arguments)
+        assert done.code == 4
+        assert told in done.text
 
 
 def test_an_image_is_started_in_this_machine_s_network(project: Project, tmp_path: Path) -> None:
@@ -212,41 +223,10 @@ def test_an_image_is_started_in_this_machine_s_network(project: Project, tmp_pat
     docker.chmod(0o755)
     project.write("def test_it(kafka): assert ask(kafka) == 0\n")
     done = project.run("--tenure-image", "tenure:1", PATH=f"{docker.parent}{os.pathsep}{os.environ['PATH']}")
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "1 passed" in done.text, done.text
     missing = project.run("--tenure-image", "tenure:1", PATH="/nowhere")
-    assert missing.returncode == 4
-    assert "the image tenure:1 needs Docker, and no `docker` is on PATH" in missing.stdout + missing.stderr
-
-
-def test_histories_of_a_shared_cluster_begin_with_each_test(project: Project) -> None:
-    project.write('''
-def test_one(kafka_session):
-    kafka_session.member = Static(kafka_session, "billing", "billing-1")
-    assert kafka_session.member.join() == 0
-    assert len(kafka_session.group("billing").rebalances) == 1
-
-def test_other(kafka_session):
-    assert kafka_session.group("billing").rebalances == []
-    assert kafka_session.member.join() == 0
-    assert kafka_session.group("billing").last_rebalance.cause == "leader-rejoined"
-    kafka_session.member.close()
-''')
-    done = project.run()
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
-
-
-def test_a_broker_that_runs_already(project: Project, process: Process) -> None:
-    project.write('''
-def test_it(kafka, tenure):
-    assert tenure.process is None
-    assert ask(kafka) == 0
-''')
-    url = process.control.address
-    assert "1 passed" in project.run("--tenure", url).stdout
-    assert "1 passed" in project.run(TENURE_CONTROL=url).stdout
-    wrong = project.run("--tenure", process.control.url)
-    assert wrong.returncode == 4
-    assert "the token is missing" in wrong.stdout + wrong.stderr
+    assert missing.code == 4
+    assert "the image tenure:1 needs Docker, and no `docker` is on PATH" in missing.text
 
 
 def test_without_a_broker_one_line_says_how_to_install_one(project: Project, tmp_path: Path) -> None:
@@ -272,21 +252,7 @@ def test_without_a_broker_one_line_says_how_to_install_one(project: Project, tmp
     assert "no broker is installed: `pip install tenure` into this environment, or `pipx install tenure` beside it" in done.stdout + done.stderr
 
 
-def test_a_wrong_marker_is_named(project: Project) -> None:
-    project.write('''
-@pytest.mark.kafka(topic={"orders": 6})
-def test_it(kafka): ...
-
-@pytest.mark.kafka(settings={"group.max.sise": 6})
-def test_setting(kafka): ...
-''')
-    done = project.run()
-    assert "2 errors" in done.stdout, done.stdout + done.stderr
-    assert "takes topics= and settings=, not topic" in done.stdout
-    assert "group.max.size" in done.stdout
-
-
-def test_loading_it_costs_nothing(project: Project) -> None:
+def test_loading_it_costs_nothing() -> None:
     code = (
         "import sys, time, pytest; begin = time.process_time(); import pytest_tenure.plugin; "
         "sys.exit(time.process_time() - begin > 0.03 or any(name.startswith('tenure') for name in sys.modules))"
@@ -298,9 +264,6 @@ def test_loading_it_costs_nothing(project: Project) -> None:
 
 def test_killed_runs_leave_no_process_behind(tmp_path: Path) -> None:
     """kill -9 of the process that started a broker ends the broker."""
-    import signal
-    import time
-
     script = tmp_path / "run.py"
     script.write_text("from tenure.testing import Broker\nimport sys, time\nkafka = Broker()\nprint(kafka.process.pid, flush=True)\ntime.sleep(600)\n")
     children = [
@@ -313,10 +276,7 @@ def test_killed_runs_leave_no_process_behind(tmp_path: Path) -> None:
         child.send_signal(signal.SIGKILL)
         child.wait(10)
         child.stdout.close()
-    deadline = time.monotonic() + 20
-    while any(alive(pid) for pid in brokers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(alive, brokers)), 20, 0.05)
 
 
 def alive(pid: int) -> bool:
