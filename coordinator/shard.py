@@ -106,6 +106,7 @@ class Shard:
         self.groups: dict[str, Group] = {}  # those of the classic protocol; `consumers` has the others
         self._topics = TopicsView()  # only `consumers.change_topics` changes it
         self._out = self._begin_output()
+        self.policies = ShardPolicies(self._out, self.groups, self._end_step)
         self.consumers = self._begin_room()
         self.clear()
 
@@ -205,8 +206,9 @@ class Shard:
             return out.refuse_join(waiter, id, ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self.groups.get(request.group_id)
         if group is None:
-            if self.consumers.has_members(request.group_id):
-                return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            consumers = self.consumers.of_members(request.group_id)
+            if consumers is not None:
+                return self.consumers.classic_join(consumers, request, waiter)
             if id:
                 return out.refuse_join(waiter, id, ErrorCode.UNKNOWN_MEMBER_ID)
             if not storable(request.group_id):
@@ -289,7 +291,10 @@ class Shard:
     def _sync(self, out: StepOutput, request: SyncRequest, waiter: SyncWaiter) -> int:
         group = self.groups.get(request.group_id)
         if group is None:
-            return self._refusal_without_group(request.group_id, request.member_id, request.instance_id)
+            consumers = self.consumers.groups.get(request.group_id)
+            if consumers is not None:
+                return self.consumers.classic_sync(consumers, request, waiter)
+            return UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         member = group.members.get(request.member_id)
         instance = request.instance_id
         if member is None or (instance is not None and member.instance_id != instance):
@@ -310,7 +315,11 @@ class Shard:
         """Handle a Heartbeat; return its error code. It emits facts and ends a step only if it ends the member's absence."""
         group = self.groups.get(group_id)
         if group is None:
-            return self._refusal_without_group(group_id, member_id, instance_id)
+            consumers = self.consumers.groups.get(group_id)
+            if consumers is not None:
+                self._set_now(now)
+                return self.consumers.classic_heartbeat(consumers, member_id, instance_id, generation)
+            return UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
         member = group.members.get(member_id)
         if member is None or (instance_id is not None and member.instance_id != instance_id):
             return identity.check_ids(group, member_id, instance_id) if group_id else ErrorCode.INVALID_GROUP_ID
@@ -321,20 +330,17 @@ class Shard:
             return ErrorCode.REBALANCE_IN_PROGRESS  # like every reply, held until the group is stored without the removed member
         return ROWS[group.state].heartbeat
 
-    def _refusal_without_group(self, group_id: str, member_id: str, instance_id: str | None) -> int:
-        """The error of a SyncGroup or Heartbeat to a group that does not exist, or has the other protocol."""
-        consumers = self.consumers.groups.get(group_id)
-        if consumers is not None:
-            return self.consumers.classic_refusal(consumers, member_id, instance_id)
-        return UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+    def _set_now(self, now: int) -> None:
+        """The caller of a heartbeat passes no wall time."""
+        self._out.wall += now - self._out.now
+        self._out.now = now
 
     def refresh_session(self, member: Member, now: int) -> None:
         """Restart the member's session, count a gap in its heartbeats, and end its absence."""
         if member.renew_session(now):
             return
         out = self._out
-        out.wall += now - out.now  # the caller of a heartbeat passes no wall time
-        out.now = now
+        self._set_now(now)
         if heard_from(out, self.groups[member.group_id], member, False):
             self._end_step()
             return
@@ -511,7 +517,7 @@ class Shard:
         return StepOutput(self._config, self._fresh_id, self.kept, self._limit_sink)
 
     def _begin_room(self) -> Room:
-        return Room(self._out, self.groups, self._topics, self._discard_classic, self._end_step)
+        return Room(self._out, self.groups, self._topics, self._discard_classic, self.policies.open_group, self._end_step)
 
     def _begin_replay(self) -> Replay:
         return Replay(self.groups, self.consumers.groups, self._orphaned_offsets, self.kept, self.policies.fold)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from coordinator.consumer import expressions
 from coordinator.consumer.calls import HeartbeatReply, HeartbeatRequest
-from coordinator.consumer.changes import EpochChange, HoldingChange, ProfileChange, TargetChange, TargetEpochChange
+from coordinator.consumer.changes import Change, EpochChange, HoldingChange, ProfileChange, TargetChange, TargetEpochChange
 from coordinator.consumer.group import is_reconciled, partitions_of, same_partitions
 from coordinator.consumer.identity import MESSAGES, Does, epoch_is_valid, identify
 from coordinator.consumer.member import Profile
@@ -19,6 +20,7 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from coordinator.consumer.group import ConsumerGroup
     from coordinator.consumer.keeper import Keeper
+    from coordinator.consumer.member import ConsumerMember
 
 REFRESH_MS: Final = (1 << 31) - 1  # never: a change of a topic sets the deadline to 0
 
@@ -26,8 +28,11 @@ FENCED: Final = HeartbeatReply(ErrorCode.FENCED_MEMBER_EPOCH, "the member epoch 
 FULL: Final = HeartbeatReply(ErrorCode.GROUP_MAX_SIZE_REACHED, "the group has as many members as it may have")
 
 
-def heartbeat(keeper: Keeper, group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatReply:
-    """Handle the heartbeat of a request that `checks.py` has accepted, in a group that may be new."""
+def heartbeat(keeper: Keeper, group: ConsumerGroup, request: HeartbeatRequest, founding: Sequence[Change] = ()) -> HeartbeatReply:
+    """Handle the heartbeat of a request that `checks.py` has accepted, in a group that may be new.
+
+    `founding`: the changes that made the group of a classic one, which are carried out with the heartbeat.
+    """
     config = keeper.config_of(group.id)
     does, member = identify(group, request)
     known = member is not None or (request.instance_id is not None and request.instance_id in group.static_members)
@@ -45,12 +50,14 @@ def heartbeat(keeper: Keeper, group: ConsumerGroup, request: HeartbeatRequest) -
     if does is Does.BEAT and member is not None and not epoch_is_valid(member, request):
         return FENCED
     step = HeartbeatStep(group, config, request, request.member_id or keeper.new_member_id(), member)
+    step.changes += founding
     if does is Does.REPLACE and member is not None:
         step.replace(member)
-    return beat(keeper, step)
+    return change_profile(keeper, step) or move(keeper, step) or finish(keeper, step)
 
 
-def beat(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply:
+def change_profile(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply | None:
+    """What the member says about itself, and whether it asks for a new target; or an error."""
     bump = update_profile(step)
     error = expressions.refusal(step)
     if error is not None:
@@ -58,13 +65,16 @@ def beat(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply:
     bump |= expressions.change(keeper, step)
     bump |= assignor_changed(step)
     begin_epoch(keeper, step, bump)
+    return None
+
+
+def move(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply | None:
+    """Towards the newest target, which is computed if it is due; or an error."""
     try:
         retarget(keeper, step)
     except Exception as error_of_assignor:  # of an assignor: nothing has changed yet
         return HeartbeatReply(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error_of_assignor!r}")
-    if not reconcile_member(keeper, step):
-        return FENCED
-    return finish(keeper, step)
+    return None if reconcile_member(keeper, step) else FENCED
 
 
 def update_profile(step: HeartbeatStep) -> bool:
@@ -79,6 +89,7 @@ def update_profile(step: HeartbeatStep) -> bool:
         before.expression if request.expression is None else request.expression,
         before.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
         before.assignor if request.assignor is None else request.assignor,
+        step.classic,
     )
     if step.is_new or step.profile != before:
         step.changes.append(ProfileChange(step.id, step.profile))
@@ -135,17 +146,26 @@ def reconcile_member(keeper: Keeper, step: HeartbeatStep) -> bool:
     return True
 
 
-def finish(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply:
-    """Carry the changes out, restart the timers, and answer."""
-    group, request = step.group, step.request
+def carry_out(keeper: Keeper, step: HeartbeatStep) -> ConsumerMember:
+    """Carry the changes out; return the member, whose session restarts."""
+    group = step.group
     keeper.carry_out(group, step.changes)
     if step.refreshes:
         group.refresh_at = keeper.out.now + REFRESH_MS
     if step.resolves:
-        keeper.ask_for_resolution(group, request.asker)
+        keeper.ask_for_resolution(group, step.request.asker)
     member = group.members[step.id]
     keeper.restart_session(member)
-    if step.holding is not step.holding_before:
+    return member
+
+
+def finish(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply:
+    """Carry the changes out, restart the timers, and answer."""
+    request = step.request
+    member = carry_out(keeper, step)
+    if step.profile_before.classic is not None:
+        keeper.stop_phases(member)  # it speaks the consumer protocol now
+    if step.holding is not step.holding_before or step.profile_before.classic is not None:
         keeper.restart_revocation(member)
     says_all = request.epoch == 0 or request.is_full or not same_partitions(step.holding.assigned, step.holding_before.assigned)
     assignment = partitions_of(step.holding.assigned) if says_all else None

@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 # fmt: off
 # `unknown`, `itself`, `other`: the group knows nobody of this id, the member that sends it, or another one (of the same instance id).
-# The join of an instance whose member is away is in no row: it replaces that member, whatever its member id.
+# The join of an instance whose member is away, or speaks the classic protocol, is in no row: it replaces that member, whatever its member id.
 DYNAMIC: Final = {
     #               unknown                  itself          (no other)
     Sent.JOIN:  Row(Does.CREATE,             Does.REJOIN,    UNKNOWN_MEMBER_ID),
@@ -87,7 +87,7 @@ def identify(group: ConsumerGroup, request: HeartbeatRequest) -> Identity:
     if owner is None:
         return Identity(STATIC[kind].unknown, group.members.get(request.member_id) if kind is Sent.JOIN else None)
     member = group.members[owner]
-    if kind is Sent.JOIN and member.holding.epoch == AWAY:
+    if kind is Sent.JOIN and (member.holding.epoch == AWAY or member.profile.classic is not None):
         return Identity(Does.REPLACE, member)
     return Identity(STATIC[kind].itself if owner == request.member_id else STATIC[kind].other, member)
 

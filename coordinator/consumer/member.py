@@ -97,10 +97,29 @@ class RevocationTimer(ConsumerTimed):
         revocation_due(groups, self)
 
 
+class RejoinTimer(ConsumerTimed):
+    """The time in which a member that speaks the classic protocol must send the request that it was told to, or that follows its last one."""
+
+    __slots__ = ("extended", "group_id", "member_id", "timeout_ms")
+    rank: ClassVar[int] = 1
+
+    def __init__(self, group_id: str, member_id: str, timeout_ms: int) -> None:
+        super().__init__()
+        self.group_id = group_id
+        self.member_id = member_id
+        self.timeout_ms = timeout_ms
+        self.extended = False  # its deadline was extended (`Deadlines.extends`)
+
+    def due(self, out: Any, groups: Any) -> None:
+        from coordinator.consumer.due import rejoin_due
+
+        rejoin_due(groups, self)
+
+
 class ConsumerMember(ConsumerTimed):
     """A member. Its deadline is the end of its session."""
 
-    __slots__ = ("extended_since_ms", "group_id", "holding", "id", "profile", "revocation", "seen_ms")
+    __slots__ = ("extended_since_ms", "group_id", "holding", "id", "join_timer", "profile", "revocation", "seen_ms", "sync_timer")
 
     def __init__(self, group_id: str, id: str) -> None:
         super().__init__()
@@ -108,7 +127,10 @@ class ConsumerMember(ConsumerTimed):
         self.id = id
         self.profile = Profile()
         self.holding = NEW
-        self.revocation: RevocationTimer | None = None  # while it is UNREVOKED
+        self.revocation: RevocationTimer | None = None  # while it is UNREVOKED, and speaks the consumer protocol
+        # Of a member that speaks the classic protocol:
+        self.join_timer: RejoinTimer | None = None  # it was told to send a JoinGroup
+        self.sync_timer: RejoinTimer | None = None  # it has not sent the SyncGroup after its JoinGroup
         self.seen_ms = 0  # its last heartbeat
         self.extended_since_ms = -1  # `seen_ms` of the last session that was extended (`Deadlines.extends`)
 

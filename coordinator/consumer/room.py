@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from coordinator.calls import Leaver
-from coordinator.consumer import expressions, views
+from coordinator.calls import JoinRequest, JoinWaiter, Leaver, SyncRequest, SyncWaiter
+from coordinator.consumer import classic_members, expressions, views
 from coordinator.consumer.calls import ConsumerGroupView, HeartbeatReply, HeartbeatRequest, Resolution
 from coordinator.consumer.checks import refusal
 from coordinator.consumer.group import ConsumerGroup
@@ -18,6 +18,7 @@ from coordinator.consumer.keeper import Keeper
 from coordinator.consumer.member import ConsumerMember
 from coordinator.consumer.removal import remove_members
 from coordinator.consumer.topics import Topic
+from coordinator.consumer.upgrade import Upgrade, upgraded
 from coordinator.states import EMPTY
 from protocol.errors import ErrorCode
 
@@ -39,14 +40,18 @@ class Room(Keeper):
         if refused is not None:
             return refused
         group = self.groups.get(request.group_id)
-        if group is None:
-            if request.epoch != 0:
-                return NO_GROUP
-            classic = self.classic.get(request.group_id)
-            if classic is not None and classic.state is not EMPTY:
-                return NO_GROUP
-            group = ConsumerGroup(request.group_id, self.out.kept)
-        return heartbeat(self, group, request)
+        if group is not None:
+            return heartbeat(self, group, request)
+        if request.epoch != 0:
+            return NO_GROUP
+        classic = self.classic.get(request.group_id)
+        upgrade = Upgrade(ConsumerGroup(request.group_id, self.out.kept), []) if classic is None or classic.state is EMPTY else upgraded(self, classic)
+        if upgrade is None:
+            return NO_GROUP
+        reply = heartbeat(self, upgrade.group, request, upgrade.founding)
+        if reply.error:
+            upgrade.group.drop()  # it has not become one of the groups
+        return reply
 
     def take_resolutions(self) -> list[Resolution]:
         """The resolutions that heartbeats have asked for since the last call: the driver carries out each with `resolve`."""
@@ -75,14 +80,19 @@ class Room(Keeper):
 
     # Requests of the classic protocol.
 
-    def classic_refusal(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> int:
-        """The error of a SyncGroup or Heartbeat: its sender is no member that speaks the classic protocol."""
-        owner = None if instance_id is None else group.static_members.get(instance_id)
-        return ErrorCode.FENCED_INSTANCE_ID if owner is not None and owner != member_id else ErrorCode.UNKNOWN_MEMBER_ID
-
-    def has_members(self, group_id: str) -> bool:
+    def of_members(self, group_id: str) -> ConsumerGroup | None:
+        """The group, if it has members: without, it may become a classic one."""
         group = self.groups.get(group_id)
-        return group is not None and bool(group.members)
+        return group if group is not None and group.members else None
+
+    def classic_join(self, group: ConsumerGroup, request: JoinRequest, waiter: JoinWaiter) -> None:
+        classic_members.join(self, group, request, waiter)
+
+    def classic_sync(self, group: ConsumerGroup, request: SyncRequest, waiter: SyncWaiter) -> int:
+        return classic_members.sync(self, group, request, waiter)
+
+    def classic_heartbeat(self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> int:
+        return classic_members.heartbeat(self, group, member_id, instance_id, generation)
 
     def leave(self, group_id: str, leavers: list[Leaver]) -> list[int]:
         """Handle a LeaveGroup: so administrators remove members of this protocol too. At most one new epoch follows for all."""

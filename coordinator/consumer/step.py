@@ -11,7 +11,7 @@ from coordinator.consumer.calls import HeartbeatRequest
 from coordinator.consumer.changes import Change, HoldingChange, ProfileChange, Resolved, Target, TargetChange
 from coordinator.consumer.config import ConsumerConfig
 from coordinator.consumer.group import NO_TARGET, ConsumerGroup, count
-from coordinator.consumer.member import NEW, NOTHING, ConsumerMember, Holding, Profile
+from coordinator.consumer.member import NEW, ClassicPart, ConsumerMember, Held, Holding, Profile
 
 
 class HeartbeatStep:
@@ -19,6 +19,7 @@ class HeartbeatStep:
 
     __slots__ = (
         "changes",
+        "classic",
         "config",
         "epoch",
         "group",
@@ -48,6 +49,7 @@ class HeartbeatStep:
         self.holding_before = NEW if member is None else member.holding
         self.target = NO_TARGET if member is None else group.targets.get(member.id, NO_TARGET)
         self.profile = self.profile_before
+        self.classic: ClassicPart | None = None  # of a JoinGroup, which is decided like a heartbeat
         self.holding = self.holding_before
         self.replaced: str | None = None
         self.epoch = group.epoch
@@ -58,10 +60,10 @@ class HeartbeatStep:
         self.changes: list[Change] = []
 
     def replace(self, member: ConsumerMember) -> None:
-        """The new member gets all of the one that is away, whose assignment epochs are forgotten."""
+        """The new member gets all of this one, whose assignment epochs are forgotten."""
         self.replaced = member.id
-        assigned = {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.holding.assigned.items()}
-        self.holding = self.holding_before = Holding(0, 0, member.holding.state, assigned, NOTHING)
+        before = member.holding
+        self.holding = self.holding_before = Holding(0, 0, before.state, without_epochs(before.assigned), without_epochs(before.pending))
         self.changes += removal(member.id)
         self.changes += (ProfileChange(self.id, self.profile), TargetChange(self.id, self.target), HoldingChange(self.id, self.holding))
 
@@ -105,6 +107,10 @@ class HeartbeatStep:
     def topics(self) -> set[str]:
         """The names of all topics that the group reads."""
         return read_by(self.group, [self.profile_before], [self.profile], self.resolved)
+
+
+def without_epochs(held: Held) -> Held:
+    return {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in held.items()}
 
 
 def removal(id: str) -> list[Change]:

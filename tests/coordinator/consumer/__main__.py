@@ -12,8 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
+from coordinator.consumer.config import MigrationPolicy
 from tests.coordinator.consumer.generating import Generator, generate
 from tests.coordinator.consumer.kafka_player import SETTINGS, KafkaPlayer
+from tests.coordinator.consumer.mixing import MixedGenerator
 from tests.coordinator.consumer.programs import Answer
 from tests.coordinator.consumer.recorded import Program, first_difference, write
 from tests.kafka_process import kafka
@@ -31,16 +33,18 @@ def warm_up(port: int) -> None:
             await_coordinator(client, f"warm-{number}")
 
 
-def record(port: int, seed: str, number: int, length: int) -> Program:
+def record(port: int, options: argparse.Namespace, number: int) -> Program:
+    seed, policy = options.seed, options.policy
     random = Random(f"{seed}-{number}")
     player = KafkaPlayer(port, f"g-{seed}-{number}")
-    generator = Generator(random, f"p{seed}{number}", regexes=number % 4 == 0, waits=number % 5 == 1)
+    kind = MixedGenerator if options.mixed else Generator
+    generator = kind(random, f"p{seed}{number}", regexes=number % 4 == 0, waits=number % 5 == 1)
     try:
-        program = generate(generator, player, length)
+        program = generate(generator, player, options.length)
         player.drop_all()
     finally:
         player.close()
-    program = program._replace(ids=player.ids)
+    program = program._replace(ids=player.ids, policy=policy)
     for attempt in range(REPLAYS):
         if first_difference(program) is None:
             break
@@ -53,14 +57,15 @@ def replay(port: int, program: Program, group: str) -> Program:
     player = KafkaPlayer(port, group)
     moments: list[int] = []
     answers: list[Answer] = []
+    steps = [{name: value for name, value in step.items() if name != "fresh"} for step in program.steps]
     try:
-        for step in program.steps:
+        for step in steps:
             moments.append(player.moment)
             answers.append(player.play(step))
         player.drop_all()
     finally:
         player.close()
-    return Program(player.ids, program.steps, moments, answers)
+    return Program(player.ids, steps, moments, answers, program.policy)
 
 
 def main() -> None:
@@ -70,12 +75,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--length", type=int, default=25)
     parser.add_argument("--seed", default="s")
+    parser.add_argument("--mixed", action="store_true", help="programs in which clients of both protocols share the group")
+    parser.add_argument("--policy", choices=[policy.value for policy in MigrationPolicy], default="disabled", help="group.consumer.migration.policy")
     parser.add_argument("--port", type=int, help="of a Kafka that runs already")
     options = parser.parse_args()
     if options.port:
         play_all(options.port, options)
     else:
-        with kafka(None, **{name.replace(".", "_"): value for name, value in SETTINGS.items()}) as port:
+        settings = {**SETTINGS, "group.consumer.migration.policy": options.policy}
+        with kafka(None, **{name.replace(".", "_"): value for name, value in settings.items()}) as port:
             play_all(port, options)
 
 
@@ -83,7 +91,7 @@ def play_all(port: int, options: argparse.Namespace) -> None:
     warm_up(port)
     began = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        programs = list(threads.map(lambda number: record(port, options.seed, number, options.length), range(options.count)))
+        programs = list(threads.map(lambda number: record(port, options, number), range(options.count)))
     print(f"{len(programs)} programs in {time.monotonic() - began:.0f} s")
     alike: list[Program] = []
     for number, program in enumerate(programs):

@@ -164,6 +164,9 @@ class Generator:
         elif step["do"] == "beat":
             self._learn_beat(step, answer)
 
+    def hear(self, look: Answer) -> None:
+        """What a look shows besides: answers that were parked."""
+
     def _learn_beat(self, step: Step, answer: Answer) -> None:
         client = next((client for client in self.clients if client.member == step["member"]), None)
         if client is None and step["member"].endswith("'") and not answer["error"]:
@@ -192,6 +195,7 @@ def generate(generator: Generator, player: Player, length: int, after: Callable[
             moments.append(player.moment)
             answers.append(player.play(step))
         generator.learn(chosen, answers[-2])
+        generator.hear(answers[-1])
         if after is not None:
             after()
     return Program({}, steps, moments, answers)

@@ -5,9 +5,11 @@ Kafka's coordinator hears of topics a moment later, and resolves expressions in 
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatRequestTopicPartitions
@@ -15,32 +17,65 @@ from protocol.messages.create_partitions import CreatePartitionsRequest, CreateP
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.coordinator.consumer.classic_words import (
+    CLIENT,
+    TIMEOUT,
+    Identities,
+    assignment,
+    fresh_part,
+    join_answer,
+    read,
+    subscription,
+    sync_answer,
+)
 from tests.coordinator.consumer.programs import Answer, Named, Step
 from tests.running import Client
 
 TOPICS_S = 1.0  # until the coordinator knows of a change of topics that Metadata shows
 RESOLUTION_S = 0.5  # until the expressions of a group are resolved
 SHOWN_S = 5
+PARKED_S = 0.3  # without a reply, a JoinGroup or SyncGroup is parked
+QUIET_S = 0.1  # until the replies that a step releases have come
 
 # The settings under which the core and Kafka agree on time.
 SETTINGS = {
     "group.consumer.assignment.interval.ms": "0",
     "offsets.topic.num.partitions": "5",
     "group.min.session.timeout.ms": "100",
-    "group.consumer.migration.policy": "disabled",
+    "group.initial.rebalance.delay.ms": "0",
 }
+
+
+class Waiting(NamedTuple):
+    """A JoinGroup or SyncGroup on a connection of its own."""
+
+    name: str
+    kind: str
+    client: Client
+    request: Any
+    version: int
+    step: Step
+
+    def has_reply(self, seconds: float) -> bool:
+        return bool(select.select([self.client.socket], [], [], seconds)[0])
 
 
 class KafkaPlayer:
     def __init__(self, port: int, group: str) -> None:
-        self.client = Client(port, client_id="client")
+        self.port = port
+        self.client = Client(port, client_id=CLIENT)
+        self.identities = Identities()
+        self.waiting: list[Waiting] = []
         self.group = group
         self.names: dict[bytes, str] = {}
         self.ids: dict[str, list[str]] = {}
@@ -52,9 +87,13 @@ class KafkaPlayer:
         return round((time.monotonic() - self.began) * 1_000)
 
     def close(self) -> None:
+        for waiting in self.waiting:
+            waiting.client.socket.close()
         self.client.socket.close()
 
     def play(self, step: Step) -> Answer:
+        if step["do"] in ("classic_join", "classic_sync"):
+            return self._ask(step)
         answer: Answer = getattr(self, step["do"])(**{name: value for name, value in step.items() if name != "do"})
         self.expressions = self.expressions or bool(step.get("regex"))
         if self.expressions and step["do"] == "beat":
@@ -124,23 +163,24 @@ class KafkaPlayer:
             listed = [ConsumerGroupHeartbeatRequestTopicPartitions(self.id_of(name), list(each)) for name, each in owned.items()]
         names = None if topics is None else list(topics)
         id = self.group if group is None else group
-        request = ConsumerGroupHeartbeatRequest(id, member, epoch, instance, rack, timeout, names, regex, assignor, listed)
+        request = ConsumerGroupHeartbeatRequest(id, self.identities.id_of(member), epoch, instance, rack, timeout, names, regex, assignor, listed)
         reply = self.client.ask(request, v)
         if reply.error_code:
             return {"error": reply.error_code}
         assigned = None if reply.assignment is None else self.named(reply.assignment.topic_partitions)
-        return {"error": 0, "member": reply.member_id, "epoch": reply.member_epoch, "interval": reply.heartbeat_interval_ms, "assigned": assigned}
+        return {"error": 0, "member": self.identities.name_of(reply.member_id), "epoch": reply.member_epoch, "interval": reply.heartbeat_interval_ms, "assigned": assigned}
 
     def commit(self, member: str, epoch: int, partitions: Named, instance: str | None = None, v: int = 9) -> Answer:
         topics = [
             OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(number, 7, committed_metadata="") for number in each]) for name, each in partitions.items()
         ]
-        reply = self.client.ask(OffsetCommitRequest(self.group, epoch, member, instance, topics=topics), v)
+        reply = self.client.ask(OffsetCommitRequest(self.group, epoch, self.identities.id_of(member), instance, topics=topics), v)
         codes = {partition.error_code for topic in reply.topics for partition in topic.partitions}
         return {"error": codes.pop() if len(codes) == 1 else sorted(codes)}
 
     def fetch(self, member: str | None, epoch: int) -> Answer:
-        reply = self.client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(self.group, member, epoch, None)]), 9).groups[0]
+        id = None if member is None else self.identities.id_of(member)
+        reply = self.client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(self.group, id, epoch, None)]), 9).groups[0]
         offsets = sorted([topic.name, partition.partition_index] for topic in reply.topics for partition in topic.partitions)
         return {"error": reply.error_code, "offsets": offsets}
 
@@ -154,21 +194,108 @@ class KafkaPlayer:
         return {"error": self.client.ask(DeleteGroupsRequest([self.group]), 2).results[0].error_code}
 
     def leave(self, members: Sequence[tuple[str, str | None]]) -> Answer:
-        reply = self.client.ask(LeaveGroupRequest(self.group, members=[MemberIdentity(member, instance) for member, instance in members]), 5)
+        reply = self.client.ask(LeaveGroupRequest(self.group, members=[MemberIdentity(self.identities.id_of(member), instance) for member, instance in members]), 5)
         assert not reply.error_code, reply
         return {"codes": [member.error_code for member in reply.members]}
 
     def classic_beat(self, member: str, epoch: int, instance: str | None = None) -> Answer:
-        return {"error": self.client.ask(HeartbeatRequest(self.group, epoch, member, instance), 4).error_code}
+        return {"error": self.client.ask(HeartbeatRequest(self.group, epoch, self.identities.id_of(member), instance), 4).error_code}
+
+    # JoinGroup and SyncGroup.
+
+    def _ask(self, step: Step) -> Answer:
+        arguments = {name: value for name, value in step.items() if name not in ("do", "fresh")}
+        request, version = getattr(self, f"_{step['do']}")(**arguments)
+        waiting = Waiting(step["name"], step["do"].removeprefix("classic_"), Client(self.port, client_id=CLIENT), request, version, step)
+        waiting.client.send(request, version)
+        if waiting.has_reply(PARKED_S):
+            return self._hear(waiting)
+        self.waiting.append(waiting)
+        return {"parked": True}
+
+    def _classic_join(
+        self,
+        name: str,
+        topics: Sequence[str],
+        owned: Named | None = None,
+        new: bool = False,
+        instance: str | None = None,
+        rack: str | None = None,
+        protocols: Sequence[str] = ("range",),
+        sv: int = 1,
+        timeout: int = TIMEOUT,
+        session: int = TIMEOUT,
+        v: int = 9,
+        type: str = "consumer",
+        damaged: bool = False,
+    ) -> tuple[Any, int]:
+        metadata = subscription(topics, owned or {}, sv, rack)[: 7 if damaged else None]
+        offers = [JoinGroupRequestProtocol(protocol, metadata) for protocol in protocols]
+        return JoinGroupRequest(self.group, session, timeout, "" if new else self.identities.id_of(name), instance, type, offers), v
+
+    def _classic_sync(
+        self,
+        name: str,
+        generation: int,
+        assignments: dict[str, Named] | None = None,
+        instance: str | None = None,
+        type: str | None = "consumer",
+        protocol: str | None = "range",
+        user_data: bool = False,
+    ) -> tuple[Any, int]:
+        of_members = [
+            SyncGroupRequestAssignment(self.identities.id_of(member), assignment(each, b"x" if user_data else None))
+            for member, each in (assignments or {}).items()
+        ]
+        return SyncGroupRequest(self.group, generation, self.identities.id_of(name), instance, type, protocol, of_members), 5
+
+    def _hear(self, waiting: Waiting) -> Answer:
+        reply = waiting.client.receive(waiting.request, waiting.version)
+        waiting.client.socket.close()
+        shown = SimpleNamespace(error=reply.error_code, protocol_type=reply.protocol_type, protocol_name=reply.protocol_name)
+        if waiting.kind == "sync":
+            return sync_answer(shown, reply.assignment)
+        if waiting.step.get("new") and reply.member_id:
+            waiting.step["fresh"] = fresh_part(reply.member_id, waiting.step.get("instance"))
+        self.identities.give(waiting.name, reply.member_id)
+        shown.generation, shown.leader, shown.skip_assignment = reply.generation_id, reply.leader, reply.skip_assignment
+        return join_answer(self.identities, shown, reply.member_id, [member.member_id for member in reply.members])
+
+    def _learn_fresh(self, step: Step, ids: Sequence[str]) -> None:
+        """The id of a member whose JoinGroup is parked, if only one can be it."""
+        fresh = [part for id in ids if id not in self.identities.names and (part := fresh_part(id, step.get("instance"))) != id]
+        if len(fresh) == 1:
+            step["fresh"] = fresh[0]
+
+    def _arrived(self) -> Answer:
+        arrived: list[Any] = []
+        quiet = QUIET_S
+        while ready := [waiting for waiting in self.waiting if waiting.has_reply(quiet)]:
+            self.waiting = [waiting for waiting in self.waiting if waiting not in ready]
+            arrived += [[waiting.name, waiting.kind, self._hear(waiting)] for waiting in ready]
+        return {"arrived": sorted(arrived, key=str)} if arrived else {}
+
+    def _look_at_classic(self) -> Answer:
+        shown = self.client.ask(DescribeGroupsRequest([self.group]), 5).groups[0]
+        for waiting in self.waiting:
+            if waiting.step.get("new") and "fresh" not in waiting.step:
+                self._learn_fresh(waiting.step, [member.member_id for member in shown.members])
+        members = {
+            self.identities.name_of(member.member_id): {"instance": member.group_instance_id, "assigned": read(member.member_assignment)}
+            for member in shown.members
+        }
+        return {"state": shown.group_state, "protocol": shown.protocol_data, "members": dict(sorted(members.items()))}
 
     def look(self) -> Answer:
+        arrived = self._arrived() if self.waiting else {}
         view = self.client.ask(ConsumerGroupDescribeRequest([self.group]), 1).groups[0]
         groups = self.client.ask(ListGroupsRequest(), 5).groups
         shown = next(([group.group_type, group.protocol_type, group.group_state] for group in groups if group.group_id == self.group), None)
         if view.error_code:
-            return {"error": view.error_code, "listed": shown}
+            classic = {} if shown is None or shown[1:] == ["", "Empty"] else {"classic": self._look_at_classic()}
+            return {"error": view.error_code, "listed": shown, **classic, **arrived}
         members = {
-            member.member_id: {
+            self.identities.name_of(member.member_id): {
                 "epoch": member.member_epoch,
                 "instance": member.instance_id,
                 "rack": member.rack_id,
@@ -176,6 +303,7 @@ class KafkaPlayer:
                 "regex": member.subscribed_topic_regex,
                 "assigned": self.named(member.assignment.topic_partitions),
                 "target": self.named(member.target_assignment.topic_partitions),
+                **({"classic": True} if member.member_type == 0 else {}),
             }
             for member in view.members
         }
@@ -187,6 +315,7 @@ class KafkaPlayer:
             "target_epoch": view.assignment_epoch,
             "assignor": view.assignor_name,
             "members": dict(sorted(members.items())),
+            **arrived,
         }
 
     # Names of topics.

@@ -7,6 +7,10 @@ play to the core. All programs have topic names of their own, since a cluster ha
     {"do": "beat", "member": "a", "epoch": 0, "timeout": 30000, "topics": ["p1x"], "owned": {}}
     {"do": "topic", "name": "p1x", "partitions": 4}          also to another number of partitions
     {"do": "wait", "ms": 700}
+    {"do": "classic_join", "name": "a", "topics": ["p1x"], "new": true}       JoinGroup, without a member id if it is new
+    {"do": "classic_sync", "name": "a", "generation": 3, "assignments": {"a": {"p1x": [0]}}}
+
+A JoinGroup or SyncGroup that is parked is answered in a later look, under `arrived`.
 """
 
 from __future__ import annotations
@@ -14,18 +18,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from coordinator import Commit, Fact, GroupConfig, Leaver, Shard
+from coordinator import Commit, Fact, GroupConfig, JoinRequest, Leaver, Shard, SyncRequest
 from coordinator.consumer.calls import HeartbeatRequest
-from coordinator.consumer.config import ConsumerConfig
+from coordinator.consumer.config import ConsumerConfig, MigrationPolicy
 from coordinator.consumer.topic_hash import hash_of_topic
 from coordinator.consumer.topics import Topic
 from protocol.batch import facts_of
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
+from tests.coordinator.consumer.classic_words import CLIENT, TIMEOUT, Identities, assignment, join_answer, read, subscription, sync_answer
 from tests.coordinator.consumer.truths import check_group, check_replay
 
 GROUP = "g"
 WALL = 1_700_000_000_000
-CONFIG = GroupConfig(consumer=ConsumerConfig(assignment_interval_ms=0))
+CONFIG = GroupConfig(
+    group_initial_rebalance_delay_ms=0,
+    group_min_session_timeout_ms=100,
+    consumer=ConsumerConfig(assignment_interval_ms=0, migration_policy=MigrationPolicy.DISABLED),
+)
 
 Step = dict[str, Any]
 Answer = dict[str, Any]
@@ -39,6 +48,22 @@ class Player(Protocol):
         ...
 
     def play(self, step: Step) -> Answer: ...
+
+
+class Waiter:
+    """Receives the reply to a JoinGroup or SyncGroup."""
+
+    def __init__(self) -> None:
+        self.member_id = ""
+        self.assignment = b""
+        self.reply: Any = None
+        self.released = False
+
+    def release(self) -> None:
+        self.released = True
+
+    def fail(self, error: int) -> None:
+        raise AssertionError(error)
 
 
 class CorePlayer:
@@ -56,11 +81,13 @@ class CorePlayer:
         self.topics: dict[str, Topic] = {}
         self.shard = Shard(config, self._fresh_id)
         self.given = 0
-        self.epochs_before: tuple[int, int, dict[str, int]] = (0, 0, {})
+        self.fresh: str | None = None  # the next id that is given, if it was recorded
+        self.identities = Identities()
+        self.parked: list[tuple[str, str, Waiter]] = []  # name of the member, kind of the request
 
     def _fresh_id(self) -> str:
         self.given += 1
-        return f"given-{self.given}"
+        return self.fresh or f"given-{self.given}"
 
     @property
     def moment(self) -> int:
@@ -81,8 +108,10 @@ class CorePlayer:
         answer: Answer = getattr(self, step["do"])(**arguments)
         for resolution in self.shard.consumers.take_resolutions():
             self.shard.consumers.resolve(resolution, self.now, self.wall)
+        while self.shard.wake_at <= self.now:
+            self.shard.advance(self.now, self.wall, self.wall)
         self.settle()
-        return answer
+        return self._released(answer) if step["do"] in ("classic_join", "classic_sync") else answer
 
     def settle(self) -> None:
         """The end of a turn: facts become durable, and the truths are checked."""
@@ -152,22 +181,22 @@ class CorePlayer:
         group: str = GROUP,
     ) -> Answer:
         listed = None if owned is None else {self.id_of(name): list(partitions) for name, partitions in owned.items()}
-        request = HeartbeatRequest(group, member, epoch, instance, rack, timeout, topics, regex, assignor, listed, "client", "/127.0.0.1", v >= 1)
+        request = HeartbeatRequest(group, self.identities.id_of(member), epoch, instance, rack, timeout, topics, regex, assignor, listed, "client", "/127.0.0.1", v >= 1)
         reply = self.shard.consumers.heartbeat(request, self.now, self.wall)
         if reply.error:
             assert reply.message
             assert reply[2:] == (None, 0, 0, None)
             return {"error": int(reply.error)}
         assigned = None if reply.assignment is None else self.named(reply.assignment)
-        return {"error": 0, "member": reply.member_id, "epoch": reply.epoch, "interval": reply.heartbeat_interval_ms, "assigned": assigned}
+        return {"error": 0, "member": self.identities.name_of(reply.member_id or ""), "epoch": reply.epoch, "interval": reply.heartbeat_interval_ms, "assigned": assigned}
 
     def commit(self, member: str, epoch: int, partitions: Named, instance: str | None = None, v: int = 9) -> Answer:
         topics = [(name, [OffsetCommitRequestPartition(partition, 7) for partition in each]) for name, each in partitions.items()]
-        call = Commit(GROUP, epoch, member, instance, topics, unknown_group_error=69 if v >= 9 else 22)
+        call = Commit(GROUP, epoch, self.identities.id_of(member), instance, topics, unknown_group_error=69 if v >= 9 else 22)
         return {"error": int(self.shard.commit(call, self.now, self.wall))}
 
     def fetch(self, member: str | None, epoch: int) -> Answer:
-        error = int(self.shard.fetch_refusal(GROUP, member, epoch))
+        error = int(self.shard.fetch_refusal(GROUP, None if member is None else self.identities.id_of(member), epoch))
         owner = self.shard.offsets_of(GROUP)
         offsets = sorted([topic, partition] for topic, partition, _ in owner.all_offsets()) if owner is not None and not error else []
         return {"error": error, "offsets": offsets}
@@ -180,21 +209,96 @@ class CorePlayer:
         return {"error": int(self.shard.delete(GROUP, self.now, self.wall))}
 
     def leave(self, members: Sequence[tuple[str, str | None]]) -> Answer:
-        codes = self.shard.leave(GROUP, [Leaver(member, instance) for member, instance in members], self.now, self.wall)
+        codes = self.shard.leave(GROUP, [Leaver(self.identities.id_of(member), instance) for member, instance in members], self.now, self.wall)
         return {"codes": [int(code) for code in codes]}
 
     def classic_beat(self, member: str, epoch: int, instance: str | None = None) -> Answer:
-        return {"error": int(self.shard.heartbeat(GROUP, epoch, member, instance, self.now))}
+        return {"error": int(self.shard.heartbeat(GROUP, epoch, self.identities.id_of(member), instance, self.now))}
+
+    def classic_join(
+        self,
+        name: str,
+        topics: Sequence[str],
+        owned: Named | None = None,
+        new: bool = False,
+        instance: str | None = None,
+        rack: str | None = None,
+        protocols: Sequence[str] = ("range",),
+        sv: int = 1,
+        timeout: int = TIMEOUT,
+        session: int = TIMEOUT,
+        v: int = 9,
+        type: str = "consumer",
+        damaged: bool = False,
+        fresh: str | None = None,
+    ) -> Answer:
+        metadata = subscription(topics, owned or {}, sv, rack)[: 7 if damaged else None]
+        id = "" if new else self.identities.id_of(name)
+        offers = tuple((protocol, metadata) for protocol in protocols)
+        request = JoinRequest(GROUP, id, instance, type, offers, session, timeout, CLIENT, "/127.0.0.1", v >= 4, v >= 9)
+        self.fresh = fresh
+        waiter = Waiter()
+        self.parked.append((name, "join", waiter))
+        self.shard.join(request, waiter, self.now, self.wall)
+        self.fresh = None
+        return {}
+
+    def classic_sync(
+        self,
+        name: str,
+        generation: int,
+        assignments: Mapping[str, Named] | None = None,
+        instance: str | None = None,
+        type: str | None = "consumer",
+        protocol: str | None = "range",
+        user_data: bool = False,
+    ) -> Answer:
+        of_members = {self.identities.id_of(member): assignment(each, b"x" if user_data else None) for member, each in (assignments or {}).items()}
+        waiter = Waiter()
+        self.parked.append((name, "sync", waiter))
+        request = SyncRequest(GROUP, generation, self.identities.id_of(name), instance, of_members, type, protocol)
+        self.shard.sync(request, waiter, self.now, self.wall)
+        return {}
+
+    def _released(self, answer: Answer) -> Answer:
+        """The answer to the newest JoinGroup or SyncGroup."""
+        name, kind, waiter = self.parked[-1]
+        if not waiter.released:
+            return {"parked": True}
+        self.parked.pop()
+        return self._heard(name, kind, waiter)
+
+    def _heard(self, name: str, kind: str, waiter: Waiter) -> Answer:
+        if kind == "sync":
+            return sync_answer(waiter.reply, waiter.assignment)
+        self.identities.give(name, waiter.member_id)
+        return join_answer(self.identities, waiter.reply, waiter.member_id, [id for id, _, _ in waiter.reply.members])
+
+    def _arrived(self) -> Answer:
+        released = [each for each in self.parked if each[2].released]
+        self.parked = [each for each in self.parked if not each[2].released]
+        arrived = sorted(([name, kind, self._heard(name, kind, waiter)] for name, kind, waiter in released), key=str)
+        return {"arrived": arrived} if arrived else {}
+
+    def _look_at_classic(self) -> Answer:
+        """What DescribeGroups shows."""
+        shown = self.shard.describe(GROUP)
+        members = {
+            self.identities.name_of(member.member_id): {"instance": member.instance_id, "assigned": read(member.assignment)} for member in shown.members
+        }
+        return {"state": shown.state, "protocol": shown.protocol_data, "members": dict(sorted(members.items()))}
 
     def look(self) -> Answer:
         """What ConsumerGroupDescribe and ListGroups show."""
+        arrived = self._arrived()
         view = self.shard.consumers.describe(GROUP)
         listed = self.shard.listed_group(GROUP)
         shown = None if listed is None else [listed.group_type, listed.protocol_type, listed.state]
         if view is None:
-            return {"error": 69, "listed": shown}
+            classic = {} if shown is None or shown[1:] == ["", "Empty"] else {"classic": self._look_at_classic()}
+            return {"error": 69, "listed": shown, **classic, **arrived}
         members = {
-            member.member_id: {
+            self.identities.name_of(member.member_id): {
                 "epoch": member.epoch,
                 "instance": member.instance_id,
                 "rack": member.rack_id,
@@ -202,6 +306,7 @@ class CorePlayer:
                 "regex": member.expression,
                 "assigned": self.named(member.assigned),
                 "target": self.named(member.target),
+                **({"classic": True} if member.is_classic else {}),
             }
             for member in view.members
         }
@@ -213,6 +318,7 @@ class CorePlayer:
             "target_epoch": view.target_epoch,
             "assignor": view.assignor,
             "members": dict(sorted(members.items())),
+            **arrived,
         }
 
     # Names of topics.

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.coordinator.consumer.programs import Answer, CorePlayer, Step
+from coordinator.consumer.config import MigrationPolicy
+from tests.coordinator.consumer.programs import CONFIG, Answer, CorePlayer, Step
 
 NO_WAIT: Step = {"do": "wait", "ms": 0}  # the moments of the program have passed the time
 
@@ -16,6 +17,7 @@ class Program(NamedTuple):
     steps: list[Step]
     moments: list[int]  # of the steps, in milliseconds since the beginning
     answers: list[Answer]
+    policy: str = "disabled"  # `group.consumer.migration.policy`
 
 
 def write(file: Path, programs: list[Program]) -> None:
@@ -43,7 +45,9 @@ def read(file: Path) -> list[Program]:
 
 def shortened(before: Answer, answer: Answer) -> Answer:
     known, members = before.get("members", {}), answer.get("members", {})
-    if answer == before and members:
+    if "listed" not in answer or not members:
+        return answer
+    if answer == before:
         return {}
     same = [name for name, shown in members.items() if known.get(name) == shown]
     return {**answer, "members": {name: shown for name, shown in members.items() if name not in same}, "same": same} if same else answer
@@ -51,7 +55,8 @@ def shortened(before: Answer, answer: Answer) -> Answer:
 
 def first_difference(program: Program) -> str | None:
     """Play the program to the core: the first step that it answers otherwise."""
-    player = CorePlayer(ids=program.ids)
+    consumer = CONFIG.consumer._replace(migration_policy=MigrationPolicy(program.policy))
+    player = CorePlayer(CONFIG._replace(consumer=consumer), program.ids)
     for number, (step, moment, expected) in enumerate(zip(program.steps, program.moments, program.answers, strict=True)):
         player.wait(max(0, moment - player.moment))
         answer = player.play(step if step["do"] != "wait" else NO_WAIT)

@@ -26,7 +26,7 @@ def check_group(group: ConsumerGroup | None, classic: Group | None) -> None:
                 for partition in partitions:
                     before = holders.setdefault(topic_id, {}).setdefault(partition, member.id)
                     assert before == member.id, f"partition {partition} belongs to {before} and {member.id}"
-        if holding.state is UNREVOKED and holding.epoch != AWAY:
+        if holding.state is UNREVOKED and holding.epoch != AWAY and member.profile.classic is None:
             assert member.revocation is not None, f"{member.id} has no end to its revocation"
         else:
             assert member.revocation is None

@@ -1,0 +1,98 @@
+"""A classic group with members becomes a group of the consumer protocol: a member of that protocol joins it.
+
+Its members stay, with the classic protocol, and keep what the last generation assigned them. The newcomer's join is the rest of the step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from coordinator.classic.group import CONSUMER
+from coordinator.classic.rebalance import member_goes
+from coordinator.classic.waiting import refuse_newcomers
+from coordinator.consumer.assignors.java_order import CoordinatorOrder, buckets_of, by_bucket, hashes
+from coordinator.consumer.changes import Change, EpochChange, HoldingChange, ProfileChange, TargetChange, TargetEpochChange
+from coordinator.consumer.embedded import held_of, subscription_of
+from coordinator.consumer.facts import fact_of
+from coordinator.consumer.group import ConsumerGroup
+from coordinator.consumer.member import STABLE, ClassicPart, Held, Holding, Profile
+from coordinator.facts import group_key
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from coordinator.classic.group import Group
+    from coordinator.classic.member import Member
+    from coordinator.consumer.keeper import Keeper
+    from coordinator.step_output import StepOutput
+
+
+class Upgrade(NamedTuple):
+    """The group as it would be, which is not among the groups yet, and the changes that found it."""
+
+    group: ConsumerGroup
+    founding: list[Change]
+
+
+def upgraded(keeper: Keeper, classic: Group) -> Upgrade | None:
+    """None: the group must stay classic. Nothing has changed yet."""
+    config = keeper.config_of(classic.id)
+    if not config.migration_policy.upgrades or classic.protocol_type != CONSUMER or len(classic.members) > config.max_size:
+        return None
+    protocol = classic.protocol_name or classic.select_protocol()  # without a generation yet there is no protocol
+    profiles: dict[str, Profile] = {}
+    held: dict[str, Held] = {}
+    order = CoordinatorOrder()
+    ids = list(classic.members)
+    for id in by_bucket(ids, hashes(ids), buckets_of(len(ids))):
+        member = classic.members[id]
+        profile = profile_of(keeper, member, protocol)
+        assigned = held_of(member.assignment, keeper.topics, classic.generation)
+        if profile is None or assigned is None:
+            return None
+        profiles[id], held[id] = profile, assigned
+        order.put(id)
+    in_order = order.ids()
+    epoch = classic.generation
+    founding: list[Change] = [ProfileChange(id, profiles[id]) for id in in_order]
+    founding.append(EpochChange(epoch, keeper.hash_of({topic for profile in profiles.values() for topic in profile.topics})))
+    founding += [TargetChange(id, {topic_id: list(partitions) for topic_id, partitions in held[id].items()}) for id in in_order]
+    founding.append(TargetEpochChange(epoch))
+    founding += [HoldingChange(id, Holding(epoch, epoch, STABLE, held[id])) for id in in_order]
+    if not keeper.out.fits([(group_key(classic.id), None), *[fact_of(classic.id, change) for change in founding]]):
+        return None
+    group = ConsumerGroup(classic.id, keeper.out.kept)
+    for change in founding:
+        group.apply(change)
+    group.order = order
+    return Upgrade(group, founding)
+
+
+def profile_of(keeper: Keeper, member: Member, protocol: str) -> Profile | None:
+    subscription = subscription_of(member.metadata(protocol), keeper.topics)
+    if subscription is None:
+        return None
+    classic = ClassicPart(member.session_timeout_ms, member.protocols)
+    return Profile(
+        member.instance_id,
+        subscription.rack_id,
+        member.client_id,
+        member.client_host,
+        subscription.topics,
+        "",
+        member.rebalance_timeout_ms,
+        None,
+        classic,
+    )
+
+
+def release(out: StepOutput, classic: Group) -> None:
+    """The classic group ends: parked requests are told of another rebalance, so that their members join the new group."""
+    refuse_newcomers(out, classic, list(classic.newcomers), ErrorCode.REBALANCE_IN_PROGRESS)
+    for member in list(classic.members.values()):
+        out.deadlines.remove(member)
+        if member.join_waiter is not None:
+            out.refuse_join(member.join_waiter, member.id, ErrorCode.REBALANCE_IN_PROGRESS)
+        if member.sync_waiter is not None:
+            out.refuse_sync(member.sync_waiter, ErrorCode.REBALANCE_IN_PROGRESS)
+        member.join_waiter = member.sync_waiter = None
+        member_goes(out, classic, member, None)
