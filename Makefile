@@ -11,7 +11,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 AGAIN := -p project.again  # the few tests that fail beside others, once more by themselves
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-analyze run demo test clients-test install-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long compiled-sim compiled-sim-long bugs drills oracle mutants check quick generate docs bench compile uncompile compiled-test dist dist-compiled lock clean
+.PHONY: help setup setup-analyze run demo test long-test clients-test install-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long compiled-sim compiled-sim-long bugs drills oracle mutants check quick generate docs bench compile uncompile compiled-test dist dist-compiled lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -34,6 +34,10 @@ demo: setup ## a made-up week of deploys, crashes and scaling: a report on it, a
 test: setup ## the tests, on every Python from 3.11 on that is found (PYTHONS="3.11 3.13", "first" or "others"; ARGS="tests/cli -k words")
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m project.test $(ARGS)
+
+long-test: setup ## all seeds and steps of the random tests, of which `make test` runs the first
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m pytest $(AGAIN) -n 2 --dist worksteal --assert=plain -m long $(or $(ARGS),tests/coordinator tests/stores)
 
 policies-demo: setup ## real clients restart, scale and crash without policies of groups and with them (ARGS="--client java --scenario crash")
 	@$(BIN)/python project/compiled.py --fresh

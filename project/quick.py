@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from project.test import OTHER_TARGETS
+
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 180
 UNTIL = "QUICK_UNTIL"  # the environment variable with the time after which no test begins
@@ -22,7 +24,7 @@ ALWAYS = (
     *(f"tests/project/test_{name}.py" for name in ("compiled", "compiled_names", "contracts", "listings", "makefile", "operating")),
     "tests/simulator/test_simulator.py::test_every_planted_bug_can_still_be_planted",
 )
-MARKS = "not alone and not clients and not drills and not install and not jetstream and not kafka and not spark"
+MARKS = " and ".join(f"not {mark}" for mark in ("alone", *OTHER_TARGETS))
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 
 

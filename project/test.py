@@ -2,7 +2,7 @@
 
 The first Python uses .venv; `.venv-3.12` and so on are created from the same lock. The suites run one after the other, each on all cores. Tests
 marked `alone` run last, not in parallel. Those and tests marked `once` run on the first Python only (PYTHONS=first: only this one, others: all but this one); tests marked `clients`, `drills`,
-`install`, `jetstream`, `kafka` and `spark` run by `make clients-test`, `drills`, `jetstream-test` and so on. The last lines are the results of each Python.
+`install`, `jetstream`, `kafka`, `long` and `spark` run by `make clients-test`, `drills`, `jetstream-test` and so on. The last lines are the results of each Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MINORS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 WORKERS_MAX = 8
 WHOLE_FILE = r"^pytestmark = \[?\s*pytest\.mark\.(%s)\b"  # a test file that marks all its tests
-OTHER_TARGETS = ("clients", "drills", "install", "jetstream", "kafka", "spark")  # marks of tests with their own make target: `make clients-test` and so on
+OTHER_TARGETS = ("clients", "drills", "install", "jetstream", "kafka", "long", "spark")  # marks of tests with their own make target: `make clients-test` and so on
 PASSED_ALONE = "passed_alone"  # the property by which project/again.py reports a test that failed in parallel with others and passed alone
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 PRINT_VERSION = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"

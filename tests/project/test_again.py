@@ -41,8 +41,8 @@ def test_a_failed_test_that_passes_alone_each_time_counts_as_passed(fails: list[
     (tmp_path / "test_counted.py").write_text(COUNTED.format(fails=fails, tests=tests))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     report = tmp_path / "report.xml"
-    command = [sys.executable, "-m", "pytest", "-p", "project.again", "-n", workers, f"--junitxml={report}", "test_counted.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "pytest_randomly", "-p", "project.again", "-n", workers, f"--junitxml={report}", "test_counted.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == passes, done.stdout
     assert {len(path.read_text()) for path in tmp_path.glob("runs-*")} == {runs}
     assert ("PASSED ALONE" in done.stdout) == passes == (PROPERTY in report.read_text())

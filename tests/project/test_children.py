@@ -16,14 +16,15 @@ def unsafe_children(source: str) -> list[int]:
     safe: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.List | ast.Tuple):
-            safe.update(id(first) for first, second in zip(node.elts, node.elts[1:], strict=False) if ast.unparse(second) == "'-P'")
+            safe.update(id(first) for first, second in zip(node.elts, node.elts[1:], strict=False) if isinstance(second, ast.Constant) and second.value == "-P")
     return [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "executable" and id(node) not in safe]
 
 
 def test_child_processes_start_with_dash_p() -> None:
     sources = [path for package in sorted(PACKAGES) for path in (ROOT / package).rglob("*.py")]
     assert len(sources) > 50
-    assert not [f"{path}:{line}" for path in sources for line in unsafe_children(path.read_text())]
+    starting = {path: text for path in sources if "executable" in (text := path.read_text())}
+    assert not [f"{path}:{line}" for path, text in starting.items() for line in unsafe_children(text)]
 
 
 @pytest.mark.parametrize(

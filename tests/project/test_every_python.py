@@ -42,7 +42,7 @@ def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: py
     assert capsys.readouterr().out.splitlines()[-5:] == [
         "Not tested, because not found: Python 3.12, 3.14, 3.15",
         "Skipped with Python 3.11: 2 x needs Java",
-        "Tests marked `once` or `alone` ran with Python 3.11 only, those marked clients, drills, install, jetstream, kafka and spark by their own make targets",
+        "Tests marked `once` or `alone` ran with Python 3.11 only, those marked clients, drills, install, jetstream, kafka, long and spark by their own make targets",
         "python3.11: 7 passed, 0 failed, 2 skipped",
         "python3.13: 8 passed, 1 failed, 0 skipped",
     ]
@@ -128,7 +128,7 @@ def test_tests_marked_once_run_on_the_first_python_only(tmp_path: Path, monkeypa
     words.suite(Path("one"), "3.11", [], first=True)
     words.suite(Path("two"), "3.12", [], first=False)
     assert runs == [
-        ("3.11", "not alone and not clients and not drills and not install and not jetstream and not kafka and not spark", ["alone.py", "clients.py", "kafka.py"]),
+        ("3.11", "not alone and not clients and not drills and not install and not jetstream and not kafka and not long and not spark", ["alone.py", "clients.py", "kafka.py"]),
         ("3.11", "alone", ["tests/test_alone.py", "tests/test_some.py"]),
-        ("3.12", "not alone and not once and not clients and not drills and not install and not jetstream and not kafka and not spark", ["alone.py", "clients.py", "kafka.py", "once.py"]),
+        ("3.12", "not alone and not once and not clients and not drills and not install and not jetstream and not kafka and not long and not spark", ["alone.py", "clients.py", "kafka.py", "once.py"]),
     ]
