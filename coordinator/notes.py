@@ -50,6 +50,11 @@ class Cause(IntEnum):
     TARGET_CHANGED = 24
     STANDBY_LATE = 25
     REGISTRATION_UNSET = 26
+    # Causes that only groups of the consumer protocol have.
+    ASSIGNOR_CHANGED = 27
+    REGEX_RESOLVED = 28
+    UPGRADED = 29
+    DOWNGRADED = 30
 
 
 class Removal(IntEnum):
@@ -68,6 +73,7 @@ class Removal(IntEnum):
     NOT_LISTED = 10
     SEAT_TAKEN = 11
     REGISTRATION_UNSET = 12
+    NOT_GIVEN_UP = 13  # of a consumer group: what it was told to give up, within its rebalance timeout
 
 
 class Replacement(IntEnum):

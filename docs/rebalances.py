@@ -8,7 +8,7 @@ from pathlib import Path
 from coordinator.classic.rules import RULES
 from coordinator.states import EMPTY, TRANSITIONS
 from docs.page import with_parts, write_or_check
-from history.causes import CAUSES, name_of
+from history.causes import CAUSES, AnyCause, name_of
 from protocol.errors import ErrorCode
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -32,13 +32,21 @@ def diagram() -> str:
     return "\n".join([*lines, "```"]) + "\n"
 
 
-def causes() -> str:
+def table(causes: list[AnyCause]) -> str:
     lines = ["| cause | what happened | what to do |", "|---|---|---|"]
-    lines += [f"| `{name_of(cause)}` | {row.title} | {row.advice or 'nothing'} |" for cause, row in CAUSES.items() if row.moves]
+    lines += [f"| `{name_of(cause)}` | {CAUSES[cause].title} | {CAUSES[cause].advice or 'nothing'} |" for cause in causes]
     return "\n".join(lines) + "\n"
 
 
-PARTS = {"diagram": diagram, "causes": causes}
+def causes() -> str:
+    return table([cause for cause, row in CAUSES.items() if row.moves])
+
+
+def epochs() -> str:
+    return table([cause for cause, row in CAUSES.items() if row.consumer])
+
+
+PARTS = {"diagram": diagram, "causes": causes, "epochs": epochs}
 
 
 def render(page: str) -> str:

@@ -66,6 +66,7 @@ class CauseRow(NamedTuple):
     removal: Removal | None = None  # the members that are removed so share its title
     replay: Replay = Replay.NOT
     policies: tuple[str, ...] = ()  # the group must have had one of these
+    consumer: bool = False  # groups of the consumer protocol have it
     may_be: frozenset[Cause] = frozenset()  # inferred: the causes that a note could have; none: only itself
 
     @property
@@ -104,6 +105,7 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
         detail=Detail.MEMBER,
         of_members=True,
         admits=Admits.MEMBER,
+        consumer=True,
     ),
     Cause.MEMBER_LEFT: CauseRow(
         "a member left",
@@ -114,6 +116,7 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
         detail=Detail.MEMBER,
         of_members=True,
         gone=True,
+        consumer=True,
     ),
     Cause.SESSION_EXPIRED: CauseRow(
         "a member sent no heartbeat within its session timeout",
@@ -125,6 +128,7 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
         detail=Detail.MEMBER,
         of_members=True,
         gone=True,
+        consumer=True,
     ),
     Cause.ADMIN_REMOVED: CauseRow(
         "a static member was removed by its instance id (an administrator, or a client that leaves so)",
@@ -134,6 +138,7 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
         named="{names} {was} removed by instance id",
         detail=Detail.MEMBER,
         gone=True,
+        consumer=True,
     ),
     Cause.LEADER_REJOINED: CauseRow(
         "the leader rejoined and requested new assignments",
@@ -154,6 +159,7 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
         detail=Detail.MEMBER,
         rejoin=True,
         replay=Replay.NEW_TOPICS,
+        consumer=True,
     ),
     Cause.STATIC_PROTOCOL_CHANGED: CauseRow(
         "a static member returned with other assignors or topics",
@@ -265,6 +271,7 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
         detail=Detail.TEXT,
         replay=Replay.NEW_TOPICS,
         policies=("topics.watch",),
+        consumer=True,
     ),
     Cause.TARGET_CHANGED: CauseRow(
         "target.group.size requires another number of active members",
@@ -291,6 +298,7 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
         named='{title}: "{text}"',
         detail=Detail.TEXT,
         replay=Replay.NEW_TOPICS,
+        consumer=True,
     ),
     Cause.EVERYONE_JOINED: CauseRow("all members had joined", JOINED, replay=Replay.NEW_TOPICS),
     Cause.JOIN_TIMEOUT: CauseRow(
@@ -302,7 +310,50 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
     ),
     Cause.ASSIGNED: CauseRow("the leader assigned partitions", ((COMPLETING, STABLE),), replay=Replay.NEW_TOPICS),
     Cause.GROUP_EMPTIED: CauseRow("no member remained", ((PREPARING, EMPTY),), family="left", of_members=True, may_be=_GONE | {Cause.GROUP_EMPTIED}),
-    Cause.REBALANCE_TIMEOUT: CauseRow("a member did not rejoin in time", family="slow", detail=Detail.MEMBER, of_members=True),
+    Cause.REBALANCE_TIMEOUT: CauseRow(
+        "a member did not give up partitions within its rebalance timeout",
+        advice="The member was told to give partitions up and still worked on them: its `max.poll.interval.ms` is its rebalance timeout. Look at its poll loop",
+        family="slow",
+        named="{names} did not give up partitions within the rebalance timeout",
+        detail=Detail.MEMBER,
+        of_members=True,
+        gone=True,
+        consumer=True,
+    ),
+    Cause.ASSIGNOR_CHANGED: CauseRow(
+        "another assignor has most votes of members",
+        advice="Expected when a release changes `group.remote.assignor`. Change it on all members in one rollout",
+        family="changed",
+        named="{name} changed its vote, so another assignor has most votes",
+        detail=Detail.MEMBER,
+        replay=Replay.NEW_TOPICS,
+        consumer=True,
+    ),
+    Cause.REGEX_RESOLVED: CauseRow(
+        "regular expressions of members match other topics",
+        advice="Expected for the first member with an expression, and when topics are created or deleted that it matches",
+        family="changed",
+        named="{title} ({text})",
+        detail=Detail.TEXT,
+        replay=Replay.NEW_TOPICS,
+        consumer=True,
+    ),
+    Cause.UPGRADED: CauseRow(
+        "the group was upgraded to the consumer protocol",
+        advice="Expected when the first member with `group.protocol=consumer` joins a group of classic members",
+        family="changed",
+        named="{name} upgraded the group to the consumer protocol",
+        detail=Detail.MEMBER,
+        consumer=True,
+    ),
+    Cause.DOWNGRADED: CauseRow(
+        "the group was downgraded to the classic protocol",
+        advice="Expected when the last member with `group.protocol=consumer` leaves a group that has classic members",
+        family="changed",
+        named="{name} was the last member of the consumer protocol, so the group was downgraded",
+        detail=Detail.MEMBER,
+        consumer=True,
+    ),
     Cause.COORDINATOR_MOVED: CauseRow(
         "the coordinator moved",
         family="broker",
@@ -322,7 +373,7 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
         replay=Replay.NEW_TOPICS,
         may_be=frozenset({Cause.LEADER_REJOINED, Cause.MEMBER_METADATA_CHANGED}),
     ),
-    InferredCause.MEMBER_GONE: CauseRow(family="left", of_members=True, may_be=_GONE),
+    InferredCause.MEMBER_GONE: CauseRow("members went away", family="left", of_members=True, may_be=_GONE),
 }
 assert CAUSES.keys() == {*Cause, *InferredCause}, "a cause has no row"
 
@@ -339,6 +390,7 @@ REMOVALS: Final[dict[Removal, RemovalRow]] = {
     Removal.STAYED_AWAY: RemovalRow("stayed away longer than registration.timeout.ms", "expired", policies=("registration.timeout.ms",)),
     Removal.NOT_LISTED: RemovalRow("was not in the strict list of instances", "removed", final=True, policies=("roster.strict",)),
     Removal.SEAT_TAKEN: RemovalRow("was away, and a standby took its seat", "expired", policies=("target.group.size",)),
+    Removal.NOT_GIVEN_UP: RemovalRow("did not give up its partitions in time", "evicted"),
     Removal.REGISTRATION_UNSET: RemovalRow("was away when registration.timeout.ms was unset", "expired", policies=("registration.timeout.ms",)),
 }
 assert REMOVALS.keys() == {*Removal}, "a removal has no row"

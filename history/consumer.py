@@ -9,6 +9,7 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 from protocol.records import read_assignment, read_subscription
 
 CONSUMER = "consumer"
+SERVER_SIDE = "server-side"  # the protocol of groups whose coordinator assigns; its assignor may follow
 CACHE_ENTRIES = 4_096
 
 
@@ -27,8 +28,8 @@ def assigned(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[tuple[
 
 
 def is_cooperative(protocol: str | None) -> bool:
-    """Whether the protocol is cooperative: members keep their partitions while they rejoin."""
-    return "cooperative" in (protocol or "")
+    """Whether members keep their partitions in a rebalance, except those that move."""
+    return protocol is not None and ("cooperative" in protocol or protocol.startswith(SERVER_SIDE))
 
 
 @lru_cache(CACHE_ENTRIES)

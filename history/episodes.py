@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from coordinator.notes import Cause, Removal, Replacement, ShardChange, StandbyStep
 from coordinator.states import State
+from history.causes import AnyCause
+from history.conclusion import Inferred
 from history.note_records import GroupRecord
+
+UNKNOWN: Final = -1
 
 
 class MemberJoined(NamedTuple):
@@ -150,6 +154,17 @@ class RebalancesMissing(NamedTuple):
         return self.count_min == self.count_max == 1 and self.after is not None
 
 
+class Handover(NamedTuple):
+    """A member of a consumer group was told to give partitions up, for which other members, named by `waiting`, wait. `given_ms` -1: it has not yet."""
+
+    member_id: str
+    instance_id: str | None
+    told_ms: int
+    given_ms: int
+    partitions: tuple[tuple[str, int], ...]
+    waiting: tuple[str, ...]
+
+
 class End(Enum):
     """How a rebalance ended."""
 
@@ -177,7 +192,7 @@ class Rebalance:
     to_generation: int = -1
     end: End = End.OPEN
     rounds: int = 1  # above one: it was restarted before it ended
-    restart_causes: list[Cause] = field(default_factory=list)  # causes of the restarts
+    restart_causes: list[AnyCause] = field(default_factory=list)  # causes of the restarts
     joins: list[MemberJoined] = field(default_factory=list)
     removals: list[MemberRemoved] = field(default_factory=list)
     returns: list[StaticReturned] = field(default_factory=list)
@@ -191,6 +206,15 @@ class Rebalance:
     before: GroupRecord | None = None  # the group record before it
     after: GroupRecord | None = None
     handed_to: int = -1  # INTERRUPTED: the node to which the coordinator handed the group's partition; -1: to none
+    # Of consumer groups
+    told: Inferred | None = None  # its cause, as the group's records tell it; notes, if there are some, tell it better
+    handovers: list[Handover] = field(default_factory=list)
+    stopped_ms: int = -1  # the sum over the moved partitions of the time in which no member had them
+
+    @property
+    def of_epochs(self) -> bool:
+        """Whether the group spoke the consumer protocol."""
+        return any(record is not None and record.is_target for record in (self.before, self.after)) or bool(self.handovers)
 
     @property
     def all_noted(self) -> bool:

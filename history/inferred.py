@@ -13,7 +13,7 @@ from coordinator.notes import Cause
 from history.causes import AnyCause, InferredCause, name_of
 from history.commits import NO_COMMITS, Commits, NearbyCommits, Silence, silence
 from history.compared import Difference, MemberIdentity, compare
-from history.confidence import STRONG, WEAK
+from history.conclusion import Inferred
 from history.consumer import assigned, is_cooperative, partitions_of
 from history.note_records import GroupRecord
 from history.words import list_names, short_name
@@ -21,23 +21,6 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 
 LATE_MS: Final = 1_000  # the maximum delay of a timer
 MAX_POLL_INTERVAL: Final = "max.poll.interval.ms"  # in the evidence of a departure after this interval without a poll
-
-
-class Inferred(NamedTuple):
-    difference: Difference
-    start_lo_ms: int
-    start_hi_ms: int  # the end of the join phase
-    bounded: bool  # `start_lo_ms` is from the members' timeouts, not only from the previous record
-    rounds: int
-    cause: str
-    strong: bool
-    trigger_member: MemberIdentity | None
-    evidence: str
-    expired: list[MemberIdentity]  # removed members whose session seems to have expired
-
-    @property
-    def confidence(self) -> str:
-        return STRONG if self.strong else WEAK
 
 
 class Silences(NamedTuple):

@@ -318,7 +318,8 @@ class KnownState:
         done = self._close(End.UNKNOWN) if self._open is not None else []
         to = record.generation if record.generation > 0 else UNKNOWN
         since_ms = min(record.newer_since_ms, record.at_ms)
-        done.append(RebalancesMissing(since_ms, record.at_ms, UNKNOWN, to, 0, UNKNOWN, after=record, older=not self._any_note))
+        if not record.newer_told:
+            done.append(RebalancesMissing(since_ms, record.at_ms, UNKNOWN, to, 0, UNKNOWN, after=record, older=not self._any_note))
         self._stable_generation, self._stable_empty = record.generation, not record.member_ids
         self._may_be_newer = self._deleted = False
         self._last, self._last_record = None, record

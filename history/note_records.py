@@ -39,6 +39,8 @@ class GroupRecord(NamedTuple):
     epoch: int = -1  # of the coordinator that wrote it
     taken_over: bool = False  # records of a newer protocol (KIP-848) follow: the group goes on in that protocol
     newer_since_ms: int = -1  # the time of the first record of a newer protocol between the previous record and this one
+    newer_told: bool = False  # the records of the newer protocol are understood: `epochs.py` tells what happened in it
+    is_target: bool = False  # no record of a log, but the target of a consumer group, as `epochs.py` makes it
 
     @property
     def generation(self) -> int:

@@ -7,7 +7,7 @@ from typing import Final
 
 from coordinator.notes import Cause
 from history.causes import name_of
-from history.inferred import Inferred
+from history.conclusion import Inferred
 from history.pairs import AWAY_MAX_MS
 from history.spells import COORDINATOR_AWAY, MemberSpell
 

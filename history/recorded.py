@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from history.conclusion import Inferred
 from history.episodes import Rebalance, RebalancesMissing
-from history.inferred import InferenceCache, Inferred, is_replacement, last_stable_record
+from history.inferred import InferenceCache, is_replacement, last_stable_record
 from history.note_records import GroupRecord
 
 SHORT_RUN: Final = 64  # offsets: a run of records between two holes of a log that is no longer than this counts as a part of the hole
@@ -57,6 +58,8 @@ class RecordedCauses:
     def of(self, entry: Rebalance | RebalancesMissing) -> Inferred | None:
         """The inferred cause of an entry whose notes do not have it; None if they have it, or the records do not tell."""
         if isinstance(entry, Rebalance):
+            if entry.told is not None:
+                return entry.told if entry.cause is None else None
             return self.infer(entry.before, entry.after, entry.from_generation) if not entry.all_noted else None
         if not entry.is_one:
             return None

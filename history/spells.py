@@ -14,8 +14,9 @@ from coordinator.states import State
 from history.causes import removal_end
 from history.commits import NearbyCommits, last_commit
 from history.compared import MemberIdentity
+from history.conclusion import Inferred
 from history.consumer import partitions_of
-from history.inferred import LATE_MS, InferenceCache, Inferred, is_replacement, join_phase_end_ms, last_stable_record, stored_while_stable
+from history.inferred import LATE_MS, InferenceCache, is_replacement, join_phase_end_ms, last_stable_record, stored_while_stable
 from history.note_records import GroupRecord, NoteRecord, known_member
 from protocol.messages.consumer_offsets import MemberMetadata
 from protocol.messages.coordinator_notes import (
@@ -225,7 +226,7 @@ class Spells:
         for spell in (*self._open.values(), *self._recently_ended):
             _update_last_commit(spell, around)
         self._recently_ended.clear()
-        if record.stored is None or record.newer_since_ms >= 0 or (before is not None and record.generation < before.generation):
+        if record.stored is None or (record.newer_since_ms >= 0 and not record.newer_told) or (before is not None and record.generation < before.generation):
             before = None
             self._end_spells_of_previous_group(record)
         if not record.generation:  # a new group, stored when its first member has joined

@@ -52,7 +52,7 @@ def title(rebalance: Rebalance) -> str:
     text = rebalance.cause_text if row.detail is Detail.TEXT else None
     if not row.named or not (names or text):
         return row.title
-    silent = next((removal for removal in removals_in_title(rebalance) if removal.member_id == rebalance.trigger_member), None)
+    silent = next((removal for removal in removals_in_title(rebalance) if removal.member_id == rebalance.trigger_member and removal.since_heartbeat_ms >= 0), None)
     return (row.timed if row.timed and silent is not None else row.named).format(
         title=row.title,
         name=trigger_name(rebalance),
@@ -109,6 +109,8 @@ def describe_removal(removal: MemberRemoved) -> str:
     if removal.cause is None:
         return f"{name} was removed"
     row = REMOVALS[removal.cause]
+    if removal.since_heartbeat_ms < 0:  # records do not have it
+        return f"{name} {row.text}"
     return f"{name} {row.timed.format(silent=format_duration(removal.since_heartbeat_ms)) or row.text}"
 
 

@@ -21,9 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from history.newer import CONSUMER
 from pipeline.columns import MISSING, Flags, Ints, flags, ints, mark_firsts, optional, pair, ranks, running_max
 from pipeline.edges import AROUND, HOMES, WAITING, GroupClock, SortedCommits, edges_of
 from pipeline.schema import schema_of, schema_with_dictionaries
+from protocol.messages.consumer_offsets import ConsumerGroupTargetAssignmentMetadataKey
 
 TAIL: Final = 10  # commits: Burrow's window
 KEPT_MS: Final = 75 * 60_000  # more than the longest window of lag and status
@@ -87,12 +89,18 @@ def digest_commits(cluster: str, commits: pa.Table, events: pa.Table, state: Com
 
     events = events.filter(pc.and_(pc.is_valid(events["group"]), pc.equal(events["log"], "offsets")))
     homes = _homes(state.homes, commits, events)
-    group_records = events.filter(pc.equal(events["kind"], "group"))
+    group_records = events.filter(pc.or_(pc.equal(events["kind"], "group"), _has_target(events)))
     rows = SortedCommits(all_commits, keys, key_columns[0][order], key_columns[1], is_new)
     clock = GroupClock(homes, state.homes, commits, events)
     edges = edges_of(cluster, rows, group_records, clock, state.waiting, state.around)
     next_state = replace(state, tails=all_commits, waiting=edges.waiting, around=edges.around, homes=homes)
     return DigestedCommits(all_commits if is_new.all() else all_commits.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, next_state)
+
+
+def _has_target(events: pa.Table) -> pa.ChunkedArray:
+    """The records of consumer groups that stand for a new target: the fold makes group records of them."""
+    of_target = pc.equal(events["key_version"], ConsumerGroupTargetAssignmentMetadataKey.VERSIONS[0])
+    return pc.and_(pc.and_(pc.equal(events["kind"], CONSUMER), of_target), pc.invert(events["tombstone"]))
 
 
 def _homes(known: pa.Table, commits: pa.Table, events: pa.Table) -> pa.Table:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from history import Entry, GroupRecord, NoteRecord, Order, Story
+from history import Entry, GroupRecord, NoteRecord, Order, Story, at_ms
 from history.commits import NEVER, NearbyCommits
+from history.epochs import tell
 from history.inferred import InferenceCache
 from history.spells import Spells
 from history.stalls import IDLE_MS
@@ -42,6 +43,8 @@ def fold_group(
         group_records = generation_rows(cluster, group, events.group_records, holes), member_rows(cluster, group, events.group_records)
         return GroupTables(*group_records, newer_rows(cluster, group, events), note_rows(cluster, group, events.notes), [], [], [])
     between = InferenceCache({offset: nearby_commits(edge) for offset, edge in edges.items()})
+    told = tell(group, events.group_records, events.newer)
+    events = events._replace(group_records=sorted([*events.group_records, *told.group_records], key=lambda record: record.offset))
     horizon = horizon_ms(coverage, now_ms)
     records_complete = not events.group_records or not holes.between(-1, events.group_records[0].offset)
     story = Story(group, from_start=True, records_complete=records_complete)
@@ -56,13 +59,14 @@ def fold_group(
             before = event.offset
             if not linked:
                 story.mark_records_lost()
-        entries += story.add(event)
+        entries += [] if isinstance(event, GroupRecord) and event.is_target else story.add(event)
         spells.add(event, linked=linked)
     rebalances = Rebalances(cluster, group, events, between, holes)
-    rebalances.add(entries + story.finish())
+    entries += story.finish()
+    rebalances.add(sorted([*entries, *told.entries], key=at_ms) if told.entries else entries)
     settled_ms = horizon - IDLE_MS
     return GroupTables(
-        generation_rows(cluster, group, events.group_records, holes),
+        generation_rows(cluster, group, _own(events), holes),
         member_rows(cluster, group, events.group_records),
         newer_rows(cluster, group, events),
         note_rows(cluster, group, events.notes),
@@ -70,6 +74,11 @@ def fold_group(
         sorted(replacement_rows(cluster, group, spells.all), key=lambda row: (row.at_ms, row.new_member_id)),
         _numbered(with_outages(rebalances.rows, spells.all), rebalances.windows_ms, settled_ms),
     )
+
+
+def _own(events: Events) -> list[GroupRecord]:
+    """Without the tombstones of groups that go on in the consumer protocol: they are no deletions."""
+    return [record for record in events.group_records if not (record.taken_over and record.newer_told)]
 
 
 def _in_order(events: Events) -> Iterator[NoteRecord | GroupRecord]:

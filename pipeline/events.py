@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from history import GroupRecord, NoteRecord, read_group_record, read_note_record
 from history.compared import MemberIdentity, identity_of
-from history.newer import NewerRecord, beside_newer, newer_group, newer_kind
+from history.newer import NewerRecord, beside_newer, newer_group, newer_kind, read_newer_record, understood
 from pipeline.rows import Coverage, NewerGroup, NoteRow
 from protocol.errors import ProtocolError
 from protocol.message import Part, field_names
@@ -101,7 +101,7 @@ def events_of(records: Iterable[Raw], epochs: Epochs | None = None) -> dict[str,
             kind = newer_kind(record.key)
             if kind is not None:
                 group = newer_group(record.key)
-                newer.setdefault(group, []).append(NewerRecord(kind, record.offset, record.append_ms))
+                newer.setdefault(group, []).append(read_newer_record(kind, record.offset, record.append_ms, record.leader_epoch, record.key, record.value))
                 homes[group] = record.partition
                 continue
             decoded_key = read_offsets_key(record.key)
@@ -135,7 +135,9 @@ def events_of(records: Iterable[Raw], epochs: Epochs | None = None) -> dict[str,
 
 
 def newer_rows(cluster: str, group: str, events: Events) -> list[NewerGroup]:
-    rows = []
+    rows: list[NewerGroup] = []
+    if not events.newer or understood(events.newer):
+        return rows
     for kind in sorted({record.kind for record in events.newer}):
         records = [record for record in events.newer if record.kind == kind]
         times = [record.at_ms for record in records]

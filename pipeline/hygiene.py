@@ -124,7 +124,7 @@ class Group:
 
     def _sessions(self) -> Iterator[Hygiene]:
         for member in self._members:
-            if not self._rules.session_ms_min <= member.session_timeout_ms <= self._rules.session_ms_max:
+            if member.session_timeout_ms >= 0 and not self._rules.session_ms_min <= member.session_timeout_ms <= self._rules.session_ms_max:
                 text = f"session.timeout.ms={member.session_timeout_ms} of {_name(member)} is not between {self._rules.session_ms_min} and {self._rules.session_ms_max}"
                 yield self._row("session_out_of_policy", text, self._changed_ms)
 

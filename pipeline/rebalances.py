@@ -10,11 +10,11 @@ from coordinator.states import State
 from history import End, Entry, GroupRecord, Rebalance, RebalancesMissing, moves_of, owners_of
 from history.causes import name_of, removal_end
 from history.compared import Difference, MemberIdentity, compare, keys, pair_returned
+from history.conclusion import Inferred
 from history.confidence import EXACT, NONE, STRONG
 from history.consumer import is_cooperative
 from history.inferred import (
     InferenceCache,
-    Inferred,
     join_phase_end_ms,
     stable_ms,
     timeout_ms,
@@ -232,6 +232,8 @@ class Rebalances:
     def _stall(self, rebalance: Rebalance, stalled: Sequence[str] | None, inferred: Inferred | None) -> Stall | None:
         if stalled is None:
             return None
+        if rebalance.stopped_ms >= 0:
+            return Stall(rebalance.stopped_ms, rebalance.stopped_ms)
         if rebalance.duration_ms >= 0:
             return exact_stall(stalled, rebalance.duration_ms)
         if inferred is not None and rebalance.after is not None:
@@ -382,7 +384,8 @@ def _detail(rebalance: Rebalance) -> str | None:
 
 
 def _evidence(rebalance: Rebalance, inferred: Inferred | None) -> str:
-    parts = [title(rebalance) if rebalance.cause is not None or inferred is None else f"{inferred.evidence} (the notes of its start are missing: inferred from records)"]
+    why = "it has no notes" if rebalance.told is not None else "the notes of its start are missing"
+    parts = [title(rebalance) if rebalance.cause is not None or inferred is None else f"{inferred.evidence} ({why}: inferred from records)"]
     if describe_end(rebalance):
         parts.append(describe_end(rebalance))
     if rebalance.missing_notes > 0:

@@ -119,7 +119,7 @@ def add_history(actions: Any) -> None:
         ),
         notes="Times are UTC. With --json --follow: one JSON object per line, as events arrive. In JSON `cause` is from a note, and `inferred` has the cause,\n"
         "confidence and evidence of a rebalance without one (`noted` false).\n"
-        "Exit code 77 if this user may not read __consumer_offsets, 76 for groups of type consumer, share and streams, whose records are not understood.",
+        "Exit code 77 if this user may not read __consumer_offsets, 76 for groups of type share and streams, whose records are not understood.",
     )
     history.add_argument("group", metavar="GROUP", help="which group")
     history.add_argument("--since", metavar="TIME", type=past_time, help="only entries since: 90s, 15m, 2h, 1d ago, or 2026-11-21T08:30:00Z")

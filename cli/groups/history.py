@@ -16,6 +16,7 @@ from cli.groups.history_details import NOTHING_KNOWN, Details, seats_kept
 from cli.groups.history_reading import GroupLogReader
 from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, plain
+from history.conclusion import Inferred
 from history.episodes import (
     AbsenceChanged,
     CommitsRefused,
@@ -30,17 +31,20 @@ from history.episodes import (
     StaticReturned,
     at_ms,
 )
-from history.inferred import InferenceCache, Inferred
+from history.epochs import EpochStory, tell
+from history.inferred import InferenceCache
 from history.moves import Move, moves_of, owners_of
-from history.newer import PROPOSALS
+from history.newer import PROPOSALS, understood
 from history.order import Order
 from history.outages import Outages, as_outage
 from history.recorded import RecordedCauses
 from history.spells import Spells
 from history.story import Story
+from history.topic_names import TopicNames
 
 if TYPE_CHECKING:
     from history import Entry
+    from history.newer import NewerRecord
     from history.note_records import GroupRecord, NoteRecord
     from protocol.messages.consumer_offsets import GroupMetadataValue
 
@@ -66,6 +70,8 @@ class HistoryReader:
         cache = InferenceCache(reader.commits)
         self._causes = RecordedCauses(cache, reader.whole)
         self._spells = Spells(cache, reader.epochs_ms)
+        self._epochs: EpochStory | None = None  # of the group's times in the consumer protocol
+        self._told: list[Entry] = []
         group_records = self._new_group_records()
         # Of the records before --since only the newest is needed: it has the group's state at that time.
         old = [record for record in group_records if since_ms is not None and record.at_ms < since_ms]
@@ -81,7 +87,34 @@ class HistoryReader:
         group_records = self._reader.group_records()
         for record in group_records:
             self._causes.generations.add(record)
+        self._tell_epochs(group_records, self._reader.newer_records())
         return group_records
+
+    def _tell_epochs(self, group_records: list[GroupRecord], newer: list[NewerRecord]) -> None:
+        """Read the new records of the consumer protocol among those of the classic one."""
+        if self._epochs is None:
+            if not understood(newer):
+                return
+            names = TopicNames(self._reader.topic_names())
+            tell(self._reader.group, group_records, newer, names)  # which learns names that topics had
+            self._epochs = EpochStory(self._reader.group, names)
+        self._told += self._epochs.add_all(group_records, newer)
+
+    @property
+    def has_epochs(self) -> bool:
+        return self._epochs is not None
+
+    @property
+    def open_rebalance(self) -> Rebalance | None:
+        """The one that has not ended, in either protocol."""
+        return self.story.open_rebalance or (self._epochs.open_rebalance if self._epochs is not None else None)
+
+    def finish(self) -> list[Entry]:
+        return self.story.finish() + (self._epochs.finish() if self._epochs is not None else [])
+
+    def _take_told(self) -> list[Entry]:
+        told, self._told = self._told, []
+        return told
 
     def _fold(self, event: NoteRecord | GroupRecord) -> list[Entry]:
         self._spells.add(event)
@@ -90,7 +123,7 @@ class HistoryReader:
     def _inferred(self, entry: Rebalance | RebalancesMissing) -> Inferred | None:
         """The cause that the records tell, if notes do not."""
         inferred = self._causes.of(entry)
-        if inferred is None or entry.after is None:
+        if inferred is None or entry.after is None or entry.after.is_target:
             return inferred
         seats = seats_kept(inferred)
         joined, left = ([member.key for member in members if member.member_id not in seats] for members in (inferred.difference.joined, inferred.difference.left))
@@ -120,7 +153,7 @@ class HistoryReader:
             self._notes.append(note)
         self._group_records += self._new_group_records()
         (notes, group_records), self._notes, self._group_records = (self._notes, self._group_records), [], []
-        return [entry for event in self._order.feed(notes, group_records) for entry in self._fold(event)]
+        return [entry for event in self._order.feed(notes, group_records) for entry in self._fold(event)] + self._take_told()
 
     def entries_so_far(self) -> list[Entry]:
         """The entries of all notes and records so far."""
@@ -157,18 +190,18 @@ def run(options: argparse.Namespace) -> int:
         reader.begin(since)
         history = HistoryReader(reader, since)
         entries = history.entries_so_far()
-        open_rebalance = history.story.open_rebalance
+        open_rebalance = history.open_rebalance
         if not options.follow:
-            entries += history.pending_entries() + history.story.finish()
+            entries += history.pending_entries() + history.finish()
             if history.has_young_records:
                 screen.warn(NOTES_NOT_WRITTEN_YET)
         elif not reader.has_notes:
             entries += history.pending_entries()
         nothing_found = not since_first_event(entries) and open_rebalance is None and not history.has_young_records
-        problems = unread_parts(cluster, reader, nothing_found=nothing_found and not options.follow)
+        problems = unread_parts(cluster, reader, history, nothing_found=nothing_found and not options.follow)
         if problems and nothing_found and not options.follow:
             raise problems[0]
-        print_history(screen, history, in_order_of_begin(entries), options)
+        print_history(screen, history, sorted(entries, key=at_ms) if history.has_epochs else in_order_of_begin(entries), options)
         code = max(map(screen.fail, problems), default=Exit.DONE)
         if options.follow:
             options.endless = True
@@ -176,21 +209,21 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def unread_parts(cluster: Cluster, reader: GroupLogReader, *, nothing_found: bool) -> list[Failure]:
+def unread_parts(cluster: Cluster, reader: GroupLogReader, history: HistoryReader, *, nothing_found: bool) -> list[Failure]:
     """What of the group's history this command does not read, or may not read. Raises Failure if nothing was found, and there is no such group."""
     problems = []
     if reader.records_problem is not None:
         problem = reader.records_problem
         problems.append(problem.with_line(f"{problem.line}; without the group's records the moved partitions are not known"))
-    kind = reader.newer[-1].kind if reader.newer else None
-    if nothing_found:
+    kind = reader.newer[-1].kind if reader.newer and not history.has_epochs else None
+    if nothing_found and not history.has_epochs:
         group = describe(cluster, [reader.group])[reader.group]
         if group is None:
             raise unknown_group(cluster, reader.group)
         kind = kind or (group.type if group.type in PROPOSALS else None)
     if kind is not None:
         since = f" since {time_text(reader.newer[0].at_ms)}" if reader.newer and not nothing_found else ""
-        text = f"group {reader.group} is a {kind} group ({PROPOSALS[kind]}){since}: this command reads only the history of classic groups"
+        text = f"group {reader.group} is a {kind} group ({PROPOSALS[kind]}){since}: this command does not understand all its records"
         problems.append(Failure(Exit.UNSUPPORTED, text, hint=f"tenure group describe {quote(reader.group)} shows its present state"))
     return problems
 
@@ -279,7 +312,7 @@ def follow(screen: Screen, history: HistoryReader, reader: GroupLogReader, clust
             entries += history.pending_entries()
         for entry in entries:
             print_entry(screen, history, entry)
-        open_rebalance = history.story.open_rebalance
+        open_rebalance = history.open_rebalance
         if open_rebalance is not None and open_rebalance is not last_begun:
             last_begun = open_rebalance
             if not screen.json:

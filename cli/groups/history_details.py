@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from history.consumer import is_cooperative
+
 if TYPE_CHECKING:
     from history import GroupRecord, Move, RebalancesMissing
-    from history.inferred import Inferred
+    from history.conclusion import Inferred
 
 
 class Details(NamedTuple):
@@ -21,7 +23,7 @@ class Details(NamedTuple):
 
     @property
     def cooperative(self) -> bool:
-        return "cooperative" in self.protocol
+        return is_cooperative(self.protocol)
 
 
 NOTHING_KNOWN = Details(None, 0, "")

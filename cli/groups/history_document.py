@@ -30,7 +30,7 @@ from history.words import title
 if TYPE_CHECKING:
     from history import Entry, GroupRecord
     from history.compared import MemberIdentity
-    from history.inferred import Inferred
+    from history.conclusion import Inferred
     from protocol.messages.consumer_offsets import GroupMetadataValue
 
 
@@ -148,8 +148,20 @@ def rebalance_document(entry: Rebalance, details: Details) -> dict[str, object]:
         "protocol": details.protocol or None,
         "partitions": details.total if moves is not None and details.before_known else None,
         "moved": moved_document(details),
+        "stopped_partition_ms": none_if_unknown(entry.stopped_ms),
+        "waited_for": [
+            {
+                "member_id": handover.member_id,
+                "instance_id": handover.instance_id,
+                "told": time_text(handover.told_ms),
+                "given_up": moment_or_none(handover.given_ms),
+                "partitions": partitions_document(handover.partitions),
+                "waiting": list(handover.waiting),
+            }
+            for handover in entry.handovers
+        ],
         "complete": entry.complete,
-        "noted": True,
+        "noted": entry.told is None or entry.cause is not None,
         "notes_lost": none_if_unknown(entry.missing_notes),
     }
 
@@ -190,6 +202,8 @@ def recorded_document(
         "protocol": details.protocol or None,
         "partitions": details.total if details.moves is not None and details.before_known else None,
         "moved": moved_document(details),
+        "stopped_partition_ms": None,
+        "waited_for": [],
         "complete": False,
         "noted": False,
         "notes_lost": none_if_unknown(entry.notes),

@@ -16,7 +16,7 @@ from coordinator.facts import group_key
 from coordinator.group_partition import partition_of
 from history.commit_times import CommitTimes
 from history.commits import NearbyCommits
-from history.newer import NewerRecord, beside_newer, newer_group, newer_kind
+from history.newer import NewerRecord, beside_newer, newer_group, newer_kind, read_newer_record
 from history.note_records import GroupRecord, NoteRecord, read_group_record, read_note_record
 from history.recorded import SHORT_RUN
 from protocol.batch import CONTROL, BatchHeader, iterate_headers, records
@@ -68,6 +68,7 @@ class GroupLogReader:
         self.commits: dict[int, NearbyCommits] = {}  # by offset of a group record
         self.epochs_ms: dict[int, int] = {}  # when the first record of each coordinator epoch was appended, by any group
         self.newer: list[NewerRecord] = []  # in a newer protocol, since the last group record
+        self._untold: list[NewerRecord] = []  # in a newer protocol, since the last call of `newer_records`
         self._commit_times = CommitTimes()
         self._holes: list[tuple[int, int]] = []  # ranges of offsets with missing records
         self._records_offset = -1
@@ -168,6 +169,14 @@ class GroupLogReader:
             self.newer = [record for record in self.newer if record.offset > collected[-1].offset]
         return with_newer
 
+    def newer_records(self) -> list[NewerRecord]:
+        """New records of the group in a newer protocol since the last call."""
+        untold, self._untold = self._untold, []
+        return untold
+
+    def topic_names(self) -> dict[bytes, str]:
+        return {topic.id: name for name, topic in self._cluster.topics(None).items() if topic.id}
+
     def _new_group_records(self) -> list[GroupRecord]:
         collected = self._collected
         try:
@@ -214,7 +223,9 @@ class GroupLogReader:
             kind = newer_kind(record.key)
             if kind is not None:
                 if newer_group(record.key) == self.group:
-                    self.newer.append(NewerRecord(kind, record.offset, record.timestamp))
+                    self.newer.append(read_newer_record(kind, record.offset, record.timestamp, epoch, record.key, record.value))
+                    self._untold.append(self.newer[-1])
+                    self.commits[record.offset] = self._commit_times.before_now()
                 return
             key = read_offsets_key(record.key)
             if isinstance(key, OffsetCommitKey):

@@ -17,6 +17,7 @@ from history.episodes import (
     CoordinatorChanged,
     End,
     GroupDeleted,
+    Handover,
     HeartbeatsLate,
     InstanceRefused,
     MemberJoined,
@@ -46,9 +47,10 @@ from history.words import (
 if TYPE_CHECKING:
     from history import Entry, GroupRecord
     from history.compared import MemberIdentity
-    from history.inferred import Inferred
+    from history.conclusion import Inferred
     from history.shared_ids import SharedId
 
+SLOW_MS = 1_000  # from this time on, members that gave partitions up are named
 LONG_MS = 10_000  # mark a rebalance that took this long
 LABEL_WIDTH = 8
 MOVES_SHOWN = 12
@@ -162,7 +164,7 @@ def headline(screen: Screen, entry: Rebalance) -> str:
         return screen.paint("rebalance in progress", Role.CAREFUL)
     parts = [screen.paint("rebalance", Role.CAREFUL)]
     if entry.to_generation >= 0:
-        parts.append(f"generation {entry.from_generation if entry.from_generation >= 0 else '?'} -> {entry.to_generation}")
+        parts.append(f"{'epoch' if entry.of_epochs else 'generation'} {entry.from_generation if entry.from_generation >= 0 else '?'} -> {entry.to_generation}")
     took = f"took {format_duration(entry.duration_ms)}" if entry.duration_ms >= 0 else "duration unknown"
     parts.append(screen.paint(took, Role.BAD if entry.duration_ms >= LONG_MS else None))
     if entry.rounds > 1:
@@ -200,7 +202,7 @@ def cause_text(entry: Rebalance, details: Details) -> str:
         who = trigger_name(entry) or "a member"
         return f"{who} joined again, and partitions without an owner were assigned ({details.protocol})"
     if entry.cause is None and details.inferred is not None:
-        return f"{inferred_text(details.inferred)}: the notes of its beginning are missing"
+        return inferred_text(details.inferred) if entry.told is not None else f"{inferred_text(details.inferred)}: the notes of its beginning are missing"
     return title(entry)
 
 
@@ -208,10 +210,19 @@ def wait_lines(entry: Rebalance) -> list[tuple[str, str]]:
     """The members that the rebalance waited for."""
     if entry.laggards and entry.rounds == 1 and entry.join_ms >= 0:
         return [("waited", f"{format_duration(entry.join_ms)} for {list_names(short_name(id) for id in entry.laggards)}, which did not join")]
+    if entry.of_epochs:
+        return [("waited", handover_text(handover)) for handover in entry.handovers if handover.given_ms < 0 or handover.given_ms - handover.told_ms >= SLOW_MS]
     last = entry.last_joiner
     if last is not None:
         return [("waited", f"{format_duration(last.at_ms - entry.began_ms)} for {short_name(last.member_id, last.instance_id)}, the last to join")]
     return []
+
+
+def handover_text(handover: Handover) -> str:
+    holder = short_name(handover.member_id, handover.instance_id)
+    since = f"{format_duration(handover.given_ms - handover.told_ms)} for" if handover.given_ms >= 0 else f"since {time_text(handover.told_ms)} for"
+    waiting = list_names(short_name(key) for key in handover.waiting)
+    return f"{since} {holder}, which was told to give up {list_partitions(handover.partitions)}{f' for {waiting}' if waiting else ''}"
 
 
 def moved_lines(entry: Rebalance, details: Details) -> list[tuple[str, str]]:
@@ -221,6 +232,10 @@ def moved_lines(entry: Rebalance, details: Details) -> list[tuple[str, str]]:
         return [("moved", "unknown")] if entry.missing_notes or not entry.begin_known else []
     lines = move_lines(details)
     if entry.from_state is not None and entry.from_state.name == "STABLE" and entry.members_after > 0:
+        if entry.stopped_ms >= 0:
+            stopped = [move for move in details.moves if move.before is not None]
+            each = f": {counted(len(stopped), 'partition')}, {format_duration(entry.stopped_ms // max(len(stopped), 1))} each on average"
+            return [*lines, ("stopped", f"only what moved{each}")]
         lines.append(("stopped", stopped_text(details, f", for {format_duration(entry.duration_ms)} at most" if entry.duration_ms >= 0 else "")))
     return lines
 

@@ -219,7 +219,7 @@ def test_a_history_that_cannot_be_read_now_is_not_an_empty_one(kafka: FakeKafka,
 def test_a_group_of_another_type_is_named_as_such(kafka: FakeKafka, history: Tenure, type: str, proposal: str) -> None:
     kafka.type = type
     done = history()
-    words = f"tenure: group g is a {type} group ({proposal}): this command reads only the history of classic groups\n"
+    words = f"tenure: group g is a {type} group ({proposal}): this command does not understand all its records\n"
     assert (done.code, done.out, done.err) == (76, "", words)
 
 
@@ -231,7 +231,7 @@ def test_a_group_that_changed_to_a_newer_protocol_has_the_history_until_then(kaf
     assert done.code == 76
     assert done.out.startswith("2023-11-14T22:13:20Z  rebalance, generation 0 -> 1")
     assert "deleted" not in done.out
-    assert "group g is a consumer group (KIP-848) since 2023-11-14T22:13:21.001Z: this command reads only" in done.err
+    assert "group g is a consumer group (KIP-848) since 2023-11-14T22:13:21.001Z: this command does not understand" in done.err
 
 
 def test_a_group_that_came_back_from_a_newer_protocol_says_so(kafka: FakeKafka, history: Tenure) -> None:
