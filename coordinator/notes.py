@@ -95,6 +95,14 @@ class StandbyStep(IntEnum):
     GONE = 4  # it was removed while it waited or took a seat over
 
 
+class EpochStep(IntEnum):
+    """What happened to an epoch of a consumer group."""
+
+    BEGUN = 0
+    COMPUTED = 1  # its target
+    REACHED = 2  # by the last member
+
+
 class RoundResult(IntEnum):
     """How a rebalance ended."""
 

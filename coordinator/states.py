@@ -11,7 +11,7 @@ class State(IntEnum):
     PREPARING = 1
     COMPLETING = 2
     STABLE = 3
-    DEAD = 4  # clients see it for an unknown group; no group is ever in it
+    DEAD = 4  # clients see it for an unknown group, and for one of the consumer protocol, whose notes have it; no classic group is ever in it
 
     @property
     def shown(self) -> str:

@@ -208,13 +208,14 @@ class Rebalance:
     handed_to: int = -1  # INTERRUPTED: the node to which the coordinator handed the group's partition; -1: to none
     # Of consumer groups
     told: Inferred | None = None  # its cause, as the group's records tell it; notes, if there are some, tell it better
+    epochs: list[int] = field(default_factory=list)  # that began in it
     handovers: list[Handover] = field(default_factory=list)
     stopped_ms: int = -1  # the sum over the moved partitions of the time in which no member had them
 
     @property
     def of_epochs(self) -> bool:
         """Whether the group spoke the consumer protocol."""
-        return any(record is not None and record.is_target for record in (self.before, self.after)) or bool(self.handovers)
+        return any(record is not None and record.is_target for record in (self.before, self.after)) or bool(self.epochs)
 
     @property
     def all_noted(self) -> bool:

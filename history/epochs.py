@@ -320,6 +320,7 @@ class EpochStory:
             opened.members_before = len(self._last.member_ids) if self._last is not None else 0
             self._asked = asked
             self._handovers.clear()
+        opened.epochs.append(self._epoch)
         for member in asked.came:
             opened.joins.append(MemberJoined(record.at_ms, *member, UNKNOWN, False, None))
         for gone in asked.gone:

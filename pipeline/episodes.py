@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from history import Entry, GroupRecord, NoteRecord, Order, Story, at_ms
 from history.commits import NEVER, NearbyCommits
+from history.epoch_notes import EpochNotes, is_of_epochs
 from history.epochs import tell
 from history.inferred import InferenceCache
 from history.spells import Spells
@@ -44,6 +45,9 @@ def fold_group(
         return GroupTables(*group_records, newer_rows(cluster, group, events), note_rows(cluster, group, events.notes), [], [], [])
     between = InferenceCache({offset: nearby_commits(edge) for offset, edge in edges.items()})
     told = tell(group, events.group_records, events.newer)
+    epoch_notes = EpochNotes(noted.record for noted in events.notes)
+    for entry in told.entries:
+        epoch_notes.explain(entry)
     events = events._replace(group_records=sorted([*events.group_records, *told.group_records], key=lambda record: record.offset))
     horizon = horizon_ms(coverage, now_ms)
     records_complete = not events.group_records or not holes.between(-1, events.group_records[0].offset)
@@ -83,7 +87,7 @@ def _own(events: Events) -> list[GroupRecord]:
 
 def _in_order(events: Events) -> Iterator[NoteRecord | GroupRecord]:
     order = Order()
-    yield from order.feed([noted.record for noted in events.notes], events.group_records)
+    yield from order.feed([noted.record for noted in events.notes if not is_of_epochs(noted.record)], events.group_records)
     yield from order.remaining_records()
 
 

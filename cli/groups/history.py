@@ -31,6 +31,7 @@ from history.episodes import (
     StaticReturned,
     at_ms,
 )
+from history.epoch_notes import EpochNotes, is_of_epochs
 from history.epochs import EpochStory, tell
 from history.inferred import InferenceCache
 from history.moves import Move, moves_of, owners_of
@@ -72,6 +73,7 @@ class HistoryReader:
         self._spells = Spells(cache, reader.epochs_ms)
         self._epochs: EpochStory | None = None  # of the group's times in the consumer protocol
         self._told: list[Entry] = []
+        self._epoch_notes = EpochNotes()
         group_records = self._new_group_records()
         # Of the records before --since only the newest is needed: it has the group's state at that time.
         old = [record for record in group_records if since_ms is not None and record.at_ms < since_ms]
@@ -108,6 +110,11 @@ class HistoryReader:
     def open_rebalance(self) -> Rebalance | None:
         """The one that has not ended, in either protocol."""
         return self.story.open_rebalance or (self._epochs.open_rebalance if self._epochs is not None else None)
+
+    def explain(self, entries: list[Entry]) -> None:
+        """Add the causes of notes to rebalances that records tell."""
+        for entry in entries:
+            self._epoch_notes.explain(entry)
 
     def finish(self) -> list[Entry]:
         return self.story.finish() + (self._epochs.finish() if self._epochs is not None else [])
@@ -150,7 +157,10 @@ class HistoryReader:
     def entries_of(self, records: Iterable[NoteRecord]) -> list[Entry]:
         """The entries of new notes, and of the group's new records. What was read before a failure is in the next result."""
         for note in records:
-            self._notes.append(note)
+            if is_of_epochs(note):
+                self._epoch_notes.add(note)
+            else:
+                self._notes.append(note)
         self._group_records += self._new_group_records()
         (notes, group_records), self._notes, self._group_records = (self._notes, self._group_records), [], []
         return [entry for event in self._order.feed(notes, group_records) for entry in self._fold(event)] + self._take_told()
@@ -197,6 +207,7 @@ def run(options: argparse.Namespace) -> int:
                 screen.warn(NOTES_NOT_WRITTEN_YET)
         elif not reader.has_notes:
             entries += history.pending_entries()
+        history.explain(entries)
         nothing_found = not since_first_event(entries) and open_rebalance is None and not history.has_young_records
         problems = unread_parts(cluster, reader, history, nothing_found=nothing_found and not options.follow)
         if problems and nothing_found and not options.follow:
@@ -310,6 +321,7 @@ def follow(screen: Screen, history: HistoryReader, reader: GroupLogReader, clust
         reported = False
         if not reader.has_notes:
             entries += history.pending_entries()
+        history.explain(entries)
         for entry in entries:
             print_entry(screen, history, entry)
         open_rebalance = history.open_rebalance

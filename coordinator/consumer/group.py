@@ -24,6 +24,7 @@ from coordinator.consumer.changes import (
     TargetEpochChange,
 )
 from coordinator.consumer.member import NEW, STABLE, ConsumerMember, Held, Holding, Profile
+from coordinator.consumer.note_count import NoteCount
 
 FIRST_EPOCH: Final = 1  # of a new group: its members have nothing
 NO_TARGET: Final[Target] = {}
@@ -42,6 +43,7 @@ class ConsumerGroup(OffsetsOwner):
         "is_resolving",
         "kept_bytes",
         "members",
+        "note_count",
         "order",
         "refresh_at",
         "resolved",
@@ -57,6 +59,7 @@ class ConsumerGroup(OffsetsOwner):
         super().__init__(id)
         self._kept = kept
         self.kept_bytes = 0  # of members
+        self.note_count = NoteCount()
         self.epoch = FIRST_EPOCH
         self.hash = 0  # of the topics that it reads, as of its last epoch
         self.target_epoch = FIRST_EPOCH  # the epoch for which the target was computed

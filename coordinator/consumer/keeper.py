@@ -22,11 +22,13 @@ from coordinator.consumer.config import ConsumerConfig
 from coordinator.consumer.facts import fact_of
 from coordinator.consumer.group import ConsumerGroup
 from coordinator.consumer.member import UNREVOKED, ConsumerMember, RejoinTimer, RevocationTimer
+from coordinator.consumer.noting import StepNotes
 from coordinator.consumer.topic_hash import hash_of_topics
 from coordinator.consumer.topics import TopicsView
 from coordinator.consumer.upgrade import release
 from coordinator.facts import group_key
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
+from coordinator.notes import Cause
 from coordinator.step_output import StepOutput
 
 
@@ -70,8 +72,8 @@ class Keeper:
 
     # Changes.
 
-    def carry_out(self, group: ConsumerGroup, changes: list[Change]) -> None:
-        """Apply the changes of a step and emit their facts, in one batch if they fit into one.
+    def carry_out(self, group: ConsumerGroup, changes: list[Change], cause: Cause | None = None) -> None:
+        """Apply the changes of a step and emit their facts, in one batch if they fit into one. `cause`: of a new epoch, if the changes do not tell it.
 
         Each prefix of them is sound: a target that is not complete has not got its epoch yet, so the next heartbeat computes it again.
         """
@@ -80,12 +82,14 @@ class Keeper:
         enters = self.groups.get(group.id) is not group
         if enters:
             self._enter(group)
+        notes = StepNotes(group, changes, cause)
         facts: list[Fact] = []
         for change in changes:
             if isinstance(change, ProfileChange) and change.profile is None:
                 self._forget_deadlines(group.members[change.member_id])
             group.apply(change)
             facts.append(fact_of(group.id, change))
+        notes.add(self.out, changes)
         if enters:
             for member in group.members.values():
                 self.restart_session(member)

@@ -36,7 +36,7 @@ def remove_members(keeper: Keeper, group: ConsumerGroup, gone: list[ConsumerMemb
     changes.append(EpochChange(group.epoch + 1, keeper.hash_of(topics)))
     if len(gone) == len(group.members):
         changes.append(TargetEpochChange(group.epoch + 1))  # nobody is left to compute one for
-    keeper.carry_out(group, changes)
+    keeper.carry_out(group, changes, cause)
 
 
 def go_away(keeper: Keeper, group: ConsumerGroup, member: ConsumerMember) -> None:

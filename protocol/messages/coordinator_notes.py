@@ -12,6 +12,7 @@ from protocol.message import Message, Part
 from protocol.messages.fixed import (
     pack_b,
     pack_bbh,
+    pack_bh,
     pack_biqiq,
     pack_bqi,
     pack_bqq,
@@ -30,6 +31,7 @@ from protocol.messages.fixed import (
     pack_tqib,
     unpack_b,
     unpack_bbh,
+    unpack_bh,
     unpack_biqiq,
     unpack_bqi,
     unpack_bqq,
@@ -1251,4 +1253,56 @@ class CoordinatorChange(Message):
             out += tagged
         except UNWRITABLE as error:
             raise unwritable("CoordinatorChange", version, error) from error
+        return b"".join(out)
+
+
+class EpochNote(Message):
+    """Kind 13: a consumer group has a new epoch, its target was computed, or the last member has reached it; the header has the epoch as generation, version 0, flexible from 0."""
+
+    __slots__ = ("step", "cause", "members", "moved", "took_ms")
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        step: int = 0,
+        cause: int = -1,
+        members: list[str] | None = None,
+        moved: int = 0,
+        took_ms: int = -1,
+    ) -> None:
+        self.step = step
+        self.cause = cause
+        self.members = [] if members is None else members
+        self.moved = moved
+        self.took_ms = took_ms
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[EpochNote, int]:
+        try:
+            step, cause = unpack_bh(data, at)
+            at += 3
+            n, at = compact_count(data, at, 1)
+            members, at = compact_texts(data, at, n)
+            moved, took_ms = unpack_iq(data, at)
+            at += 12
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("EpochNote", version) from error
+        if at > len(data):
+            raise cut_short("EpochNote", version)
+        return EpochNote(step, cause, members, moved, took_ms), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            out.append(pack_bh(self.step, self.cause))
+            put_compact_count(out, len(self.members))
+            put_compact_texts(out, self.members)
+            out.append(pack_iqb(self.moved, self.took_ms, 0))
+        except UNWRITABLE as error:
+            raise unwritable("EpochNote", version, error) from error
         return b"".join(out)

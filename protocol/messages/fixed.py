@@ -48,6 +48,15 @@ def pack_bbh(b0: int, b1: int, h2: int) -> bytes:
     return out.getvalue()
 
 
+def pack_bh(b0: int, h1: int) -> bytes:
+    out = BytesWriter()
+    if not -128 <= b0 < 128:
+        raise ValueError(f"{b0} is not an int8")
+    out.append(b0 & 255)
+    write_i16_be(out, h1)
+    return out.getvalue()
+
+
 def pack_biqiq(b0: int, i1: int, q2: int, i3: int, q4: int) -> bytes:
     out = BytesWriter()
     if not -128 <= b0 < 128:
@@ -687,6 +696,10 @@ def unpack_bbh(data: bytes, at: int) -> tuple[int, int, int]:
     return (data[at] ^ 128) - 128, (data[at + 1] ^ 128) - 128, read_i16_be(data, at + 2)
 
 
+def unpack_bh(data: bytes, at: int) -> tuple[int, int]:
+    return (data[at] ^ 128) - 128, read_i16_be(data, at + 1)
+
+
 def unpack_biqiq(data: bytes, at: int) -> tuple[int, int, int, int, int]:
     return (data[at] ^ 128) - 128, read_i32_be(data, at + 1), read_i64_be(data, at + 5), read_i32_be(data, at + 13), read_i64_be(data, at + 17)
 
@@ -891,6 +904,7 @@ STRUCTS: Final = {
     "b": Struct(">b"),
     "bb": Struct(">bb"),
     "bbh": Struct(">bbh"),
+    "bh": Struct(">bh"),
     "biqiq": Struct(">biqiq"),
     "biqqq": Struct(">biqqq"),
     "bqi": Struct(">bqi"),

@@ -41,6 +41,7 @@ from protocol.messages.coordinator_notes import (
     CommitRefused,
     CoordinatorChange,
     EndOffsets,
+    EpochNote,
     Heartbeats,
     JoinRefused,
     MemberAway,
@@ -110,6 +111,7 @@ class NoteKind(IntEnum):
     MEMBER_AWAY = 10
     JOIN_REFUSED = 11
     STANDBY = 12
+    EPOCH = 13
 
 
 NOTES: Final[dict[int, type[Message]]] = {
@@ -125,6 +127,7 @@ NOTES: Final[dict[int, type[Message]]] = {
     10: MemberAway,
     11: JoinRefused,
     12: StandbyChange,
+    13: EpochNote,
 }
 KIND_OF_NOTE: Final[dict[type[Message], NoteKind]] = {
     StateChange: NoteKind.STATE_CHANGE,
@@ -139,6 +142,7 @@ KIND_OF_NOTE: Final[dict[type[Message], NoteKind]] = {
     MemberAway: NoteKind.MEMBER_AWAY,
     JoinRefused: NoteKind.JOIN_REFUSED,
     StandbyChange: NoteKind.STANDBY,
+    EpochNote: NoteKind.EPOCH,
 }
 
 # The class of a field's values, as module.Class: the module is not one that this package may import.
@@ -168,5 +172,9 @@ ENUMS: Final[dict[type[Part], dict[str, str]]] = {
     },
     CoordinatorChange: {
         "what": "coordinator.notes.ShardChange",
+    },
+    EpochNote: {
+        "step": "coordinator.notes.EpochStep",
+        "cause": "coordinator.notes.Cause",
     },
 }

@@ -1,0 +1,34 @@
+"""The notes of a consumer group in numbers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordinator.config import MS_PER_NOTE, NOTE_BUDGET_MAX
+
+UNKNOWN: Final = -1
+
+
+class NoteCount:
+    """The numbers of a group's notes, and its budget: as of classic groups."""
+
+    __slots__ = ("budget", "dropped", "earned_ms", "next_number", "since_ms", "unsettled_since_ms")
+
+    def __init__(self) -> None:
+        self.budget = NOTE_BUDGET_MAX
+        self.earned_ms = 0  # when the budget last grew
+        self.dropped = 0
+        self.next_number = 0
+        self.since_ms = UNKNOWN  # wall time of the first note
+        self.unsettled_since_ms = UNKNOWN  # when the newest epoch of a settled group began; -1: it is settled, or was loaded since then
+
+    def spend(self, now: int) -> bool:
+        earned = (now - self.earned_ms) // MS_PER_NOTE
+        if earned > 0:
+            self.earned_ms = now
+            self.budget = max(self.budget, min(self.budget + earned, NOTE_BUDGET_MAX))
+        if not self.budget:
+            self.dropped += 1
+            return False
+        self.budget -= 1
+        return True

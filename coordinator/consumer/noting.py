@@ -1,0 +1,119 @@
+"""Notes about the epochs of consumer groups: why there is a new one, what its target moves, and when the last member has reached it.
+
+They follow from the changes of a step alone, so each way to change a group has its notes. Nothing here is stored or decides anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from coordinator.config import NOTE_BUDGET_MAX, NOTES_PER_NEW_MEMBER
+from coordinator.consumer.changes import (
+    GONE,
+    Change,
+    EpochChange,
+    ExpressionChange,
+    HoldingChange,
+    ProfileChange,
+    TargetChange,
+    TargetEpochChange,
+)
+from coordinator.consumer.note_count import UNKNOWN
+from coordinator.notes import Cause, EpochStep, Note
+from coordinator.states import State
+from protocol.messages.coordinator_notes import EpochNote
+
+if TYPE_CHECKING:
+    from coordinator.consumer.group import ConsumerGroup
+    from coordinator.step_output import StepOutput
+
+NAMED_MAX: Final = 20  # members in a note
+
+
+class StepNotes:
+    """What one step changes. Made before the changes are applied; `add` is called after that. `cause`: of the new epoch; None: it follows from the changes."""
+
+    __slots__ = ("_before", "_cause", "_computed", "_group", "_members", "_moved", "_new")
+
+    def __init__(self, group: ConsumerGroup, changes: list[Change], cause: Cause | None) -> None:
+        self._group = group
+        self._before = group.epoch
+        self._cause = cause
+        self._members: list[str] = []
+        self._moved = 0
+        self._new = 0
+        self._computed = False
+        came: list[str] = []
+        gone: list[str] = []
+        subscribed: list[str] = []
+        voted: list[str] = []
+        matched = other_topics = upgraded = False
+        for change in changes:
+            if isinstance(change, ProfileChange):
+                before = group.members.get(change.member_id)
+                if change.profile is None:
+                    gone.append(change.member_id)
+                elif before is None:
+                    came.append(change.member_id)
+                else:
+                    if (before.profile.topics, before.profile.expression) != (change.profile.topics, change.profile.expression):
+                        subscribed.append(change.member_id)
+                    if before.profile.assignor != change.profile.assignor:
+                        voted.append(change.member_id)
+            elif isinstance(change, ExpressionChange):
+                matched = matched or change.resolved is not None
+            elif isinstance(change, EpochChange):
+                upgraded = upgraded or change.epoch == group.epoch  # the epoch that a classic group's generation became is written first
+                other_topics = other_topics or change.hash != group.hash
+            elif isinstance(change, TargetChange):
+                if change.target is not None:
+                    old = group.targets.get(change.member_id, {})
+                    self._moved += sum(number not in old.get(id, ()) for id, numbers in change.target.items() for number in numbers)
+            elif isinstance(change, TargetEpochChange):
+                self._computed = change.epoch != GONE and change.at_ms > 0
+        self._new = len(came)
+        by_cause = (
+            (Cause.UPGRADED, came if upgraded else []),
+            (Cause.NEW_MEMBER, came if not gone else []),
+            (Cause.MEMBER_LEFT, gone),
+            (Cause.MEMBER_METADATA_CHANGED, subscribed),
+            (Cause.REGEX_RESOLVED, [""] if matched else []),
+            (Cause.ASSIGNOR_CHANGED, voted if not other_topics else []),
+            (Cause.TOPICS_CHANGED, [""] if other_topics else []),
+        )
+        found, self._members = next(((found, names) for found, names in by_cause if names), (Cause.REQUESTED, []))
+        if cause is None:
+            self._cause = found
+
+    def add(self, out: StepOutput, changes: list[Change]) -> None:
+        group = self._group
+        count = group.note_count
+        count.budget = min(count.budget + NOTES_PER_NEW_MEMBER * self._new, max(NOTE_BUDGET_MAX, NOTES_PER_NEW_MEMBER * len(group.members)))
+        if group.epoch > self._before:
+            if count.unsettled_since_ms < 0:
+                count.unsettled_since_ms = out.now
+            named = [id for id in self._members[:NAMED_MAX] if id]
+            self._note(out, EpochNote(EpochStep.BEGUN, self._cause if self._cause is not None else UNKNOWN, named))
+        if self._computed:
+            self._note(out, EpochNote(EpochStep.COMPUTED, moved=self._moved))
+        if count.unsettled_since_ms >= 0 and any(isinstance(change, (HoldingChange, TargetEpochChange)) for change in changes) and is_settled(group):
+            took_ms, count.unsettled_since_ms = out.now - count.unsettled_since_ms, UNKNOWN
+            self._note(out, EpochNote(EpochStep.REACHED, took_ms=took_ms))
+
+    def _note(self, out: StepOutput, body: EpochNote) -> None:
+        count = self._group.note_count
+        if not count.spend(out.now):
+            return
+        if count.since_ms < 0:
+            count.since_ms = out.wall
+        number = count.next_number + count.dropped
+        dropped, count.dropped = count.dropped, 0
+        count.next_number = number + 1
+        out.notes.append(Note(self._group.id, out.wall, self._group.epoch, State.DEAD, body, dropped, count.since_ms, number))
+
+
+def is_settled(group: ConsumerGroup) -> bool:
+    """Whether each member has reached the newest target. Those that are away are not waited for."""
+    if group.epoch != group.target_epoch:
+        return False
+    return all(member.holding.epoch < 0 or (not member.holding.state and member.holding.epoch == group.target_epoch) for member in group.members.values())
