@@ -19,6 +19,7 @@ from coordinator.consumer.member import ConsumerMember
 from coordinator.consumer.removal import remove_members
 from coordinator.consumer.topics import Topic
 from coordinator.consumer.upgrade import Upgrade, upgraded
+from coordinator.notes import Cause
 from coordinator.states import EMPTY
 from protocol.errors import ErrorCode
 
@@ -107,7 +108,8 @@ class Room(Keeper):
             if member is not None:
                 gone[member.id] = member
         if gone:
-            remove_members(self, group, list(gone.values()))
+            cause = Cause.MEMBER_LEFT if any(leaver.member_id for leaver in leavers) else Cause.ADMIN_REMOVED  # by instance id alone
+            remove_members(self, group, list(gone.values()), cause)
         return codes
 
 

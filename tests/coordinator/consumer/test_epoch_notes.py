@@ -158,3 +158,10 @@ def test_the_first_member_of_the_consumer_protocol_upgrades_a_classic_group() ->
     classic_group(play)
     play.join("a", "t")
     assert begun(notes) == [(3, Cause.UPGRADED, ["a"])]
+
+
+@pytest.mark.parametrize(("id", "cause"), [("", Cause.ADMIN_REMOVED), ("a", Cause.MEMBER_LEFT)])
+def test_a_member_that_is_removed_by_its_instance_id_alone_did_not_leave(play: Play, notes: list[Note], id: str, cause: Cause) -> None:
+    play.join("a", "t", instance="i")
+    play.play({"do": "leave", "members": [(id, "i")]})
+    assert begun(notes)[-1] == (3, cause, ["a"])
