@@ -52,7 +52,7 @@ async def served(tmp_path: Path) -> AsyncIterator[InLoopBroker]:
         yield broker
     finally:
         await broker.stop()
-        gc.enable()  # a broker turns automatic collection off
+        gc.enable()  # a test may have turned it off
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 import pytest
 
 import cli
+from cli import client
 from cli.arguments import addresses
-from cli.client import Cluster
+from tenure.testing import Cluster, Process
 from tests.cli.admin import Admin, port_of
 from tests.cli.log_folders import Command, Folder
-from tests.running import broker
 
 NUMBERS = count()
 
@@ -42,10 +42,10 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.fixture(scope="session")
-def bootstrap() -> Iterator[str]:
-    """HOST:PORT of a broker shared by all tests: each test uses its own group and topic names."""
-    with broker("--profile", "test") as started:
-        yield f"127.0.0.1:{started.port}"
+def bootstrap(process: Process) -> Iterator[str]:
+    """HOST:PORT of a cluster shared by all tests: each test uses its own group and topic names."""
+    with Cluster.make(process.control) as made:
+        yield made.bootstrap
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +86,8 @@ def client_command(tenure: Tenure, bootstrap: str) -> Tenure:
 
 
 @pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster(addresses(bootstrap), 5) as opened:
+def cluster(bootstrap: str) -> Iterator[client.Cluster]:
+    with client.Cluster(addresses(bootstrap), 5) as opened:
         yield opened
 
 

@@ -22,9 +22,11 @@ from pipeline import session, wire
 from pipeline.inputs import NoAnswer
 from pipeline.jobs import PlainEngine
 from pipeline.tables import Batch, Tables, TablesBusy
+from tenure.testing import Cluster
 from tests.pipeline.fake_cluster import commit_offsets
 from tests.pipeline.scenarios import write
 from tests.running import ROOT, broker, environment, wait_until
+from tests.support.controlled import Controlled, port_of
 
 pytestmark = pytest.mark.once  # files and processes do not depend on the Python version
 SECONDS = 60.0
@@ -93,13 +95,19 @@ def test_options_without_effect_are_refused(data: Path, tmp_path: Path, capsys: 
     assert message in capsys.readouterr().err
 
 
-def test_a_limit_on_a_partition_that_the_broker_does_not_have_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with broker("--profile", "test", "--listen", "127.0.0.1:0", "--set", "offsets.topic.num.partitions=2") as served:
-        commit_offsets(served.port, 0)
-        source = ("--offsets", f"kafka://127.0.0.1:{served.port}")
-        assert cli.main(command("ingest", tmp_path / "out", *source, "--until-offset", "2=5")) == 64
-        assert "there is no __consumer_offsets-2 in the input" in capsys.readouterr().err
-        assert cli.main(command("ingest", tmp_path / "out", *source, "--until-offset", "1=0")) == 0
+@pytest.fixture
+def kafka(controlled: Controlled) -> Cluster:
+    """A cluster with three groups, in two partitions."""
+    made = controlled(settings={"offsets.topic.num.partitions": 2})
+    commit_offsets(port_of(made), 0)
+    return made
+
+
+def test_a_limit_on_a_partition_that_the_broker_does_not_have_is_refused(kafka: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = ("--offsets", f"kafka://{kafka.bootstrap}")
+    assert cli.main(command("ingest", tmp_path / "out", *source, "--until-offset", "2=5")) == 64
+    assert "there is no __consumer_offsets-2 in the input" in capsys.readouterr().err
+    assert cli.main(command("ingest", tmp_path / "out", *source, "--until-offset", "1=0")) == 0
 
 
 def test_a_missing_pyspark_is_reported_with_the_remedy(
@@ -209,43 +217,29 @@ def following(*arguments: str) -> Iterator[Following]:
         started.communicate()
 
 
-def test_following_a_broker_keeps_tables_and_report_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_a_broker_keeps_tables_and_report_up_to_date(kafka: Cluster, tmp_path: Path) -> None:
+    """Also after a restart of the broker."""
     out, page = tmp_path / "out", tmp_path / "report.html"
-    with broker("--profile", "test", "--listen", "127.0.0.1:0", "--set", "offsets.topic.num.partitions=2") as served:
-        commit_offsets(served.port, 0)
-        with following(*command("run", out, "--offsets", f"kafka://127.0.0.1:{served.port}", "--report", page)) as run:
-            assert run.line()["groups"] == 3
-            before = page.stat().st_mtime_ns
-            for turn in (1, 2):
-                commit_offsets(served.port, turn)
-                while run.line()["groups"] != 3 * turn + 3:  # one turn of the command may read only a part of the commits
-                    pass
-            assert page.stat().st_mtime_ns > before
-            assert len(Tables.open(out).read("groups")) == 9
-            wait_until(lambda: cli.main(command("build", out)) != 75, SECONDS)  # other commands may use the folder between two turns
-            code, warned = run.end(signal.SIGINT)
-            assert code == 0
-            assert all("another run uses it" in line for line in warned.splitlines())  # while `build` ran, a turn of the command may have had to wait
-        with following(*command("ingest", out, "--offsets", f"kafka://127.0.0.1:{served.port}")) as run:
-            run.line()
-            assert run.end(signal.SIGTERM) == (0, "")
-    capsys.readouterr()
+    with following(*command("run", out, "--offsets", f"kafka://{kafka.bootstrap}", "--report", page)) as run:
+        assert run.line()["groups"] == 3
+        before = page.stat().st_mtime_ns
+        kafka.kill()
+        commit_offsets(port_of(kafka), 1)
+        while run.line()["groups"] != 6:  # one turn of the command may read only a part of the commits
+            pass
+        assert page.stat().st_mtime_ns > before
+        assert len(Tables.open(out).read("groups")) == 6
+        assert run.end(signal.SIGINT)[0] == 0
 
 
-@pytest.mark.clients  # waits for a restart of the broker
-def test_following_continues_after_a_restart_of_the_broker(tmp_path: Path) -> None:
-    settings = ("--profile", "test", "--data", str(tmp_path / "data"), "--set", "offsets.topic.num.partitions=1", "--listen")
-    with broker(*settings, "127.0.0.1:0") as served:
-        port = served.port
-        commit_offsets(port, 0)
-        with following(*command("run", tmp_path / "out", "--offsets", f"kafka://127.0.0.1:{port}")) as run:
-            assert run.line()["groups"] == 3
-            served.kill()
-            with broker(*settings, f"127.0.0.1:{port}"):
-                commit_offsets(port, 1)
-                while run.line()["groups"] != 6:
-                    pass
-            assert run.end(signal.SIGINT) == (0, "")
+def test_another_command_uses_the_folder_between_two_turns(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with following(*command("ingest", out, "--offsets", data)) as run:
+        run.line()
+        wait_until(lambda: cli.main(command("build", out)) != 75, SECONDS)
+        code, warned = run.end(signal.SIGTERM)
+        assert code == 0
+        assert all("another run uses it" in line for line in warned.splitlines())  # while `build` ran, a turn of the command may have had to wait
 
 
 def test_a_failed_follow_turn_is_followed_by_another(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

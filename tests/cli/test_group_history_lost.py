@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure, with_bootstrap
 from tests.cli.group_history import entries_of
 from tests.cli.group_members import group_members
-from tests.running import Client, broker
+from tests.running import Client
+from tests.support.controlled import Controlled, port_of
 
 pytestmark = pytest.mark.once
 
-FAST = ("--listen", "127.0.0.1:0", "--set", "group.initial.rebalance.delay.ms=0")
 
-
-def test_a_rebalance_before_a_kill_is_restored_from_records_and_moves_are_shown(tmp_path: Path, tenure: Tenure) -> None:
-    with broker("--data", str(tmp_path), *FAST) as first:
-        bootstrap = f"127.0.0.1:{first.port}"
-        with Admin(first.port) as admin:
-            admin.create_topic("t", counts=(1, 1, 1), begins={})
-        with group_members(bootstrap, "killed", ["t"]) as members:
-            members.settle({"a": {"t": [0, 1, 2]}}, static=["a"])
-            entries_of(with_bootstrap(bootstrap, tenure), "killed", 1)  # wait until the notes of the first rebalance are written
-            members.settle({"a": {"t": [0]}, "b": {"t": [1, 2]}}, static=["b"])
-            first.kill()  # the notes of this rebalance are still in memory
-    with broker("--data", str(tmp_path), *FAST) as second:
-        ask = with_bootstrap(f"127.0.0.1:{second.port}", tenure)
-        with Client(second.port) as client:
-            both = [MemberIdentity("", name, None) for name in ("a", "b")]
-            while (code := client.ask(LeaveGroupRequest("killed", both), 5).error_code) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                time.sleep(0.02)
-            assert code == 0
-        entries = entries_of(ask, "killed", 2)
-        output = ask("group", "history", "killed").out
+def test_a_rebalance_before_a_kill_is_restored_from_records_and_moves_are_shown(controlled: Controlled, tenure: Tenure) -> None:
+    kafka = controlled(topics={"t": 3})
+    ask = with_bootstrap(kafka.bootstrap, tenure)
+    with group_members(kafka.bootstrap, "killed", ["t"]) as members:
+        members.settle({"a": {"t": [0, 1, 2]}}, static=["a"])
+        entries_of(ask, "killed", 1)  # wait until the notes of the first rebalance are written
+        members.settle({"a": {"t": [0]}, "b": {"t": [1, 2]}}, static=["b"])
+        kafka.kill()  # the notes of this rebalance are still in memory
+    with Client(port_of(kafka)) as client:
+        both = [MemberIdentity("", name, None) for name in ("a", "b")]
+        assert client.ask(LeaveGroupRequest("killed", both), 5).error_code == 0
+    entries = entries_of(ask, "killed", 2)
+    output = ask("group", "history", "killed").out
     assert [entry["to_generation"] for entry in entries if entry["kind"] in ("rebalance", "gap")] == [1, 2, 3]
     second_one = next(entry for entry in entries if entry.get("to_generation") == 2)
     assert (second_one["kind"], second_one["from_generation"], second_one["noted"], second_one["complete"]) == ("rebalance", 1, False, False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 from collections import deque
 from pathlib import Path
@@ -15,6 +16,7 @@ from struct import unpack
 from typing import Any, Self
 
 from broker.machine import RealMachine
+from broker.runtime.collector import GarbageCollector, NoGarbage
 from broker.runtime.node import Address
 from broker.server import Server
 from broker.settings.config import Config
@@ -27,11 +29,26 @@ ANSWER_SECONDS = 10
 DESCRIPTORS = divide_descriptors(4_096, always_open=1)
 
 
+class Thresholds(NoGarbage):
+    """Freezes nothing: what a frozen broker of an ended test has in cycles would never be collected, some megabytes for each."""
+
+    def __init__(self) -> None:
+        self._thresholds = gc.get_threshold()
+
+    def get_threshold(self) -> tuple[int, int, int]:
+        return self._thresholds
+
+    def set_threshold(self, threshold0: int, threshold1: int, threshold2: int, /) -> None:
+        self._thresholds = (threshold0, threshold1, threshold2)
+
+
 class Announcing(Server):
     """Announces its listeners in the loop, and not on standard output."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(config, loop, DESCRIPTORS, True, RealMachine())
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, garbage: GarbageCollector) -> None:
+        machine = RealMachine()
+        machine.garbage = garbage
+        super().__init__(config, loop, DESCRIPTORS, True, machine)
         self.listening: asyncio.Future[int] = self._loop.create_future()
 
     def _announce(self, addresses: list[Address]) -> None:
@@ -42,6 +59,7 @@ class InLoopBroker:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = 0
+        self.garbage = Thresholds()
         self._clients: list[AsyncClient] = []
 
     async def start(self, **settings: object) -> None:
@@ -49,9 +67,10 @@ class InLoopBroker:
         values = {"group_initial_rebalance_delay_ms": 0} | settings
         words = [f"{name.replace('_', '.')}={value}" for name, value in values.items()]
         config = load_config(listen=["127.0.0.1:0"], data=[str(self.folder)], settings=words, environ={})
-        self.server = Announcing(config, asyncio.get_running_loop())
+        self.server = Announcing(config, asyncio.get_running_loop(), self.garbage)
         self._serving = asyncio.create_task(self.server.run())
         await asyncio.wait([self._serving, self.server.listening], return_when=asyncio.FIRST_COMPLETED)
+        gc.enable()  # a start disables it
         if self._serving.done():
             self._serving.result()  # raises the exception with which the start failed
         self.port = self.server.listening.result()

@@ -6,6 +6,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from protocol.apis import APIS
@@ -53,8 +54,13 @@ def worst_requests(key: int, elements: int) -> Iterator[Worst]:
                 yield Worst(path, True, distinct, build(request, counts, distinct))
 
 
-def fields(cls: type) -> Iterator[tuple[str, Any, Any]]:
+@cache
+def fields(cls: type) -> tuple[tuple[str, Any, Any], ...]:
     """The name and type of each field of a message, and the type of its elements if it is a list."""
+    return tuple(evaluated(cls))
+
+
+def evaluated(cls: type) -> Iterator[tuple[str, Any, Any]]:
     for name, hint in typing.get_type_hints(vars(cls)["__init__"], vars(sys.modules[cls.__module__])).items():
         if name == "return":
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -153,9 +152,9 @@ async def test_a_broker_that_stops_handles_no_decoded_request(
 async def test_full_collections_are_postponed_before_the_thread_decodes(served: InLoopBroker, held: HeldWorkers) -> None:
     client = await served.connect()
     await client.ask(metadata(FEW), 9)
-    assert gc.get_threshold()[2] != NEVER
+    assert served.garbage.get_threshold()[2] != NEVER
     client.send((metadata(MANY), 9))
     await until(lambda: held.jobs)
-    assert gc.get_threshold()[2] == NEVER
+    assert served.garbage.get_threshold()[2] == NEVER
     held.run()
     await client.reply()
