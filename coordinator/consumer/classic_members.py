@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from coordinator.calls import JoinReply, JoinRequest, JoinWaiter, SyncReply, SyncRequest, SyncWaiter
 from coordinator.classic.group import CONSUMER
 from coordinator.classic.join import offers_protocol_twice
-from coordinator.classic.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX, request_bytes
+from coordinator.classic.kept import ALL_METADATA_MAX, MEMBER_BYTES, MEMBER_METADATA_MAX, PROTOCOL_BYTES, request_bytes, text_bytes
 from coordinator.consumer.calls import JOIN, HeartbeatRequest
 from coordinator.consumer.config import MigrationPolicy
 from coordinator.consumer.downgrade import downgrade_with, ends_consumer_protocol
@@ -110,8 +110,10 @@ def exceeded_setting(keeper: Keeper, group: ConsumerGroup, request: JoinRequest)
     if size > out.config.group_member_metadata_max_bytes:
         return MEMBER_METADATA_MAX
     member = group.members.get(request.member_id or group.static_members.get(request.instance_id or "", ""))
-    kept = 0 if member is None else profile_bytes(member.profile)
-    return "" if out.has_memory(size - kept) else ALL_METADATA_MAX
+    if member is not None:
+        protocols = () if member.profile.classic is None else member.profile.classic.protocols
+        size -= MEMBER_BYTES + text_bytes(member.id) + profile_bytes(member.profile) + PROTOCOL_BYTES * len(protocols)
+    return "" if out.has_memory(size) else ALL_METADATA_MAX
 
 
 def sender_of(group: ConsumerGroup, request: JoinRequest) -> Sender | ErrorCode:

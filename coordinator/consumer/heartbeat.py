@@ -35,7 +35,7 @@ def heartbeat(keeper: Keeper, group: ConsumerGroup, request: HeartbeatRequest, f
     """
     config = keeper.config_of(group.id)
     does, member = identify(group, request)
-    known = member is not None or (request.instance_id is not None and request.instance_id in group.static_members)
+    known = request.member_id in group.members or request.instance_id in group.static_members
     if request.epoch >= 0 and not known and len(group.members) >= config.max_size:
         return FULL
     if isinstance(does, ErrorCode):

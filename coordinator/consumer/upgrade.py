@@ -38,14 +38,13 @@ def upgraded(keeper: Keeper, classic: Group) -> Upgrade | None:
     config = keeper.config_of(classic.id)
     if not config.migration_policy.upgrades or classic.protocol_type != CONSUMER or len(classic.members) > config.max_size:
         return None
-    protocol = classic.protocol_name or classic.select_protocol()  # without a generation yet there is no protocol
     profiles: dict[str, Profile] = {}
     held: dict[str, Held] = {}
     order = CoordinatorOrder()
     ids = list(classic.members)
     for id in by_bucket(ids, hashes(ids), buckets_of(len(ids))):
         member = classic.members[id]
-        profile = profile_of(keeper, member, protocol)
+        profile = profile_of(keeper, member, classic.protocol_name)
         assigned = held_of(member.assignment, keeper.topics, classic.generation)
         if profile is None or assigned is None:
             return None
@@ -67,8 +66,9 @@ def upgraded(keeper: Keeper, classic: Group) -> Upgrade | None:
     return Upgrade(group, founding)
 
 
-def profile_of(keeper: Keeper, member: Member, protocol: str) -> Profile | None:
-    subscription = subscription_of(member.metadata(protocol), keeper.topics)
+def profile_of(keeper: Keeper, member: Member, protocol: str | None) -> Profile | None:
+    """`protocol`: of the last generation, in which the member need not have been: then it is taken at its first word."""
+    subscription = subscription_of(member.metadata(protocol) or member.protocols[0][1], keeper.topics)
     if subscription is None:
         return None
     classic = ClassicPart(member.session_timeout_ms, member.protocols)

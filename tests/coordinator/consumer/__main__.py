@@ -1,5 +1,5 @@
 """Programs of a real Kafka: `record FILE --count 100 --seed s` plays random ones, compares the answers with the core's, and writes those that
-are alike; `compare` only compares. What differs in each of some plays is printed: it is a mistake of ours, or a known deviation, and no recording.
+are alike; `compare` only compares. With `--mixed`, clients of both protocols share each group. What differs in each of some plays is printed: it is a mistake of ours, or a known deviation, and no recording.
 Needs Java; KAFKA_JARS names a folder with the jars of another release.
 """
 
@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
-from coordinator.consumer.config import MigrationPolicy
 from tests.coordinator.consumer.generating import Generator, generate
 from tests.coordinator.consumer.kafka_player import SETTINGS, KafkaPlayer
 from tests.coordinator.consumer.mixing import MixedGenerator
@@ -34,7 +33,7 @@ def warm_up(port: int) -> None:
 
 
 def record(port: int, options: argparse.Namespace, number: int) -> Program:
-    seed, policy = options.seed, options.policy
+    seed = options.seed
     random = Random(f"{seed}-{number}")
     player = KafkaPlayer(port, f"g-{seed}-{number}")
     kind = MixedGenerator if options.mixed else Generator
@@ -44,7 +43,7 @@ def record(port: int, options: argparse.Namespace, number: int) -> Program:
         player.drop_all()
     finally:
         player.close()
-    program = program._replace(ids=player.ids, policy=policy)
+    program = program._replace(ids=player.ids, settings=options.settings)
     for attempt in range(REPLAYS):
         if first_difference(program) is None:
             break
@@ -65,7 +64,7 @@ def replay(port: int, program: Program, group: str) -> Program:
         player.drop_all()
     finally:
         player.close()
-    return Program(player.ids, steps, moments, answers, program.policy)
+    return Program(player.ids, steps, moments, answers, program.settings)
 
 
 def main() -> None:
@@ -76,13 +75,14 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=25)
     parser.add_argument("--seed", default="s")
     parser.add_argument("--mixed", action="store_true", help="programs in which clients of both protocols share the group")
-    parser.add_argument("--policy", choices=[policy.value for policy in MigrationPolicy], default="disabled", help="group.consumer.migration.policy")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Kafka, and of the core if it has it")
     parser.add_argument("--port", type=int, help="of a Kafka that runs already")
     options = parser.parse_args()
+    options.settings = dict(setting.split("=", 1) for setting in options.set)
     if options.port:
         play_all(options.port, options)
     else:
-        settings = {**SETTINGS, "group.consumer.migration.policy": options.policy}
+        settings = {**SETTINGS, **options.settings}
         with kafka(None, **{name.replace(".", "_"): value for name, value in settings.items()}) as port:
             play_all(port, options)
 

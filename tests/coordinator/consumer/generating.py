@@ -198,4 +198,4 @@ def generate(generator: Generator, player: Player, length: int, after: Callable[
         generator.hear(answers[-1])
         if after is not None:
             after()
-    return Program({}, steps, moments, answers)
+    return Program({}, steps, moments, answers, {})

@@ -53,6 +53,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "5",
     "group.min.session.timeout.ms": "100",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.migration.policy": "disabled",
 }
 
 

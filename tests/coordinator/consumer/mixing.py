@@ -52,7 +52,7 @@ class MixedGenerator(Generator):
             if not client.joined:
                 return self.join(client)
             return self._odd(client) if random.random() < 0.1 else self._beat(client)
-        if random.random() < 0.08 and client.phase != OUT:
+        if random.random() < 0.08 and client.phase not in (OUT, PARKED):  # a second request of a member that waits is answered otherwise than by Kafka
             return self._odd_classic(client)
         return self._next(client)
 
@@ -82,7 +82,7 @@ class MixedGenerator(Generator):
                 return self._classic_join(client, False)
             case "joined":
                 return self._sync(client)
-            case "parked" if self.random.random() < 0.9:
+            case "parked":
                 other = self.random.choice(self.mixed)
                 if other is not client and other.classic and other.phase not in (PARKED, OUT):
                     return self._next(other)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from coordinator.consumer.config import MigrationPolicy
+from coordinator import GroupConfig
+from coordinator.consumer.config import ConsumerConfig, MigrationPolicy
 from tests.coordinator.consumer.programs import CONFIG, Answer, CorePlayer, Step
 
 NO_WAIT: Step = {"do": "wait", "ms": 0}  # the moments of the program have passed the time
@@ -17,7 +18,7 @@ class Program(NamedTuple):
     steps: list[Step]
     moments: list[int]  # of the steps, in milliseconds since the beginning
     answers: list[Answer]
-    policy: str = "disabled"  # `group.consumer.migration.policy`
+    settings: dict[str, str]  # Kafka's, besides those of `kafka_player.py`
 
 
 def write(file: Path, programs: list[Program]) -> None:
@@ -32,7 +33,7 @@ def write(file: Path, programs: list[Program]) -> None:
 
 
 def read(file: Path) -> list[Program]:
-    programs = [Program(**json.loads(line)) for line in file.read_text().splitlines()]
+    programs = [Program(**{"settings": {}, **json.loads(line)}) for line in file.read_text().splitlines()]
     for program in programs:
         for number, answer in enumerate(program.answers):
             if program.steps[number]["do"] == "look" and not answer:
@@ -53,10 +54,18 @@ def shortened(before: Answer, answer: Answer) -> Answer:
     return {**answer, "members": {name: shown for name, shown in members.items() if name not in same}, "same": same} if same else answer
 
 
+def config_of(settings: dict[str, str]) -> GroupConfig:
+    fields: dict[str, Any] = {}
+    for name, value in settings.items():
+        field = name.removeprefix("group.consumer.").replace(".", "_")
+        if field in ConsumerConfig._fields:
+            fields[field] = int(value) if value.isdecimal() else MigrationPolicy(value)
+    return CONFIG._replace(consumer=CONFIG.consumer._replace(**fields))
+
+
 def first_difference(program: Program) -> str | None:
     """Play the program to the core: the first step that it answers otherwise."""
-    consumer = CONFIG.consumer._replace(migration_policy=MigrationPolicy(program.policy))
-    player = CorePlayer(CONFIG._replace(consumer=consumer), program.ids)
+    player = CorePlayer(config_of(program.settings), program.ids)
     for number, (step, moment, expected) in enumerate(zip(program.steps, program.moments, program.answers, strict=True)):
         player.wait(max(0, moment - player.moment))
         answer = player.play(step if step["do"] != "wait" else NO_WAIT)

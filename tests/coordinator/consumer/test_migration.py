@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.consumer.config import MigrationPolicy
 from coordinator.facts import group_key, read_group
+from coordinator.policies.door import resolve
 from protocol.messages.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -176,6 +177,14 @@ def test_a_group_that_has_no_generation_yet_is_upgraded_too(play: Play) -> None:
     assert play.look()["arrived"][0][2]["error"] == 27
 
 
+def test_a_newcomer_that_does_not_know_the_protocol_of_the_last_generation_is_upgraded_too(play: Play) -> None:
+    join(play, "x", protocols=["cooperative-sticky", "range"])
+    sync(play, "x", 1, protocol="cooperative-sticky", assignments={"x": {"t": ALL}})
+    assert join(play, "y") == {"parked": True}
+    assert play.join("a", "t") == ok(2, {})
+    assert play.look()["arrived"][0][2]["error"] == 27
+
+
 @pytest.mark.parametrize(
     ("policy", "settings", "fields"),
     [
@@ -209,6 +218,42 @@ def test_a_heartbeat_that_is_refused_upgrades_nothing(play: Play) -> None:
     assert play.look()["listed"][0] == "classic"
     assert rejoin(play, "y")["error"] == 0
     assert play.say("a", 1) == error(69)
+
+
+def with_policies(**policies: str) -> Play:
+    consumer = CONFIG.consumer._replace(migration_policy=MigrationPolicy.BIDIRECTIONAL)
+    values = resolve({name.replace("_", "."): value for name, value in policies.items()})
+    play = Play(CONFIG._replace(consumer=consumer, default_policies=values))
+    play.topic("t", 4)
+    return play
+
+
+def test_what_policies_keep_of_a_classic_group_ends_with_it() -> None:
+    play = with_policies(registration_timeout_ms="60000")
+    classic_group(play, instance="iy")
+    for _ in range(6):
+        play.wait(11_000)
+        beat(play, "x", 2)
+    assert play.shard.groups[GROUP].away
+    assert play.join("a", "t")["error"] == 0
+    assert len(play.look()["members"]) == 3
+    play.wait(44_000)
+    play.ack("a")
+    play.wait(30_000)
+    assert play.look()["members"].keys() == {"a"}
+
+
+def test_newcomers_that_wait_by_a_policy_are_told_to_join_the_upgraded_group() -> None:
+    play = with_policies(expansion_timeout_ms="5000")
+    join(play, "x")
+    play.wait(5_000)
+    play.look()
+    assert sync(play, "x", 1)["error"] == 0
+    assert join(play, "y") == {"parked": True}
+    assert beat(play, "x", 1) == 0
+    play.join("a", "t")
+    assert play.look()["arrived"] == [["y", "join", {"error": 27, "member": ""}]]
+    play.wait(10_000)
 
 
 # A group of the consumer protocol is downgraded.
@@ -493,6 +538,64 @@ def test_a_join_that_brings_more_than_a_member_may_keep_is_refused(play: Play) -
     play.shard._out._limit_sink = lambda *limit: refused.append(limit)
     assert join(play, "z", "t" * 249, "u" * 249)["error"] == 81
     assert refused[0][0] == "group.member.metadata.max.bytes"
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_member_that_is_told_to_rejoin_by_its_sync_has_its_time_for_it(play: Play, silent: bool) -> None:
+    mixed(play)
+    had = play.shown("x")["assigned"]
+    assert rejoin(play, "x", owned=had, timeout=2_000)["error"] == 0
+    play.join("z", "t")
+    assert sync(play, "x", 3) == error(27)
+    assert rejoin(play, "x", owned=had, timeout=2_000)["error"] == 0
+    assert sync(play, "x", 3)["error"] == 0  # it is told what to give up
+    assert beat(play, "x", 3) == 27
+    if not silent:
+        assert rejoin(play, "x", timeout=2_000) == joined("x", 4)
+        assert sync(play, "x", 4)["error"] == 0
+    play.wait(2_100)
+    assert ("x" in play.look()["members"]) is not silent
+
+
+def test_changes_that_do_not_fit_into_a_batch_are_not_made(play: Play) -> None:
+    mixed(play)
+    play.shard._out.config = play.shard._out.config._replace(batch_bytes_max=450)
+    leaves(play)
+    assert play.epochs_shown == ("Assigning", 4, 3)  # the target of x lags
+    assert play.shard.kept.bytes == play.group.kept_bytes
+    other = playing()
+    classic_group(other)
+    other.shard._out.config = other.shard._out.config._replace(batch_bytes_max=600)
+    assert other.join("a", "t") == error(69)
+
+
+def test_members_of_a_downgraded_group_have_their_own_sessions(play: Play) -> None:
+    mixed(play)
+    leaves(play)
+    rejoin(play, "x")
+    assert sync(play, "x", 4)["error"] == 0
+    assert play.play({"do": "delete_offsets", "partitions": {"t": [0]}})["codes"] == [86]  # the topics that it reads are known
+    play.wait(60_100)
+    assert play.look()["listed"][2] == "Empty"
+
+
+def test_a_downgraded_group_whose_members_are_silent_ends(play: Play) -> None:
+    play.join("y", "t", instance="iy")
+    join(play, "z", instance="iy", v=9, session=5_000)
+    play.wait(5_100)
+    assert play.look()["classic"]["state"] != "Stable"
+
+
+def test_a_join_with_the_same_protocol_twice_is_refused(play: Play) -> None:
+    mixed(play)
+    assert rejoin(play, "w", protocols=["range", "range"])["error"] == 23
+
+
+def test_the_memory_of_all_groups_bounds_newcomers_and_not_members(play: Play) -> None:
+    mixed(play)
+    play.shard._out.config = play.shard._out.config._replace(groups_metadata_max_bytes=play.shard.kept.bytes + 100)
+    assert rejoin(play, "w")["error"] == 81
+    assert rejoin(play, "x", owned=play.shown("x")["assigned"])["error"] == 0
 
 
 def test_the_offsets_stay_through_both_changes(play: Play) -> None:

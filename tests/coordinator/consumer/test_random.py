@@ -6,8 +6,11 @@ from random import Random
 
 import pytest
 
+from coordinator.consumer.config import MigrationPolicy
+from coordinator.consumer.group import partitions_of
 from tests.coordinator.consumer.generating import Generator, generate
-from tests.coordinator.consumer.programs import GROUP, CorePlayer, Step
+from tests.coordinator.consumer.mixing import MixedGenerator
+from tests.coordinator.consumer.programs import CONFIG, GROUP, Answer, CorePlayer, Step, Waiter
 from tests.support.cases import some
 
 pytestmark = pytest.mark.once  # pure rules
@@ -42,6 +45,29 @@ def test_random_programs_keep_the_promises(seed: int) -> None:
         generator = Generator(random, "t", regexes=number % 2 == 0, waits=number == 3)
         generate(generator, player, 50, Promises(player, random).check)
         settle(player, generator)
+
+
+class Observed(CorePlayer):
+    """A classic member hears in its SyncGroup what it holds at its epoch, and nothing else."""
+
+    def _heard(self, name: str, kind: str, waiter: Waiter) -> Answer:
+        answer = super()._heard(name, kind, waiter)
+        group = self.shard.consumers.groups.get(GROUP)
+        if group is not None and kind == "sync" and not answer["error"]:
+            holding = group.members[self.identities.id_of(name)].holding
+            assert answer["assigned"] == self.named(partitions_of(holding.assigned))
+            assert holding.epoch <= group.target_epoch
+        return answer
+
+
+@pytest.mark.parametrize("policy", MigrationPolicy)
+@pytest.mark.parametrize("seed", some(1, range(3)))
+def test_random_programs_of_both_protocols_keep_the_promises(seed: int, policy: MigrationPolicy) -> None:
+    for number in range(4):
+        random = Random(f"{seed}-{number}")
+        player = Observed(CONFIG._replace(consumer=CONFIG.consumer._replace(migration_policy=policy)))
+        generator = MixedGenerator(random, "t", regexes=number % 2 == 0, waits=number == 3)
+        generate(generator, player, 50, Promises(player, random).check)
 
 
 def settle(player: CorePlayer, generator: Generator) -> None:
