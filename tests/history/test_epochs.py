@@ -265,3 +265,14 @@ def test_an_epoch_during_a_rebalance_begins_another_round() -> None:
     log.goes("b", 4)
     log.write(EpochChange(5, 8))
     assert rebalances(log.told())[-1].restart_causes == [Cause.TOPICS_CHANGED]
+
+
+def test_a_static_member_that_is_back_with_other_topics_did_not_go_away() -> None:
+    log = Log()
+    log.joins("a", 2, [0], Profile("i", topics=("t",)))
+    log.write(HoldingChange("a", Holding(-2, 2, assigned={T: {0: 0}})))
+    log.write(HoldingChange("a", None), TargetChange("a", None), ProfileChange("a", None))
+    log.write(ProfileChange("b", Profile("i", topics=("t",))), TargetChange("b", {T: [0]}), HoldingChange("b", Holding(0, 0, assigned={T: {0: 0}})), after_ms=0)
+    log.write(ProfileChange("b", Profile("i", topics=("t", "u"))), EpochChange(3, 9), TargetEpochChange(3, 1), HoldingChange("b", Holding(3, 0, assigned={T: {0: 0}})), after_ms=0)
+    last = rebalances(log.told())[-1]
+    assert (why(last)[0], last.removals, last.joins) == ("member_metadata_changed", [], [])
