@@ -33,7 +33,7 @@ from broker.runtime.node import Address, Node
 from broker.runtime.start import ExitCode
 from broker.runtime.turn import Turn
 from broker.security.authorizer import Authorizer
-from broker.settings.config import Config
+from broker.settings.config import ASSIGNOR_CLASSES, Config
 from broker.settings.descriptors import Descriptors
 from broker.settings.report import log_settings
 from broker.stores.port import BrokerStore
@@ -53,7 +53,7 @@ from broker.topics.settings import broker_defaults
 from broker.topics.transactions import TransactionRefusals
 from broker.topics.waiting_fetches import ParkedFetches
 from coordinator import GroupConfig
-from coordinator.consumer.config import CONSUMER_DEFAULTS
+from coordinator.consumer.config import ConsumerConfig, MigrationPolicy
 from coordinator.policies.door import resolve
 from storage import HeldBy, NodeInfo, OwnedLog, TopicStore, Unreadable
 
@@ -189,7 +189,9 @@ class Broker:
             self.collector.pause,
             self._load_ended,
             self._acquire_concurrency,
+            self.topics.seen_by_groups,
         )
+        self.shards.see_topics(self.topics.by_name)
         self.topics.partitions_changed = self.shards.topic_changed
 
     def _loaded(self, store: BrokerStore) -> None:
@@ -313,9 +315,18 @@ def group_config(config: Config) -> GroupConfig:
         "offsets_retention_ms": config.offsets_retention_minutes * 60_000,
         "batch_bytes_max": config.message_max_bytes,
         "default_policies": resolve(config.group_policies),
-        "consumer": CONSUMER_DEFAULTS,
+        "consumer": consumer_config(config),
     }
     return GroupConfig(*[others[name] if name in others else getattr(config, name) for name in GroupConfig._fields])
+
+
+def consumer_config(config: Config) -> ConsumerConfig:
+    others: dict[str, Any] = {
+        "enabled": "consumer" in config.group_coordinator_rebalance_protocols,
+        "migration_policy": MigrationPolicy(config.group_consumer_migration_policy),
+        "assignors": tuple(dict.fromkeys(ASSIGNOR_CLASSES.get(name, name) for name in config.group_consumer_assignors)),
+    }
+    return ConsumerConfig(*[others[name] if name in others else getattr(config, f"group_consumer_{name}") for name in ConsumerConfig._fields])
 
 
 def log_frame(direction: str, call: Call, message: object) -> None:

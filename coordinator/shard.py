@@ -7,6 +7,7 @@ memory at once, and at its end the facts, replies and notes go to the hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from coordinator import admin, expiry, offsets
@@ -95,8 +96,10 @@ class Shard:
         note_sink: NoteSink | None = None,
         kept: KeptBytes | None = None,
         limit_sink: LimitSink | None = None,
+        topics: TopicsView | None = None,
     ) -> None:
-        """`kept`: counts what the groups of all shards keep; without it this shard counts alone."""
+        """`kept`: counts what the groups of all shards keep; without it this shard counts alone. `topics`: the view that all shards share; without it
+        only `consumers.change_topics` changes this shard's own."""
         self._config = config
         self.kept = KeptBytes() if kept is None else kept
         self._limit_sink = limit_sink
@@ -104,7 +107,7 @@ class Shard:
         self._fresh_id = fresh_id
         self._note_sink = note_sink
         self.groups: dict[str, Group] = {}  # those of the classic protocol; `consumers` has the others
-        self._topics = TopicsView()  # only `consumers.change_topics` changes it
+        self._topics = TopicsView() if topics is None else topics
         self._out = self._begin_output()
         self.policies = ShardPolicies(self._out, self.groups, self._end_step)
         self.consumers = self._begin_room()
@@ -442,6 +445,10 @@ class Shard:
         self._end_step()
         return result
 
+    def all_groups(self) -> Iterator[Group | ConsumerGroup]:
+        """Those of both types, of which none may be added or removed meanwhile."""
+        return chain(self.groups.values(), self.consumers.groups.values())
+
     def offsets_of(self, group_id: str) -> OffsetsOwner | None:
         """The group of either type, to read its offsets."""
         return self.groups.get(group_id) or self.consumers.groups.get(group_id)
@@ -455,7 +462,7 @@ class Shard:
         """Delete the offsets of deleted topics."""
         self._out.now = now
         self._out.wall = wall
-        for group in (*self.groups.values(), *self.consumers.groups.values()):
+        for group in list(self.all_groups()):
             if any(topic in group.offsets for topic in deleted):
                 for _ in admin.forget_topics(self._out, group, deleted):
                     self._end_step()
@@ -517,7 +524,8 @@ class Shard:
         return StepOutput(self._config, self._fresh_id, self.kept, self._limit_sink)
 
     def _begin_room(self) -> Room:
-        return Room(self._out, self.groups, self._topics, self._discard_classic, self.policies.open_group, self._end_step)
+        policies = self.policies
+        return Room(self._out, self.groups, self._topics, self._discard_classic, policies.open_group, self._end_step, policies.texts)
 
     def _begin_replay(self) -> Replay:
         return Replay(self.groups, self.consumers.groups, self._orphaned_offsets, self.kept, self.policies.fold)

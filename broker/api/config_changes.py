@@ -73,7 +73,7 @@ class ConfigChanges:
         self._registry = parts.registry_journal
         self._partitions = parts.partitions
         self._authorizer = parts.authorizer
-        self._groups = GroupSettings(parts.shards, parts.clock, parts.config.given)
+        self._groups = GroupSettings(parts.shards, parts.clock, parts.setting_sources)
         self._drain = parts.drain
 
     def answer(

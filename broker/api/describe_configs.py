@@ -57,7 +57,7 @@ class DescribeConfigs:
         self._log_level = parts.config.log_level
         self._status = parts.status
         self._drain = parts.drain
-        self._groups = GroupSettings(parts.shards, parts.clock, parts.config.given)
+        self._groups = GroupSettings(parts.shards, parts.clock, parts.setting_sources)
 
     def handle(self, call: Call, request: DescribeConfigsRequest) -> Steps[Response | None]:
         """Describe the resources one by one."""

@@ -1,4 +1,4 @@
-"""The policies of groups as settings of resource type GROUP."""
+"""The policies of groups, and the settings of groups of the consumer protocol, as settings of resource type GROUP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from broker.groups.group_journal import GroupJournal
 from broker.groups.shards import Shards
 from broker.runtime.clock import Clock
 from broker.settings.config import POLICY_PREFIX
-from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, Synonym
+from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, SettingSources, Synonym
+from coordinator.consumer.config import GROUP_SETTINGS as CONSUMER_SETTINGS
 from coordinator.policies.declaration import NONE_TEXT, Names
 from coordinator.policies.door import POLICIES, STATUS_PREFIX
 from coordinator.policies.names import expand_names, join_names, without_repeats
@@ -31,12 +32,12 @@ class GroupSetting(NamedTuple):
 
 
 class GroupSettings:
-    """Finds the shard of a group and reads or replaces its policies; raises Refused if the shard does not serve."""
+    """Finds the shard of a group and reads or replaces its settings; raises Refused if the shard does not serve."""
 
-    def __init__(self, shards: Shards, clock: Clock, configured: Mapping[str, str]) -> None:
+    def __init__(self, shards: Shards, clock: Clock, sources: SettingSources) -> None:
         self._shards = shards
         self._clock = clock
-        self._configured = configured  # the broker settings that the user set
+        self._sources = sources
 
     def journal_of(self, group_id: str) -> GroupJournal:
         journal = self._shards.journal_of(group_id)
@@ -48,10 +49,14 @@ class GroupSettings:
         return self.journal_of(group_id).shard.policies.texts(group_id)
 
     def entries(self, journal: GroupJournal, group_id: str, names: Collection[str]) -> Iterator[GroupSetting]:
-        """The policies set for the group or for all groups, and the group's status; an empty `names` selects all of them."""
+        """The settings of the consumer protocol, the policies set for the group or for all groups, and the group's status; an empty `names` selects all."""
         settings = journal.shard.policies.texts(group_id)
-        for name in (*POLICIES, *(name for name in settings if name not in POLICIES)):
-            default = self._configured.get(POLICY_PREFIX + name)
+        for name, setting in CONSUMER_SETTINGS.items():
+            if not names or name in names:
+                own = (Synonym(name, settings[name], GROUP),) if name in settings else ()
+                yield GroupSetting(name, (*own, *self._sources.broker_sources(setting.broker_name)), "int", setting.sentence)
+        for name in (*POLICIES, *(name for name in settings if name not in POLICIES and name not in CONSUMER_SETTINGS)):
+            default = self._sources.given.get(POLICY_PREFIX + name)
             if names and name not in names:
                 continue
             sources = []
@@ -68,7 +73,7 @@ class GroupSettings:
                 yield GroupSetting(name, (Synonym(name, truncated(value), DEFAULT),), "string", "The present state of the group's policies.", True)
 
     def replace(self, group_id: str, settings: Mapping[str, str], named: Mapping[str, str], validate_only: bool) -> GroupJournal | None:
-        """Replace the policies of a group, of which the request names some; returns the journal that stores them.
+        """Replace the settings of a group, of which the request names some; returns the journal that stores them.
 
         If `validate_only`, only check them, and return None. Raises Refused with all problems.
         """
@@ -89,7 +94,7 @@ def check_names(names: Sequence[str]) -> None:
         if name in GROUP_SETTINGS:
             raise Refused(
                 ErrorCode.INVALID_CONFIG,
-                f"{name} belongs to Kafka's group types consumer, share and streams, which are not served here: it would have no effect. "
+                f"{name} belongs to Kafka's group types share and streams, which are not served here: it would have no effect. "
                 f"The policies of a group are {', '.join(POLICIES)}.",
             )
         if name.startswith(STATUS_PREFIX):

@@ -14,7 +14,6 @@ from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from protocol.wire import Steps
 
-CLASSIC: Final = "classic"
 GROUPS_PER_STEP: Final = 4
 
 
@@ -46,17 +45,18 @@ class ListGroups:
         may_describe_all = cluster_allowed(authorizer, call, Operation.DESCRIBE)
         reply = ListGroupsResponse(0, ErrorCode.NONE)
         holds = [journal.shard.hold for journal in serving]
-        for journal in serving if not types or CLASSIC in types else ():
-            for number, id in enumerate(list(journal.shard.groups)):
+        for journal in serving:
+            for number, id in enumerate([group.id for group in journal.shard.all_groups()]):
                 if number % GROUPS_PER_STEP == 0:
                     yield LOOKUP_COST
                 group = journal.shard.listed_group(id)
                 if (
                     group is not None
+                    and (not types or group.group_type in types)
                     and (not states or group.state.lower() in states)
                     and (may_describe_all or group_allowed(authorizer, call, Operation.DESCRIBE, id))
                 ):
-                    reply.groups.append(ListedGroup(id, group.protocol_type, group.state, CLASSIC))
+                    reply.groups.append(ListedGroup(id, group.protocol_type, group.state, group.group_type))
         if any(journal.shard.hold is not hold for journal, hold in zip(serving, holds, strict=True)):
             return error_response(request, call.version, ErrorCode.COORDINATOR_NOT_AVAILABLE)  # replayed meanwhile: the groups listed may not exist
 

@@ -46,20 +46,21 @@ class OffsetFetch:
 
     def handle(self, call: Call, request: OffsetFetchRequest) -> Steps[Response | None]:
         if call.version < FETCH_GROUPS_FROM:
-            return (yield from self._fetch_one(call, request.group_id, request.topics))
+            return (yield from self._fetch_one(call, OffsetFetchRequestGroup(request.group_id), request.topics))
         if len(request.groups) == 1:
-            return (yield from self._fetch_one(call, request.groups[0].group_id, request.groups[0].topics))
+            return (yield from self._fetch_one(call, request.groups[0], request.groups[0].topics))
         yield from self._fetch_several(call, request.groups)
         return None
 
-    def _fetch_one(self, call: Call, group_id: str, topics: RequestedTopics) -> Steps[Response | None]:
+    def _fetch_one(self, call: Call, requested: OffsetFetchRequestGroup, topics: RequestedTopics) -> Steps[Response | None]:
         reply = OffsetFetchReply([])
         parts = GroupParts()
-        journal = yield from self._fetch(call, group_id, topics, reply, parts)
+        journal = yield from self._fetch(call, requested, topics, reply, parts)
         if journal is None:
             return reply
         now = self._clock.now
-        if call.size <= FETCH_BYTES_MAX and self._authorizer.allows_all and may_learn_repeated(call, now):
+        group_id = requested.group_id
+        if group_id in journal.shard.groups and call.size <= FETCH_BYTES_MAX and self._authorizer.allows_all and may_learn_repeated(call, now):
             learn(call, OffsetFetchFastPath(call, group_id, topics, journal, self._authorizer), now)
         if parts.changed:
             return error_response(call.request, call.version, parts.changed)
@@ -69,16 +70,19 @@ class OffsetFetch:
         reply = OffsetFetchReply([])
         parts = GroupParts()
         for requested in groups:
-            yield from self._fetch(call, requested.group_id, requested.topics, reply, parts)
+            yield from self._fetch(call, requested, requested.topics, reply, parts)
 
         def refuse(number: int, error: int) -> None:
             reply.groups[number] = _refused(groups[number].group_id, None, call.version, error)
 
         parts.answer(call, reply, refuse)
 
-    def _fetch(self, call: Call, group_id: str, topics: RequestedTopics, reply: OffsetFetchReply, parts: GroupParts) -> Steps[GroupJournal | None]:
+    def _fetch(
+        self, call: Call, requested: OffsetFetchRequestGroup, topics: RequestedTopics, reply: OffsetFetchReply, parts: GroupParts
+    ) -> Steps[GroupJournal | None]:
         """Add the offsets of one group to the reply. Return the journal that must store them before; None if the group was refused."""
         yield LOOKUP_COST
+        group_id = requested.group_id
         open_to_all = self._authorizer.allows_all
         if not open_to_all and not group_allowed(self._authorizer, call, Operation.DESCRIBE, group_id):
             reply.groups.append(_refused(group_id, topics, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED))
@@ -90,7 +94,11 @@ class OffsetFetch:
             reply.groups.append(_refused(group_id, topics, call.version, journal.refusal))
             return None
         parts.add(journal, len(reply.groups))
-        group = journal.shard.groups.get(group_id)
+        error = journal.shard.fetch_refusal(group_id, requested.member_id, requested.member_epoch)
+        if error:
+            reply.groups.append(_refused(group_id, topics, call.version, error))
+            return journal
+        group = journal.shard.offsets_of(group_id)
         offsets = group.offsets if group is not None else {}
         fetched: list[FetchedTopic] = []
         hidden: list[FetchedTopic] = []

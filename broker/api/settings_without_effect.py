@@ -4,12 +4,9 @@ from __future__ import annotations
 
 NO_EFFECT = "Kafka's setting: it is accepted and has no effect here."
 
-# Settings that DescribeConfigs shows for Kafka's newer group types and client metrics subscriptions, with Kafka's types and
+# Settings that DescribeConfigs shows for share and streams groups and client metrics subscriptions, with Kafka's types and
 # defaults. They have no effect here.
 GROUP_SETTINGS: dict[str, tuple[str, str]] = {
-    "consumer.assignment.interval.ms": ("int", "1000"),
-    "consumer.heartbeat.interval.ms": ("int", "5000"),
-    "consumer.session.timeout.ms": ("int", "45000"),
     "share.assignment.interval.ms": ("int", "1000"),
     "share.auto.offset.reset": ("string", "latest"),
     "share.delivery.count.limit": ("int", "5"),

@@ -9,6 +9,8 @@ from broker.api import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -52,6 +54,7 @@ Modules = tuple[ApiModule, ...]
 
 CLUSTER: Final[Modules] = (api_versions, find_coordinator, describe_cluster)
 MEMBERS: Final[Modules] = (join_group, sync_group, heartbeat, leave_group)
+CONSUMERS: Final[Modules] = (consumer_group_heartbeat, consumer_group_describe)
 OFFSETS: Final[Modules] = (offset_commit, offset_fetch, offset_delete)
 GROUPS: Final[Modules] = (describe_groups, list_groups, delete_groups)
 TOPICS: Final[Modules] = (metadata, describe_topic_partitions, create_topics, create_partitions, delete_topics, delete_records)
@@ -66,7 +69,7 @@ REPLICAS: Final[Modules] = (
 RECORDS: Final[Modules] = (produce, init_producer_id, fetch, list_offsets, offset_for_leader_epoch)
 CONFIGS: Final[Modules] = (describe_configs, alter_configs, incremental_alter_configs, list_config_resources)
 
-SERVED: Final = (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS, *TOPICS, *RECORDS, *REPLICAS, *CONFIGS)
+SERVED: Final = (*CLUSTER, *MEMBERS, *CONSUMERS, *OFFSETS, *GROUPS, *TOPICS, *RECORDS, *REPLICAS, *CONFIGS)
 
 
 def routes(parts: BrokerParts) -> list[Route]:

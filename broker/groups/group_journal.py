@@ -17,6 +17,7 @@ from broker.runtime.contain import report_defect
 from broker.runtime.turn import NEVER, Turn
 from coordinator import GroupConfig, Hold, Note, Shard
 from coordinator.classic.kept import KeptBytes
+from coordinator.consumer.topics import TopicsView
 from coordinator.notes import ShardChange
 from protocol.errors import ErrorCode
 from storage import NOT_YET, AppendFailed, Fenced, OwnedLog
@@ -82,10 +83,11 @@ class GroupJournal(Journal):
         reload: Callable[[GroupJournal], None],
         kept: KeptBytes | None = None,
         limit_lines: LimitLines | None = None,
+        topics: TopicsView | None = None,
     ) -> None:
-        """`kept` and `limit_lines`: shared by all partitions of the node."""
+        """`kept`, `limit_lines` and `topics`: shared by all partitions of the node."""
         self._limit_lines = limit_lines or LimitLines()
-        shard = Shard(config, fresh_id, self._write_notes, kept, self._log_limit)
+        shard = Shard(config, fresh_id, self._write_notes, kept, self._log_limit, topics)
         super().__init__(name, shard, NO_LOG, turn, append_timeout_ms, NOT_OURS, SUSPENDED)
         self.shard = shard
         self.partition = partition
@@ -292,7 +294,7 @@ class GroupJournal(Journal):
             yield True
         for _ in shard.open_groups(self._time):
             yield True
-        self.offsets = sum(len(stored.values) for group in shard.groups.values() for stored in group.offsets.values())
+        self.offsets = sum(len(stored.values) for group in shard.all_groups() for stored in group.offsets.values())
 
     def _time(self) -> tuple[int, int]:
         return self._clock.tick(), self._clock.wall
@@ -321,6 +323,7 @@ class GroupJournal(Journal):
         """Notify the groups that these topics changed. A partition that is loading or suspended does so when it serves."""
         if not self.refusal:
             self.call(self.shard.policies.topics_changed, names, self.now, self.wall)
+            self.call(self.shard.consumers.topics_changed, names)
         elif self.refusal != NOT_OURS:
             self._changed_topics |= names
 

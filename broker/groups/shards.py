@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
@@ -23,6 +23,7 @@ from broker.runtime.contain import Contained, report_defect, run_contained
 from broker.runtime.turn import Turn
 from coordinator import GroupConfig, partition_of
 from coordinator.classic.kept import KeptBytes
+from coordinator.consumer.topics import Topic, TopicsView
 from protocol.errors import ProtocolError
 from storage import DamagedLog, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
@@ -86,11 +87,14 @@ class Shards:
         loading: Callable[[], None] = lambda: None,
         load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None,
         acquire_concurrency: int = 1,
+        topic_of: Callable[[str], Topic | None] = lambda name: None,
     ) -> None:
         """`load_ended`: given if other nodes may own partitions; called after each load: with "" (loaded), the reason why it
         failed, or the node that owns the log.
 
         `acquire_concurrency`: the number of logs that are acquired at the same time; they are replayed one after another.
+
+        `topic_of`: the topic of this name as groups see it; None: it does not exist. `topic_changed` tells of each change.
         """
         self._acquire_concurrency = acquire_concurrency
         self._load_ended = load_ended
@@ -114,6 +118,8 @@ class Shards:
         self._finished: list[GroupJournal] = []
         self._stopped = False
         self._changed_topics: set[str] = set()
+        self._topic_of = topic_of
+        self.topics = TopicsView()  # as all groups see them
         fresh_id = fresh_id or FreshIds()
         self.kept = KeptBytes()
         limit_lines = LimitLines()
@@ -129,6 +135,7 @@ class Shards:
                 self._reload,
                 self.kept,
                 limit_lines,
+                self.topics,
             )
             for number in range(partitions)
         ]
@@ -279,7 +286,7 @@ class Shards:
 
     def _warn_of_misplaced(self, journal: GroupJournal) -> None:
         """Warn of groups that no request reaches, since the hash of their names selects another partition."""
-        groups = list(islice(journal.shard.groups, GROUPS_COMPARED))
+        groups = [group.id for group in islice(journal.shard.all_groups(), GROUPS_COMPARED)]
         misplaced = [id for id in groups if partition_of(id, len(self.journals)) != journal.partition]
         if misplaced:
             log.warning(
@@ -352,26 +359,32 @@ class Shards:
             log.info(
                 "offsets loaded",
                 partitions=len(journals),
-                groups=sum(len(journal.shard.groups) for journal in journals),
+                groups=sum(len(list(journal.shard.all_groups())) for journal in journals),
                 offsets=sum(journal.offsets for journal in journals),
                 ms=round((self._monotonic() - self._loading_began) * 1000),
             )
         self._loaded()
 
     def topic_changed(self, name: str) -> None:
-        """Notify the groups after this turn that a topic was created or deleted, or got partitions."""
+        """Change the topics that groups see, after this turn, and notify them: a topic was created or deleted, or got partitions."""
         if not self._changed_topics:
             self._loop.call_soon(Contained(self._notify_groups))
         self._changed_topics.add(name)
 
     def _notify_groups(self) -> None:
         changed, self._changed_topics = self._changed_topics, set()
+        self.see_topics(changed)
         for journal in self.journals:
             journal.topics_changed(changed)
 
+    def see_topics(self, names: Iterable[str]) -> None:
+        """Look these topics up, which may be new, other or gone, before any group is asked about them."""
+        found = {name: self._topic_of(name) for name in names}
+        self.topics.change([topic for topic in found.values() if topic is not None], [name for name, topic in found.items() if topic is None])
+
     @property
     def member_count(self) -> int:
-        return sum(len(group.members) for journal in self.journals for group in journal.shard.groups.values())
+        return sum(len(group.members) for journal in self.journals for group in journal.shard.all_groups())
 
     def stop(self) -> None:
         """Load nothing more."""

@@ -25,6 +25,8 @@ from broker.settings.setting import (
     string,
     strings,
 )
+from coordinator.consumer.assignors import ASSIGNORS
+from coordinator.consumer.config import MigrationPolicy
 from coordinator.policies.declaration import NONE_TEXT
 from coordinator.policies.door import POLICIES
 
@@ -34,6 +36,11 @@ UNITS: Final = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
 )
+# Kafka's class names of assignors, which its setting accepts.
+ASSIGNOR_CLASSES: Final = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
 POLICY_PREFIX: Final = "group.policy."  # group.policy.NAME: the default of the group policy NAME
 
 # The policies with a default for all groups that do not set the policy themselves (docs/policies.md).
@@ -284,6 +291,41 @@ class Config:
         "no member may keep more than before. Members that are loaded from the log always count, and are never refused.",
         low=1 << 20, unit="bytes",
     )
+    # Groups of the consumer protocol (KIP-848).
+    group_coordinator_rebalance_protocols: tuple[str, ...] = strings(("classic", "consumer", "streams"),
+        "The group protocols that are served. Without `consumer` members of that protocol are refused, and their clients fall back or fail. `classic` "
+        "cannot be left out; `share` and `streams` have no effect here.", choices=("classic", "consumer", "share", "streams"),
+    )
+    group_consumer_session_timeout_ms: int = integer(45_000,
+        "A member of the consumer protocol that is not heard for so long is removed; a group may have its own `consumer.session.timeout.ms`.", low=1, unit="ms",
+    )
+    group_consumer_min_session_timeout_ms: int = integer(45_000, "The shortest session timeout of a group of the consumer protocol.", low=1, unit="ms")
+    group_consumer_max_session_timeout_ms: int = integer(60_000, "The longest session timeout of a group of the consumer protocol.", low=1, unit="ms")
+    group_consumer_heartbeat_interval_ms: int = integer(5000,
+        "How often members of the consumer protocol send a heartbeat: they learn their partitions from it. A group may have its own "
+        "`consumer.heartbeat.interval.ms`.", low=1, unit="ms",
+    )
+    group_consumer_min_heartbeat_interval_ms: int = integer(5000, "The shortest heartbeat interval of a group of the consumer protocol.", low=1, unit="ms")
+    group_consumer_max_heartbeat_interval_ms: int = integer(15_000, "The longest heartbeat interval of a group of the consumer protocol.", low=1, unit="ms")
+    group_consumer_assignment_interval_ms: int = integer(1000,
+        "The least time between two computed assignments of a group of the consumer protocol, so that members that join together move partitions once. A "
+        "group may have its own `consumer.assignment.interval.ms`.", unit="ms",
+    )
+    group_consumer_min_assignment_interval_ms: int = integer(0, "The shortest assignment interval of a group of the consumer protocol.", unit="ms")
+    group_consumer_max_assignment_interval_ms: int = integer(15_000, "The longest assignment interval of a group of the consumer protocol.", unit="ms")
+    group_consumer_assignors: tuple[str, ...] = strings(("uniform", "range"),
+        "The assignors that members of the consumer protocol may ask for; the first is used if none asks. Kafka's class names of both are accepted too.",
+        choices=(*ASSIGNORS, *ASSIGNOR_CLASSES),
+    )
+    group_consumer_max_size: int = integer(INT_MAX, "Members of one group of the consumer protocol.", low=1, unit="members")
+    group_consumer_migration_policy: str = string("bidirectional",
+        "Whether a group with members may pass from the classic protocol to the consumer protocol (`upgrade`), back (`downgrade`), both or neither. An empty "
+        "group always may. With `disabled` members of the two protocols cannot share a group either.",
+        choices=tuple(policy.value for policy in MigrationPolicy),
+    )
+    group_consumer_regex_refresh_interval_ms: int = integer(600_000,
+        "How often the regular expressions of subscriptions are matched again with all topics, besides after a topic was created.", low=10_000, unit="ms",
+    )
     # Policies of all groups that do not set the policy themselves (docs/policies.md).
     group_policies: Mapping[str, str] = several(policy_rows())
     offsets_topic_num_partitions: int = integer(50,
@@ -358,6 +400,10 @@ PROFILES: dict[str, dict[str, str]] = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "100",
+        "group.consumer.min.session.timeout.ms": "100",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": "500",
+        "group.consumer.assignment.interval.ms": "0",
         "auto.create.topics.enable": "true",
         "offsets.flush": "never",
         "clock.settle.ms": "1000",

@@ -250,6 +250,7 @@ def cross_check(collected: CollectedSettings, values: Mapping[str, Any], backend
     if least > most:
         origin = collected.given_or_default("log.cleaner.min.compaction.lag.ms")
         collected.add_problem(origin, f"must not be above log.cleaner.max.compaction.lag.ms, which is {most}")
+    check_consumer_groups(collected, values)
     if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
         reason = "0 closes every connection: it needs max.connections.per.ip.overrides for the addresses that may connect"
         collected.add_problem(collected.given_or_default("max.connections.per.ip"), reason)
@@ -268,6 +269,26 @@ def cross_check(collected: CollectedSettings, values: Mapping[str, Any], backend
     cluster_id = values["cluster.id"]
     if len(cluster_id) > 64 or not (cluster_id.isascii() and cluster_id.isprintable()) or " " in cluster_id:
         collected.add_problem(collected.given_or_default("cluster.id"), "must be at most 64 printable ASCII characters without spaces")
+
+
+def check_consumer_groups(collected: CollectedSettings, values: Mapping[str, Any]) -> None:
+    """Report settings of groups of the consumer protocol that contradict each other."""
+    for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+        low, high = values[f"group.consumer.min.{name}"], values[f"group.consumer.max.{name}"]
+        value = values[f"group.consumer.{name}"]
+        if low > high:
+            collected.add_problem(collected.given_or_default(f"group.consumer.min.{name}"), f"must not be above group.consumer.max.{name}, which is {high}")
+        elif not low <= value <= high:
+            reason = f"must be from group.consumer.min.{name} to group.consumer.max.{name}, which are {low} and {high}"
+            collected.add_problem(collected.given_or_default(f"group.consumer.{name}"), reason)
+    session_ms = values["group.consumer.session.timeout.ms"]
+    if values["group.consumer.heartbeat.interval.ms"] >= session_ms:
+        origin = collected.given_or_default("group.consumer.heartbeat.interval.ms")
+        collected.add_problem(origin, f"must be less than group.consumer.session.timeout.ms, which is {session_ms}")
+    if not values["group.consumer.assignors"]:
+        collected.add_problem(collected.given_or_default("group.consumer.assignors"), "must name an assignor")
+    if "classic" not in values["group.coordinator.rebalance.protocols"]:
+        collected.add_problem(collected.given_or_default("group.coordinator.rebalance.protocols"), "must have classic")
 
 
 def differences(collected: CollectedSettings, values: Mapping[str, Any]) -> tuple[Difference, ...]:

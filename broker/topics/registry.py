@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, RESERVED_NAMES
 from coordinator import Fact, Hold
+from coordinator.consumer.topics import Topic as SeenTopic
 from protocol.message import Message
 from protocol.messages.kinds import TOPICS_REGISTRY
 from protocol.messages.topics_registry import (
@@ -51,6 +52,12 @@ class Topic:
     @property
     def internal(self) -> bool:
         return self.name in (CONSUMER_OFFSETS, NOTES_LOG)
+
+    @property
+    def listed(self) -> bool:
+        """Whether listings of all topics have it. The notes topic is left out, so that tools that copy or count topics, or subscribe to a pattern, get
+        the same list as from Kafka."""
+        return self.name != NOTES_LOG
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +106,13 @@ class TopicRegistry:
         self.partitions_changed: Callable[[str], None] = lambda name: None
 
     def listed(self) -> Iterator[Topic]:
-        """The topics in a listing of all topics. The notes topic is left out, so that tools that copy or count topics, or subscribe to a
-        pattern, get the same list as from Kafka."""
-        return (topic for topic in self.by_name.values() if topic.name != NOTES_LOG)
+        """The topics in a listing of all topics."""
+        return (topic for topic in self.by_name.values() if topic.listed)
+
+    def seen_by_groups(self, name: str) -> SeenTopic | None:
+        """The topic of this name in the view of groups (`coordinator.consumer.topics`); None: it does not exist."""
+        topic = self.by_name.get(name)
+        return None if topic is None else SeenTopic(name, topic.id, topic.partition_count, topic.listed)
 
     def clear(self) -> None:
         self.hold = Hold()
@@ -189,8 +200,12 @@ class TopicRegistry:
     def replace(self, facts: Iterable[Fact]) -> None:
         """Like `replay`, but nothing of what was known before stays."""
         stored = [_read(key, value) for key, value in facts]
+        before = dict(self.by_name)
         self.clear()
         self._apply(stored)
+        for name in before.keys() | self.by_name.keys():
+            if _partitions(before.get(name)) != _partitions(self.by_name.get(name)):
+                self.partitions_changed(name)
 
     def _apply(self, stored: list[tuple[Message | None, Message | None]]) -> None:
         for key, value in stored:
@@ -226,6 +241,10 @@ class TopicRegistry:
             del self.by_id[topic.id]
             self._folded.pop(name.replace(".", "_"), None)
             self.partition_count -= topic.partition_count
+
+
+def _partitions(topic: Topic | None) -> tuple[bytes, int] | None:
+    return None if topic is None else (topic.id, topic.partition_count)
 
 
 def _read(data: bytes, value: bytes | None) -> tuple[Message | None, Message | None]:

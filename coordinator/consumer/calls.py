@@ -42,7 +42,7 @@ class HeartbeatRequest(NamedTuple):
 
 
 class HeartbeatReply(NamedTuple):
-    """An error reply has a message and nothing else. `assignment` None: unchanged."""
+    """An error reply has a message and nothing else. `assignment` None: unchanged. `failure`: of an assignor, for the log."""
 
     error: int = 0
     message: str | None = None
@@ -50,6 +50,7 @@ class HeartbeatReply(NamedTuple):
     epoch: int = 0
     heartbeat_interval_ms: int = 0
     assignment: Partitions | None = None
+    failure: Exception | None = None
 
 
 class ConsumerMemberView(NamedTuple):

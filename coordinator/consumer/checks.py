@@ -41,9 +41,14 @@ CHECKS: Final = (
 # fmt: on
 
 
+def switched_off(config: ConsumerConfig) -> HeartbeatReply | None:
+    return None if config.enabled else HeartbeatReply(ErrorCode.UNSUPPORTED_VERSION, "the consumer protocol is switched off")
+
+
 def refusal(config: ConsumerConfig, request: HeartbeatRequest) -> HeartbeatReply | None:
-    if not config.enabled:
-        return HeartbeatReply(ErrorCode.UNSUPPORTED_VERSION, "the consumer protocol is switched off")
+    refused = switched_off(config)
+    if refused is not None:
+        return refused
     for check in CHECKS:
         if check.fails(request):
             return HeartbeatReply(ErrorCode.INVALID_REQUEST, check.message)

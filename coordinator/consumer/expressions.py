@@ -63,7 +63,7 @@ def resolution_is_due(keeper: Keeper, group: ConsumerGroup, used: set[str], reso
 def resolve(keeper: Keeper, group: ConsumerGroup, may_see: Callable[[str], bool] | None) -> None:
     """Match all expressions of the group with the topics that exist now. `may_see`: those that the asker may describe; None: all."""
     group.is_resolving = False
-    visible = [name for name in sorted(keeper.topics.by_name) if may_see is None or may_see(name)]
+    visible = [name for name, topic in sorted(keeper.topics.by_name.items()) if topic.listed and (may_see is None or may_see(name))]
     changes: list[Change] = []
     resolved = dict(group.resolved)
     bumps = False

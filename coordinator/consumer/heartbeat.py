@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from coordinator.classic.kept import ALL_METADATA_MAX, MEMBER_METADATA_MAX, ids_bytes
 from coordinator.consumer import expressions
 from coordinator.consumer.calls import HeartbeatReply, HeartbeatRequest
 from coordinator.consumer.changes import Change, EpochChange, HoldingChange, ProfileChange, TargetChange, TargetEpochChange
-from coordinator.consumer.group import is_reconciled, partitions_of, same_partitions
+from coordinator.consumer.group import is_reconciled, partitions_of, profile_bytes, same_partitions
 from coordinator.consumer.identity import MESSAGES, Does, epoch_is_valid, identify
 from coordinator.consumer.member import Profile
 from coordinator.consumer.reconcile import Reconciliation, reconcile
@@ -59,7 +60,7 @@ def heartbeat(keeper: Keeper, group: ConsumerGroup, request: HeartbeatRequest, f
 def change_profile(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply | None:
     """What the member says about itself, and whether it asks for a new target; or an error."""
     bump = update_profile(step)
-    error = expressions.refusal(step)
+    error = expressions.refusal(step) or memory_refusal(keeper, step)
     if error is not None:
         return error
     bump |= expressions.change(keeper, step)
@@ -72,8 +73,8 @@ def move(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply | None:
     """Towards the newest target, which is computed if it is due; or an error."""
     try:
         retarget(keeper, step)
-    except Exception as error_of_assignor:  # of an assignor: nothing has changed yet
-        return HeartbeatReply(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error_of_assignor!r}")
+    except Exception as failure:  # of an assignor: nothing has changed yet
+        return HeartbeatReply(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {failure!r}", failure=failure)
     return None if reconcile_member(keeper, step) else FENCED
 
 
@@ -94,6 +95,23 @@ def update_profile(step: HeartbeatStep) -> bool:
     if step.is_new or step.profile != before:
         step.changes.append(ProfileChange(step.id, step.profile))
     return step.topics_changed
+
+
+def memory_refusal(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply | None:
+    """A member keeps no more than the limits allow, for itself and for all groups of the node."""
+    out, profile = keeper.out, step.profile
+    size = profile_bytes(profile) + ids_bytes(step.id, None, "", "")
+    growth = size if step.is_new else profile_bytes(profile) - profile_bytes(step.profile_before)
+    if growth <= 0:
+        return None
+    if size > out.config.group_member_metadata_max_bytes:
+        setting = MEMBER_METADATA_MAX
+    elif not out.has_memory(growth):
+        setting = ALL_METADATA_MAX
+    else:
+        return None
+    out.limit_reached(setting, step.group.id, step.id, profile.client_host, size)
+    return HeartbeatReply(ErrorCode.GROUP_MAX_SIZE_REACHED, f"what the member keeps in memory exceeds {setting}")
 
 
 def assignor_changed(step: HeartbeatStep) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping
 
 from coordinator.classic.group import Group
 from coordinator.consumer.assignors.java_order import CoordinatorOrder
@@ -18,7 +19,7 @@ from coordinator.consumer.changes import (
     TargetChange,
     TargetEpochChange,
 )
-from coordinator.consumer.config import ConsumerConfig
+from coordinator.consumer.config import ConsumerConfig, config_of_group
 from coordinator.consumer.facts import fact_of
 from coordinator.consumer.group import ConsumerGroup
 from coordinator.consumer.member import UNREVOKED, ConsumerMember, RejoinTimer, RevocationTimer
@@ -34,7 +35,7 @@ from coordinator.step_output import StepOutput
 
 class Keeper:
     """`classic`: the other groups of the shard; `discard_classic`: drops one of them, `open_classic`: applies its policies to a new one;
-    `end_step`: hands the output of the step to the hold."""
+    `end_step`: hands the output of the step to the hold; `own_settings`: the settings that a group has of its own, as an operator wrote them."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Keeper:
         discard_classic: Callable[[Group], None],
         open_classic: Callable[[Group], None],
         end_step: Callable[[], None],
+        own_settings: Callable[[str], Mapping[str, str]],
     ) -> None:
         self.out = out
         self.groups: dict[str, ConsumerGroup] = {}
@@ -53,18 +55,21 @@ class Keeper:
         self._discard_classic = discard_classic
         self._open_classic = open_classic
         self.end_step = end_step
+        self._own_settings = own_settings
         self.config = out.config.consumer
 
     def config_of(self, group_id: str) -> ConsumerConfig:
-        """The settings of the group: those of the broker."""
-        return self.config
+        """The settings of the group: its own, and otherwise those of the broker."""
+        own = self._own_settings(group_id)
+        return config_of_group(self.config, own) if own else self.config
 
     def begin_step(self, now: int, wall: int) -> None:
         self.out.now = now
         self.out.wall = wall
 
     def new_member_id(self) -> str:
-        return self.out.fresh_id()
+        """As Kafka's and its clients': the bytes of a UUID in 22 characters."""
+        return urlsafe_b64encode(bytes.fromhex(self.out.fresh_id().replace("-", ""))).rstrip(b"=").decode()
 
     def ask_for_resolution(self, group: ConsumerGroup, asker: object) -> None:
         group.is_resolving = True
@@ -218,5 +223,5 @@ class Keeper:
 
     def hash_of(self, names: Iterable[str]) -> int:
         """The hash of those topics that exist, in the order of their names; without any: 0."""
-        by_name = self.topics.by_name
-        return hash_of_topics([by_name[name].hash for name in sorted(names) if name in by_name])
+        topics = self.topics
+        return hash_of_topics([topics.hash_of(topics.by_name[name]) for name in sorted(names) if name in topics.by_name])

@@ -5,7 +5,7 @@ The shard calls it, one call at a time, and ends the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from coordinator.calls import JoinRequest, JoinWaiter, Leaver, SyncRequest, SyncWaiter
@@ -68,8 +68,11 @@ class Room(Keeper):
         self.end_step()
 
     def change_topics(self, present: Iterable[Topic], deleted: Iterable[str]) -> None:
-        """Topics were created, are different, or are gone: groups that read them look at the next heartbeat."""
-        changed = self.topics.change(present, deleted)
+        """Change the view of topics, which only this shard uses, and tell the groups."""
+        self.topics_changed(self.topics.change(present, deleted))
+
+    def topics_changed(self, changed: Collection[str]) -> None:
+        """Topics were created, are different, or are gone in the view: groups that read them look at the next heartbeat."""
         for group in self.groups.values():
             if any(group.subscribes_to(name) for name in changed):
                 group.refresh_at = 0

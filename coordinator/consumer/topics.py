@@ -1,6 +1,6 @@
-"""The topics of the cluster, as groups see them: a view that only a step of the shard changes (`topics_changed`).
+"""The topics of the cluster, as groups see them: a view that changes only between the steps of shards, which are told of each change.
 
-So what a group does depends on its steps alone, and a shard that is replayed sees the same topics at the same step.
+So what a group does depends on the order of steps and changes alone. All shards of a node share one view.
 """
 
 from __future__ import annotations
@@ -8,24 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from coordinator.consumer.topic_hash import hash_of_topic
+
 
 class Topic(NamedTuple):
-    """A topic. `hash` is that of Kafka's metadata of the topic (`topic_hash.py`)."""
+    """`listed`: whether a listing of all topics has it, and thus an expression may match it."""
 
     name: str
     id: bytes
     partitions: int
-    hash: int
+    listed: bool = True
 
 
 class TopicsView:
     """Topics by name and by id. `version` grows with each change, `created_version` becomes it when a topic is created."""
 
-    __slots__ = ("by_id", "by_name", "created_version", "version")
+    __slots__ = ("_hashes", "by_id", "by_name", "created_version", "version")
 
     def __init__(self) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
+        self._hashes: dict[bytes, int] = {}  # by id, of the topics that a group has read
         self.version = 0
         self.created_version = 0
 
@@ -36,7 +39,7 @@ class TopicsView:
         for name in deleted:
             gone = self.by_name.pop(name, None)
             if gone is not None:
-                del self.by_id[gone.id]
+                self._forget(gone)
                 changed.add(name)
         for topic in present:
             before = self.by_name.get(topic.name)
@@ -45,11 +48,22 @@ class TopicsView:
             if before is None or before.id != topic.id:
                 self.created_version = self.version
             if before is not None:
-                del self.by_id[before.id]
+                self._forget(before)
             self.by_name[topic.name] = topic
             self.by_id[topic.id] = topic
             changed.add(topic.name)
         return changed
+
+    def _forget(self, topic: Topic) -> None:
+        del self.by_id[topic.id]
+        self._hashes.pop(topic.id, None)
+
+    def hash_of(self, topic: Topic) -> int:
+        """That of Kafka's metadata of the topic (`topic_hash.py`)."""
+        hash = self._hashes.get(topic.id)
+        if hash is None:
+            hash = self._hashes[topic.id] = hash_of_topic(topic.id, topic.name, topic.partitions)
+        return hash
 
     def ids_of(self, names: Iterable[str]) -> set[bytes]:
         """The ids of those that exist."""

@@ -12,6 +12,7 @@ from coordinator.calls import JoinRequest, JoinWaiter
 from coordinator.classic.group import Group
 from coordinator.classic.member import Member, PendingMember
 from coordinator.classic.waiting import set_waits
+from coordinator.consumer.config import GROUP_SETTINGS, settings_problems
 from coordinator.facts import storable
 from coordinator.hold import Fact
 from coordinator.policies.declaration import NO_POLICIES, NONE_TEXT, GroupPolicies, Policy, PolicyValue
@@ -206,7 +207,8 @@ def rules_of(group: Group, kind: type[Rules]) -> Rules | None:
 
 
 class ShardPolicies:
-    """The policies of all groups of a shard, as the operator wrote them. A group need not exist to have policies."""
+    """The policies of all groups of a shard, as the operator wrote them, and beside them the settings that Kafka has for groups of the consumer
+    protocol. A group need not exist to have policies."""
 
     def __init__(self, out: StepOutput, groups: Mapping[str, Group], end_step: Callable[[], None]) -> None:
         """`end_step` hands the output of the step to the hold."""
@@ -237,10 +239,13 @@ class ShardPolicies:
 
     def refusals(self, group_id: str, texts: Mapping[str, str]) -> list[str]:
         """Why these values may not replace the group's, one sentence for each problem; empty if they may."""
-        wrong = [problem for name, text in texts.items() if (problem := value_problem(name, text)) is not None]
+        policies = {name: text for name, text in texts.items() if name not in GROUP_SETTINGS}
+        settings = {name: text for name, text in texts.items() if name in GROUP_SETTINGS}
+        wrong = [problem for name, text in policies.items() if (problem := value_problem(name, text)) is not None]
+        wrong += settings_problems(self._out.config.consumer, settings)
         if wrong:
             return wrong
-        wrong = problems(self.of(group_id), resolve(texts, self._defaults), self._groups.get(group_id))
+        wrong = problems(self.of(group_id), resolve(policies, self._defaults), self._groups.get(group_id))
         if not storable(group_id, *texts.values()) or not self._out.fits([_fact(group_id, texts)]):
             wrong.append("the policies do not fit into one record; shorten their texts")
         return wrong

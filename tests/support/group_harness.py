@@ -9,7 +9,7 @@ from struct import pack, unpack
 from types import SimpleNamespace
 from typing import Any
 
-from broker.api.table import CLUSTER, GROUPS, MEMBERS, OFFSETS
+from broker.api.table import CLUSTER, CONSUMERS, GROUPS, MEMBERS, OFFSETS
 from broker.groups.journal import Journal
 from broker.groups.silent_clients import SilentClients
 from broker.internal_topics import CONSUMER_OFFSETS
@@ -93,6 +93,8 @@ class GroupHarness(GroupWorld):
         self.topics.create(CONSUMER_OFFSETS, PARTITIONS, {}, 0)
         for name, partitions in topics.items():
             self.topics.create(name, partitions, {}, 0)
+        self.shards._topic_of = self.topics.seen_by_groups
+        self.shards.see_topics(self.topics.by_name)
         stored = list(facts_of(bytes(self.topics.hold.take_batch(0))))
         self.topics.hold.confirm(self.topics.hold.emitted)
         self.registry_log = ScriptedLog(immediate=True, stored=[stored])
@@ -117,7 +119,7 @@ class GroupHarness(GroupWorld):
             silent_clients=SilentClients(self.loop, self.dispatch),  # type: ignore[arg-type]
             deletions=self.deletions,
         )
-        self.dispatch.add_routes(*[module.route(parts) for module in (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS)])
+        self.dispatch.add_routes(*[module.route(parts) for module in (*CLUSTER, *MEMBERS, *CONSUMERS, *OFFSETS, *GROUPS)])
         self.context = ConnectionContext(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 1 << 20, 1 << 20, 1 << 20)
 
     def log_of(self, group_id: str) -> ScriptedLog:

@@ -80,7 +80,7 @@ class TopicHarness(GroupHarness):
             topics=self.topics,
             registry_journal=self.registry,
             shards=self.shards,
-            setting_sources=SettingSources(load_config(), node.id, "data"),
+            setting_sources=SettingSources(load_config(settings=settings), node.id, "data"),
             partitions=self.partitions,
             deletions=Deletions(self.topics, self.registry, self.shards, served, loop, lambda: 0.0),
             topic_store=MemoryTopicStore(),

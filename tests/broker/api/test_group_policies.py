@@ -132,7 +132,7 @@ def test_replacing_policies_deletes_those_not_named(harness: TopicHarness) -> No
         (((CHANGE, APPEND, "keep"),), INVALID_CONFIG, "not LIST"),
         (((CHANGE, SUBTRACT, "keep"),), INVALID_CONFIG, "not LIST"),
         (((CHANGE, 7, "keep"),), INVALID_REQUEST, "no operation 7"),
-        ((("consumer.session.timeout.ms", SET, "50000"),), INVALID_CONFIG, "not served here"),
+        ((("share.session.timeout.ms", SET, "50000"),), INVALID_CONFIG, "not served here"),
         ((("status.away", SET, "a"),), INVALID_CONFIG, "read-only"),
         ((("instance.ids", APPEND, "a-[3-1]"),), INVALID_CONFIG, "runs backwards"),
         (((CHANGE, SET, "rebalance"), ("nope", SET, "1")), INVALID_CONFIG, "there is no such policy"),

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from broker.security.authorizer import Operation, ResourceType
+from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -177,3 +179,39 @@ def test_without_the_right_to_describe_a_group_its_coordinator_is_not_found(vers
         if version >= 1:
             assert coordinator.error_message
     assert checks[0] == (DESCRIBE, GROUP, "g")
+
+
+def consumer_joining(*topics: str, regex: str | None = None, member: str = "me") -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest("g", member, 0, None, None, 30_000, list(topics) if regex is None else None, regex, None, [])
+
+
+def test_a_consumer_member_reads_its_group_and_describes_the_topics_that_it_names() -> None:
+    checks, peer = peer_refused((READ, GROUP, "g"))
+    assert peer.ask(consumer_joining("t"), 1).error_code == GROUP_REFUSED
+    assert checks == [(READ, GROUP, "g")]
+    checks, peer = peer_refused((DESCRIBE, TOPIC, "u"))
+    assert peer.ask(consumer_joining("t", "u"), 1).error_code == TOPIC_REFUSED
+    assert checks == [(READ, GROUP, "g"), (DESCRIBE, TOPIC, "t"), (DESCRIBE, TOPIC, "u")]
+    assert peer.ask(consumer_joining("t"), 1).error_code == 0
+
+
+def test_an_expression_matches_the_topics_that_its_member_may_describe() -> None:
+    _, peer = peer_refused((DESCRIBE, TOPIC, "u"))
+    joined = peer.ask(consumer_joining(regex="[tu]"), 1)
+    assert (joined.error_code, joined.assignment.topic_partitions) == (0, [])
+    told = peer.ask(ConsumerGroupHeartbeatRequest("g", "me", joined.member_epoch), 1)
+    (group,) = peer.ask(ConsumerGroupDescribeRequest(["g"]), 1).groups
+    (member,) = group.members
+    assert [topic.topic_name for topic in member.assignment.topic_partitions] == ["t"]
+    assert len(told.assignment.topic_partitions) == 1
+
+
+def test_a_consumer_group_is_described_to_clients_that_may_describe_it_and_all_its_topics() -> None:
+    harness = GroupHarness(refusing((DESCRIBE, GROUP, "g")))
+    peer = GroupClient(harness)
+    peer.ask(consumer_joining("t"), 1)
+    groups = peer.ask(ConsumerGroupDescribeRequest(["elsewhere", "g"]), 1).groups
+    assert [(group.group_id, group.error_code, group.members) for group in groups] == [("g", GROUP_REFUSED, []), ("elsewhere", 69, [])]
+    harness.authorizer.allows = refusing((DESCRIBE, TOPIC, "t")).allows
+    (group,) = peer.ask(ConsumerGroupDescribeRequest(["g"]), 1).groups
+    assert (group.error_code, group.members, group.group_state) == (TOPIC_REFUSED, [], "")

@@ -142,3 +142,15 @@ def test_unknown_record_kinds_of_newer_versions_are_ignored(registry: Registry) 
     registry.log.append((b"\x00\x09anything", b"\x00\x00"))
     check(registry)
     assert set(registry.by_name) == {"orders", "pay.ments"}
+
+
+def test_a_registry_that_is_read_again_tells_of_each_topic_whose_partitions_are_others(registry: Registry) -> None:
+    """Groups watch topics: a creation that the log refused must not stay in their view."""
+    stored = list(registry.log)
+    registry.create("refused", 1, {}, 7)
+    registry.add_partitions("orders", 4)
+    registry.alter("pay.ments", {"retention.ms": "2000"})
+    changed: list[str] = []
+    registry.partitions_changed = changed.append
+    registry.replace(stored)
+    assert sorted(changed) == ["orders", "refused"]

@@ -1,4 +1,4 @@
-"""Plays a program to Apache Kafka, with the answers in the form of `programs.py`.
+"""Plays a program to Apache Kafka, or to a broker of ours, with the answers in the form of `programs.py`.
 
 Kafka's coordinator hears of topics a moment later, and resolves expressions in a thread of its own: the player waits for both.
 """
@@ -72,7 +72,10 @@ class Waiting(NamedTuple):
 
 
 class KafkaPlayer:
-    def __init__(self, port: int, group: str) -> None:
+    def __init__(self, port: int, group: str, topics_s: float = TOPICS_S, resolution_s: float = RESOLUTION_S) -> None:
+        """`topics_s` and `resolution_s`: how long to wait after a change of topics, and after a heartbeat of a program with expressions."""
+        self._topics_s = topics_s
+        self._resolution_s = resolution_s
         self.port = port
         self.client = Client(port, client_id=CLIENT)
         self.identities = Identities()
@@ -98,7 +101,7 @@ class KafkaPlayer:
         answer: Answer = getattr(self, step["do"])(**{name: value for name, value in step.items() if name != "do"})
         self.expressions = self.expressions or bool(step.get("regex"))
         if self.expressions and step["do"] == "beat":
-            time.sleep(RESOLUTION_S)
+            time.sleep(self._resolution_s)
         return answer
 
     # Topics and time.
@@ -124,7 +127,7 @@ class KafkaPlayer:
         while self._partitions(name) != partitions:
             assert time.monotonic() < until, f"{name} has not {partitions} partitions after {SHOWN_S} s"
             time.sleep(0.02)
-        time.sleep(TOPICS_S)
+        time.sleep(self._topics_s)
 
     def drop(self, name: str) -> Answer:
         assert not self.client.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=5_000), 3).responses[0].error_code

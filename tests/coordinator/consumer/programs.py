@@ -15,19 +15,20 @@ A JoinGroup or SyncGroup that is parked is answered in a later look, under `arri
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from coordinator import Commit, Fact, GroupConfig, JoinRequest, Leaver, Shard, SyncRequest
 from coordinator.consumer.calls import HeartbeatRequest
 from coordinator.consumer.config import ConsumerConfig, MigrationPolicy
-from coordinator.consumer.topic_hash import hash_of_topic
 from coordinator.consumer.topics import Topic
 from protocol.batch import facts_of
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from tests.coordinator.consumer.classic_words import CLIENT, TIMEOUT, Identities, assignment, join_answer, read, subscription, sync_answer
 from tests.coordinator.consumer.truths import check_group, check_replay
 
+SHORT_ID_CHARS = 22  # of an id of the consumer protocol, which is a UUID too
 GROUP = "g"
 WALL = 1_700_000_000_000
 CONFIG = GroupConfig(
@@ -87,7 +88,9 @@ class CorePlayer:
 
     def _fresh_id(self) -> str:
         self.given += 1
-        return self.fresh or f"given-{self.given}"
+        if self.fresh is None:
+            return f"ffffffff-ffff-4fff-8fff-{self.given:012x}"
+        return urlsafe_b64decode(f"{self.fresh}==").hex() if len(self.fresh) == SHORT_ID_CHARS else self.fresh
 
     @property
     def moment(self) -> int:
@@ -140,7 +143,7 @@ class CorePlayer:
     def topic(self, name: str, partitions: int) -> Answer:
         before = self.topics.get(name)
         id = before.id if before is not None else self._new_topic_id(name)
-        self.topics[name] = Topic(name, id, partitions, hash_of_topic(id, name, partitions))
+        self.topics[name] = Topic(name, id, partitions)
         self.names[id] = name
         self.shard.consumers.change_topics([self.topics[name]], ())
         return {}
@@ -185,7 +188,7 @@ class CorePlayer:
         reply = self.shard.consumers.heartbeat(request, self.now, self.wall)
         if reply.error:
             assert reply.message
-            assert reply[2:] == (None, 0, 0, None)
+            assert reply[2:6] == (None, 0, 0, None)
             return {"error": int(reply.error)}
         assigned = None if reply.assignment is None else self.named(reply.assignment)
         return {"error": 0, "member": self.identities.name_of(reply.member_id or ""), "epoch": reply.epoch, "interval": reply.heartbeat_interval_ms, "assigned": assigned}

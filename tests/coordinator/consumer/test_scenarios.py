@@ -38,7 +38,7 @@ def test_one_member_joins_beats_and_leaves(play: Play) -> None:
 
 @scenario("CP-02")
 def test_before_v1_the_coordinator_gives_the_member_id(play: Play) -> None:
-    assert play.join("", "t", v=0)["member"] == "given-1"
+    assert play.join("", "t", v=0)["member"] == "________T_-P_wAAAAAAAQ"
     assert play.join("", "t") == error(42)
 
 
