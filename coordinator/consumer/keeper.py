@@ -24,9 +24,9 @@ from coordinator.consumer.facts import fact_of
 from coordinator.consumer.group import ConsumerGroup
 from coordinator.consumer.member import UNREVOKED, ConsumerMember, RejoinTimer, RevocationTimer
 from coordinator.consumer.noting import StepNotes
+from coordinator.consumer.release import release
 from coordinator.consumer.topic_hash import hash_of_topics
 from coordinator.consumer.topics import TopicsView
-from coordinator.consumer.upgrade import release
 from coordinator.facts import group_key
 from coordinator.hold import BATCH_OVERHEAD_BYTES, Fact, facts_bytes
 from coordinator.notes import Cause

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from coordinator.classic.group import CONSUMER
-from coordinator.classic.rebalance import member_goes
-from coordinator.classic.waiting import refuse_newcomers
 from coordinator.consumer.assignors.java_order import CoordinatorOrder, buckets_of, by_bucket, hashes
 from coordinator.consumer.changes import Change, EpochChange, HoldingChange, ProfileChange, TargetChange, TargetEpochChange
 from coordinator.consumer.embedded import held_of, subscription_of
@@ -17,13 +15,11 @@ from coordinator.consumer.facts import fact_of
 from coordinator.consumer.group import ConsumerGroup
 from coordinator.consumer.member import STABLE, ClassicPart, Held, Holding, Profile
 from coordinator.facts import group_key
-from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from coordinator.classic.group import Group
     from coordinator.classic.member import Member
     from coordinator.consumer.keeper import Keeper
-    from coordinator.step_output import StepOutput
 
 
 class Upgrade(NamedTuple):
@@ -83,16 +79,3 @@ def profile_of(keeper: Keeper, member: Member, protocol: str | None) -> Profile 
         None,
         classic,
     )
-
-
-def release(out: StepOutput, classic: Group) -> None:
-    """The classic group ends: parked requests are told of another rebalance, so that their members join the new group."""
-    refuse_newcomers(out, classic, list(classic.newcomers), ErrorCode.REBALANCE_IN_PROGRESS)
-    for member in list(classic.members.values()):
-        out.deadlines.remove(member)
-        if member.join_waiter is not None:
-            out.refuse_join(member.join_waiter, member.id, ErrorCode.REBALANCE_IN_PROGRESS)
-        if member.sync_waiter is not None:
-            out.refuse_sync(member.sync_waiter, ErrorCode.REBALANCE_IN_PROGRESS)
-        member.join_waiter = member.sync_waiter = None
-        member_goes(out, classic, member, None)
