@@ -37,7 +37,7 @@ test: setup ## the tests, on every Python from 3.11 on that is found (PYTHONS="3
 
 long-test: setup ## all seeds and steps of the random tests, of which `make test` runs the first
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest $(AGAIN) -n 2 --dist worksteal --assert=plain -m long $(or $(ARGS),tests/coordinator tests/stores)
+	@$(BIN)/python -m pytest $(AGAIN) -n 2 --dist worksteal --assert=plain -m long $(or $(ARGS),tests/coordinator tests/pipeline tests/stores)
 
 policies-demo: setup ## real clients restart, scale and crash without policies of groups and with them (ARGS="--client java --scenario crash")
 	@$(BIN)/python project/compiled.py --fresh

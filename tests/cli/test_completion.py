@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from cli.completion_words import NAMES_SECONDS, complete
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from tenure.testing import Cluster, Process
 from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import FakeBroker
 from tests.cli.terminal import Terminal
-from tests.running import ROOT, Client, broker, environment
+from tests.running import ROOT, Client, environment
+from tests.support.controlled import port_of
 
 pytestmark = pytest.mark.once  # runs shells, not Python
 
@@ -33,16 +34,14 @@ def words(line: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def named() -> Iterator[str]:
+def named(process: Process) -> Iterator[str]:
     """The address of a separate cluster, whose topics and groups are known."""
-    with broker("--profile", "test") as started:
-        with Client(started.port) as client:
-            for name in ("orders", "orders.eu", "payments"):
-                client.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1)], 5000), 5)
+    with Cluster.make(process.control, topics={"orders": 1, "orders.eu": 1, "payments": 1}) as kafka:
+        with Client(port_of(kafka)) as client:
             for group in ("billing", "billing: late & odd", "shipping", "bill\x1b[31m"):
                 topics = [OffsetCommitRequestTopic("orders", partitions=[OffsetCommitRequestPartition(0, 1)])]
                 client.ask(OffsetCommitRequest(group, -1, topics=topics), 7)
-        yield f"127.0.0.1:{started.port}"
+        yield kafka.bootstrap
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Runs that are killed at a step: `python -m tests.pipeline.dying BASE DATA FOLDER` prints for each tested step the result of the next run.
+"""Runs that are killed at a step: `python -m tests.pipeline.dying BASE DATA FOLDER 0/4` prints the result of the next run for every fourth tested step.
 
 At a step a file is half written, a table is about to be changed or has just been, or old files and versions are about to be removed. BASE has the
 tables of an earlier run; each run that dies begins with a copy of it. Each run is a fork of one process, because imports are slow.
@@ -135,11 +135,13 @@ def steps_of(base: Path, data: Path, folder: Path) -> list[str]:
 
 
 def main() -> int:
-    base, data, folder = map(Path, sys.argv[1:])
+    base, data, folder = map(Path, sys.argv[1:4])
+    part, parts = map(int, sys.argv[4].split("/"))
     names = steps_of(base, data, folder)
     publishing = [number for number, name in enumerate(names, 1) if name in (f"change {PROGRESS}", f"changed {PROGRESS}")]
     rest_of_steps = [number for number in range(1, len(names) + 1) if number not in publishing]
-    for number in sorted({*publishing, *rest_of_steps[:: max(1, len(rest_of_steps) // STEPS_TESTED)]}):
+    tested = [*publishing, *rest_of_steps[:: max(1, len(rest_of_steps) // STEPS_TESTED)]]
+    for number in tested[part::parts]:
         out = folder / str(number)
         shutil.copytree(base, out)
         killed = forked(lambda: run(data, out, DiskOperations(number)))  # noqa: B023 (called at once)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import pytest
 
@@ -48,8 +47,3 @@ def controlled(process: Process) -> Iterator[Controlled]:
 
 def port_of(kafka: Cluster) -> int:
     return int(kafka.bootstrap.rpartition(":")[2])
-
-
-def settings_of(*texts: str) -> dict[str, Any]:
-    """Settings as arguments of a cluster: `settings_of("group.max.size=2")`."""
-    return dict(text.split("=", 1) for text in texts)
