@@ -21,6 +21,7 @@ class Next(StrEnum):
     TAKE_ID = "repeat the JoinGroup with the member id in the reply"
     REJOIN = "send JoinGroup with the same member id"
     JOIN_ANEW = "forget the member id, and send JoinGroup without one"
+    START_OVER = "give up all partitions, and send a heartbeat with epoch 0 and the same member id"
     LEAVE_OUT = "go on as a member; repeat the request without what was refused"
     END = "stop: the same request gets the same answer"
 
@@ -80,6 +81,18 @@ REMEDIES: Final[dict[int, Remedy]] = {
     E.UNSTABLE_OFFSET_COMMIT: Remedy(Next.REPEAT, "An open transaction has offsets of the group. Tenure serves no transactions, so only Kafka answers this", NO),
     E.NON_EMPTY_GROUP: Remedy(Next.END, "For DeleteGroups, and for OffsetDelete of a group that is none of consumers. Stop its members first", NO),
     E.GROUP_SUBSCRIBED_TO_TOPIC: Remedy(Next.END, "For OffsetDelete. Stop the members that subscribe to the topic first", NO),
+    E.UNSUPPORTED_VERSION: Remedy(
+        Next.END, "The broker has the consumer protocol switched off: use group.protocol=classic. A member of that protocol commits with version 9 or later", NO
+    ),
+    E.FENCED_MEMBER_EPOCH: Remedy(
+        Next.START_OVER, "The member's epoch is not the group's: it was away, or a reply was lost. What it read since the last commit is read again", "no, if its subscription is the same"
+    ),
+    E.UNRELEASED_INSTANCE_ID: Remedy(
+        Next.END, "Another member with this group.instance.id has not left. After a crash, join again when its session has ended", NO
+    ),
+    E.UNSUPPORTED_ASSIGNOR: Remedy(Next.END, "Name one of group.consumer.assignors in group.remote.assignor, or none", NO),
+    E.STALE_MEMBER_EPOCH: Remedy(Next.REPEAT, "With the epoch of the next heartbeat's reply. Only commits and fetches of offsets get this", NO),
+    E.INVALID_REGULAR_EXPRESSION: Remedy(Next.END, "The subscription's expression is not one of RE2; the message says what is wrong in it", NO),
     E.UNKNOWN_SERVER_ERROR: Remedy(
         Next.END, "The broker could not store the group or the offsets: a name that is not UTF-8, or a record that fits into no batch; its log says which", NO
     ),

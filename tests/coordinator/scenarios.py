@@ -28,4 +28,4 @@ def scenario(*numbers: str) -> Callable[[T], T]:
 
 def row(number: str, *values: object) -> Any:
     """One row of a parametrised test. A number may occur in several rows."""
-    return pytest.param(*values, id=f"{number} {' '.join(str(value) for value in values)}"[:60])
+    return pytest.param(*values, id=f"{number} {' '.join(getattr(value, '__name__', str(value)) for value in values)}"[:60])
