@@ -18,6 +18,7 @@ from coordinator.notes import Cause, ShardChange, StandbyStep
 from coordinator.states import State
 from history import CoordinatorChanged, End, Entry, GroupRecord, NoteRecord, Rebalance, RebalancesMissing, StandbyChanged
 from history.commits import NearbyCommits
+from history.newer import NewerRecord
 from protocol.messages.consumer_offsets import GroupMetadataValue
 
 pytestmark = pytest.mark.once
@@ -100,6 +101,9 @@ class FakeLogReader:
     def group_records(self) -> list[GroupRecord]:
         group_records, self._group_records = self._group_records, []
         return group_records
+
+    def newer_records(self) -> list[NewerRecord]:
+        return []
 
     def whole(self, first: int, last: int) -> bool:
         return True

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.facts import deletions_fact
-from coordinator.notes import Cause, Removal, Replacement, RoundResult, ShardChange, StandbyStep
+from coordinator.notes import Cause, EpochStep, Removal, Replacement, RoundResult, ShardChange, StandbyStep
 from coordinator.policies.door import policies_key, policies_value
 from coordinator.policies.registration import away_key, away_value
 from coordinator.policies.target_size import seats_key
@@ -20,6 +20,7 @@ from protocol.messages.consumer_offsets import SeatsValue
 from protocol.messages.coordinator_notes import (
     CommitRefused,
     CoordinatorChange,
+    EpochNote,
     HeartbeatGap,
     Heartbeats,
     JoinRefused,
@@ -173,6 +174,10 @@ BODIES: dict[int, tuple[Any, dict[str, Any]]] = {
     NoteKind.STANDBY: (
         StandbyChange("m", "i", StandbyStep.TAKES_OVER, "b", None, 7),
         {"step": "TAKES_OVER", "instance_id": "i", "from_member_id": "b", "from_instance_id": None, "after_ms": 7},
+    ),
+    NoteKind.EPOCH: (
+        EpochNote(EpochStep.COMPUTED, Cause.NEW_MEMBER, ["m"], 3, 40),
+        {"step": "COMPUTED", "cause": "NEW_MEMBER", "members": ["m"], "moved": 3, "took_ms": 40},
     ),
     NoteKind.COORDINATOR: (CoordinatorChange(ShardChange.SUSPENDED, 1, 2, 3, 4), {"what": "SUSPENDED", "replayed": 4}),
 }

@@ -156,6 +156,7 @@ BODIES: dict[int, Any] = {
     10: notes.MemberAway("m", "i", True, 12_000, 45_000),
     11: notes.JoinRefused(None, "c", "/::1", "a, b"),
     12: notes.StandbyChange("m", None, 1, "b", "i", 12_000),
+    13: notes.EpochNote(1, 4, ["m1", "m2"], 7, 1 << 40),
 }
 
 
