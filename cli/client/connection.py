@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from struct import Struct, pack
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from broker.settings.endpoints import format_endpoint
 from cli import VERSION
@@ -37,6 +37,9 @@ PROBE_AFTER_SHARE = 0.5
 BANNER_SECONDS = 0.2
 
 unpack_int = Struct(">i").unpack_from
+
+# Produce, OffsetCommit, OffsetFetch: the newest versions that name topics by name, as the command does.
+BY_NAME_UNTIL: Final = {0: 12, 8: 9, 9: 9}
 
 
 class NoReply(Exception):
@@ -207,9 +210,10 @@ class Connection:
     def version_for(self, request: Message, oldest: int) -> int:
         """The version to send the request in. Raises Failure if the broker serves none that is `oldest` or newer."""
         key: int = request.API_KEY  # type: ignore[attr-defined]
-        version = self.version(key, request.VERSIONS)
+        known = request.VERSIONS[0], min(request.VERSIONS[1], BY_NAME_UNTIL.get(key, request.VERSIONS[1]))
+        version = self.version(key, known)
         if version < max(oldest, 0):
-            raise unsupported(self.endpoint, api_name(request), key, self.versions.get(key), request.VERSIONS, oldest)
+            raise unsupported(self.endpoint, api_name(request), key, self.versions.get(key), known, oldest)
         return version
 
     def _learn_versions(self, deadline: float) -> None:
