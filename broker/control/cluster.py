@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, NamedTuple
 
+from broker.control import asking
 from broker.control.fields import Refused
 from broker.control.life import Life
 from broker.control.local_client import LocalClient
@@ -16,23 +17,12 @@ from broker.runtime.contain import Contained
 from coordinator.classic.group import CONSUMER, Group
 from coordinator.classic.member import Member
 from coordinator.facts import read_offset
-from coordinator.policies.rebalance_request import REBALANCE_REQUEST
-from protocol.batch import Record, iterate_headers, records
-from protocol.errors import ErrorCode
+from protocol.batch import Record
 from protocol.message import Message
-from protocol.messages.consumer_offsets import OffsetCommitKey
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.records import read_offsets_key
 
 POLL_SECONDS: Final = 0.002
-READ_BYTES: Final = 4 << 20
-GROUP_RESOURCE: Final = 32  # of configurations
 LATEST: Final = -1  # in place of a time: the end of a partition
-SET: Final = 0  # the operation of IncrementalAlterConfigs
 
 
 class Census(NamedTuple):
@@ -84,12 +74,6 @@ class Cluster(Life):
             self._client = None
             raise Refused(409, f"cluster {self.id}: {error}") from error
 
-    def check(self, code: int, about: str, message: str | None = None) -> None:
-        """Raise Refused unless the code is 0."""
-        if code:
-            name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
-            raise Refused(409, f"{about}: {name}", message or "")
-
     # Groups.
 
     def journal_of(self, group_id: str) -> GroupJournal:
@@ -122,17 +106,10 @@ class Cluster(Life):
         self.broker.turn.wake_by(self.broker.clock.now)
 
     async def rebalance(self, group: Group) -> None:
-        """Have all members rejoin, as an administrator asks for it."""
-        ask = AlterableConfig(REBALANCE_REQUEST.name, SET, "asked for by a test")
-        reply = await self.request(IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP_RESOURCE, group.id, [ask])]))
-        self.check(reply.responses[0].error_code, f"group {group.id}", reply.responses[0].error_message)
+        await asking.rebalance(self.request, group.id)
 
     async def empty_and_delete(self, group: Group) -> None:
-        """Remove all members of a group, and the group."""
-        leavers = [MemberIdentity("" if member.instance_id else member.id, member.instance_id, "purged by a test") for member in group.members.values()]
-        if leavers:
-            await self.request(LeaveGroupRequest(group.id, leavers))
-        await self.request(DeleteGroupsRequest([group.id]))
+        await asking.empty_and_delete(self.request, group.id, group.members)
 
     def committed(self, group_id: str, topic: str, partition: int) -> int:
         """The committed offset; -1: there is none."""
@@ -198,35 +175,11 @@ class Cluster(Life):
         found = self.broker.partitions.find(topic, partition)
         return int(found.start_offset) if found is not None and not found.error else 0
 
-    async def read(self, topic: str, partition: int, offset: int) -> AsyncIterator[Record]:
-        """The records of a partition from this offset to its end."""
-        id = self.topic_id(topic)
-        while True:
-            part = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=READ_BYTES)
-            request = FetchRequest(
-                max_wait_ms=0, min_bytes=0, max_bytes=READ_BYTES, session_id=0, session_epoch=-1, topics=[FetchTopic(id, topic, [part])], forgotten_topics_data=[]
-            )
-            reply = await self.request(request)
-            fetched = reply.responses[0].partitions[0] if reply.responses else None
-            self.check(reply.error_code or (fetched.error_code if fetched is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"topic {topic} partition {partition}")
-            data = bytes(fetched.records or b"") if fetched is not None else b""
-            begin = offset
-            at = 0
-            for header in iterate_headers(data, 0, len(data)):
-                for record in records(data, at):
-                    if record.offset >= begin:
-                        yield record
-                at += header.size
-                offset = header.next_offset
-            if offset == begin:
-                return
+    def read(self, topic: str, partition: int, offset: int) -> AsyncIterator[Record]:
+        return asking.read(self.request, self.topic_id(topic), topic, partition, offset)
 
-    async def commits(self, group_id: str, topic: str) -> AsyncIterator[tuple[int, int]]:
-        """The commits of a group for a topic in the order of the log, as far as compaction has left them: partition and offset."""
-        async for record in self.read(CONSUMER_OFFSETS, self.journal_of(group_id).partition, 0):
-            key = read_offsets_key(record.key or b"")
-            if isinstance(key, OffsetCommitKey) and (key.group, key.topic) == (group_id, topic) and record.value is not None:
-                yield key.partition, read_offset(record.value).offset
+    def commits(self, group_id: str, topic: str) -> AsyncIterator[tuple[int, int]]:
+        return asking.commits(self.read(CONSUMER_OFFSETS, self.journal_of(group_id).partition, 0), group_id, topic)
 
     def census(self) -> Census:
         groups = self.groups()

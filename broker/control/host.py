@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, Final
 
 from broker.control import table
+from broker.control.asking import check
 from broker.control.cluster import Cluster
 from broker.control.fields import Refused
 from broker.control.life import DATA
@@ -192,7 +193,7 @@ async def make_topics(cluster: Any, topics: Mapping[str, Any]) -> None:
         return
     reply = await cluster.request(CreateTopicsRequest(wanted, TOPIC_MS))
     for topic in reply.topics:
-        cluster.check(topic.error_code, f"topic {topic.name}", topic.error_message)
+        check(topic.error_code, f"topic {topic.name}", topic.error_message)
 
 
 def creatable(name: str, value: Any) -> CreatableTopic:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from broker.control import asking
 from broker.control.fields import Refused
 from cli.client import Cluster as Client
 from cli.client import TopicPartition
@@ -14,27 +15,17 @@ from cli.groups.described import Group, describe
 from cli.groups.everywhere import list_everywhere
 from cli.records.commits import committed_offsets
 from cli.topics.log_offsets import log_bounds
-from coordinator.facts import read_offset
 from coordinator.group_partition import partition_of
-from protocol.batch import Record, iterate_headers, records
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_offsets import OffsetCommitKey
+from protocol.batch import Record
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
-from protocol.records import read_offsets_key
 
 OFFSETS: Final = "__consumer_offsets"
 INTERNAL: Final = "__"
 POLL_SECONDS: Final = 0.02
-READ_BYTES: Final = 4 << 20
-GROUP_RESOURCE: Final = 32
-SET: Final = 0
-REBALANCE: Final = "rebalance.request"
 FAULTS: Final = "faults stand between clients and the one broker of a process"
 
 
@@ -92,10 +83,6 @@ class NodeCluster:
             await asyncio.sleep(POLL_SECONDS)
         return True
 
-    def check(self, code: int, about: str, message: str | None = None) -> None:
-        if code:
-            raise Refused(409, f"{about}: {ErrorCode(code).name}", message or "")
-
     async def request(self, request: Any) -> Any:
         match request:
             case CreateTopicsRequest() | DeleteTopicsRequest():
@@ -149,18 +136,15 @@ class NodeCluster:
         }
 
     async def rebalance(self, group: SeenGroup) -> None:
-        ask = AlterableConfig(REBALANCE, SET, "asked for by a test")
-        request = IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP_RESOURCE, group.id, [ask])])
-        reply = self._client.send_to_broker(group.described.coordinator, request)
-        self.check(reply.responses[0].error_code, f"group {group.id}", reply.responses[0].error_message)
+        async def ask(request: Any) -> Any:
+            return self._client.send_to_broker(group.described.coordinator, request)
+
+        await asking.rebalance(ask, group.id)
 
     async def settle(self) -> None: ...
 
     async def empty_and_delete(self, group: SeenGroup) -> None:
-        leavers = [MemberIdentity("" if member.instance_id else member.id, member.instance_id, "purged by a test") for member in group.members.values()]
-        if leavers:
-            await self.request(LeaveGroupRequest(group.id, leavers))
-        await self.request(DeleteGroupsRequest([group.id]))
+        await asking.empty_and_delete(self.request, group.id, group.members)
 
     def committed(self, group_id: str, topic: str, partition: int) -> int:
         return committed_offsets(self._client, group_id, [(topic, partition)]).get((topic, partition), -1)
@@ -191,33 +175,15 @@ class NodeCluster:
         each: TopicPartition = (topic, partition)
         return log_bounds(self._client, [each])[0][each].offset
 
-    async def read(self, topic: str, partition: int, offset: int) -> AsyncIterator[Record]:
-        id = self._client.topics([topic])[topic].id or bytes(16)
-        while True:
-            part = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=READ_BYTES)
-            request = FetchRequest(
-                max_wait_ms=0, min_bytes=0, max_bytes=READ_BYTES, session_id=0, session_epoch=-1, topics=[FetchTopic(id, topic, [part])], forgotten_topics_data=[]
-            )
-            reply = self._client.send_to_leader(topic, partition, request)
-            fetched = reply.responses[0].partitions[0] if reply.responses else None
-            self.check(reply.error_code or (fetched.error_code if fetched is not None else 0), f"topic {topic} partition {partition}")
-            data = bytes(fetched.records or b"") if fetched is not None else b""
-            begin, at = offset, 0
-            for header in iterate_headers(data, 0, len(data)):
-                for record in records(data, at):
-                    if record.offset >= begin:
-                        yield record
-                at += header.size
-                offset = header.next_offset
-            if offset == begin:
-                return
+    def read(self, topic: str, partition: int, offset: int) -> AsyncIterator[Record]:
+        async def ask(request: Any) -> Any:
+            return self._client.send_to_leader(topic, partition, request)
 
-    async def commits(self, group_id: str, topic: str) -> AsyncIterator[tuple[int, int]]:
+        return asking.read(ask, self._client.topics([topic])[topic].id or bytes(16), topic, partition, offset)
+
+    def commits(self, group_id: str, topic: str) -> AsyncIterator[tuple[int, int]]:
         count = len(self._client.topics([OFFSETS])[OFFSETS].partitions)
-        async for record in self.read(OFFSETS, partition_of(group_id, count), 0):
-            key = read_offsets_key(record.key or b"")
-            if isinstance(key, OffsetCommitKey) and (key.group, key.topic) == (group_id, topic) and record.value is not None:
-                yield key.partition, read_offset(record.value).offset
+        return asking.commits(self.read(OFFSETS, partition_of(group_id, count), 0), group_id, topic)
 
 
 def by_topic(partitions: tuple[TopicPartition, ...]) -> Mapping[str, list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.control.asking import check
 from broker.control.fields import TEXT, WHOLE, Field, Refused
 from broker.control.verb import Call, Verb
 from coordinator.classic.group import Group
@@ -69,14 +70,14 @@ async def remove(call: Call) -> Any:
     member = member_of(call, group)
     leaver = MemberIdentity("" if member.instance_id else member.id, member.instance_id, "removed by a test")
     reply = await call.of.request(LeaveGroupRequest(group.id, [leaver]))
-    call.of.check(reply.error_code or reply.members[0].error_code, f"group {group.id}")
+    check(reply.error_code or reply.members[0].error_code, f"group {group.id}")
     return {"removed": member.id, "instance": member.instance_id} | call.of.group_document(group)
 
 
 async def delete(call: Call) -> Any:
     group = found(call)
     reply = await call.of.request(DeleteGroupsRequest([group.id]))
-    call.of.check(reply.results[0].error_code, f"group {group.id}")
+    check(reply.results[0].error_code, f"group {group.id}")
     return {"deleted": group.id}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from broker.control.asking import check
 from broker.control.fields import ANY, LIST, TEXT, WHOLE, Field, Refused
 from broker.control.verb import Call, Verb
 from protocol.batch import Record, build
@@ -33,7 +34,7 @@ async def purge(call: Call) -> Any:
     if topics:
         reply = await call.of.request(DeleteTopicsRequest([DeleteTopicState(name) for name in topics], timeout_ms=5000))
         for result in reply.responses:
-            call.of.check(result.error_code, f"topic {result.name}", result.error_message)
+            check(result.error_code, f"topic {result.name}", result.error_message)
     return {"topics": topics, "groups": [group.id for group in groups]}
 
 
@@ -61,7 +62,7 @@ async def write(call: Call) -> Any:
     reply = await call.of.request(ProduceRequest(None, -1, 5000, [TopicProduceData(topic, data)]))
     written = []
     for answered in reply.responses[0].partition_responses:
-        call.of.check(answered.error_code, f"topic {topic} partition {answered.index}", answered.error_message)
+        check(answered.error_code, f"topic {topic} partition {answered.index}", answered.error_message)
         written.append({"partition": answered.index, "first_offset": answered.base_offset, "records": len(by_partition[answered.index])})
     return {"written": written}
 
