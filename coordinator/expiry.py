@@ -90,23 +90,23 @@ def _is_expired(out: StepOutput, group: Group | ConsumerGroup, topic: str, value
     """Whether a committed offset expires now.
 
     In an empty group retention counts from when it became empty, or from the commit if that time is unknown. In a simple group, and for a topic
-    that a stable group of consumers does not subscribe to, it counts from the commit; in a group of the consumer protocol always. Other offsets of a group with members do not expire. An expiry
-    time stored with the commit replaces the retention.
+    that a stable group of consumers does not subscribe to, it counts from the commit; in a group of the consumer protocol always. Other offsets of a
+    group with members do not expire. An expiry time stored with the commit replaces the retention.
     """
-    counts_from_commit = True
+    since_ms = -1  # from the commit
     if isinstance(group, ConsumerGroup):
         if group.subscribes_to(topic):
             return False
     elif group.protocol_type is None:
         pass  # a simple group, used for commits without membership
     elif group.state == State.EMPTY:
-        counts_from_commit = group.state_ms == -1
+        since_ms = group.state_ms
     elif not (group.state == State.STABLE and group.protocol_type == CONSUMER) or group.subscribed is None or group.subscribes_to(topic):
         return False
     stored = read_offset(value)
     if stored.expire_ms != -1:
         return _age(out, stored.commit_ms, steady_since_ms) >= stored.expire_ms - stored.commit_ms
-    return _age(out, stored.commit_ms if counts_from_commit or isinstance(group, ConsumerGroup) else group.state_ms, steady_since_ms) >= out.config.offsets_retention_ms
+    return _age(out, stored.commit_ms if since_ms == -1 else since_ms, steady_since_ms) >= out.config.offsets_retention_ms
 
 
 def _age(out: StepOutput, stored_ms: int, steady_since_ms: int) -> int:

@@ -41,7 +41,7 @@ from coordinator.classic.rebalance import begin_rebalance, drop_pending, heard_f
 from coordinator.classic.rules import ROWS
 from coordinator.classic.sync import names_other_protocol
 from coordinator.classic.waiting import is_waiting
-from coordinator.committed import OffsetsOwner, TopicOffsets
+from coordinator.committed import TopicOffsets
 from coordinator.config import GroupConfig
 from coordinator.consumer.group import ConsumerGroup
 from coordinator.consumer.member import ConsumerTimed
@@ -108,10 +108,7 @@ class Shard:
         self._note_sink = note_sink
         self.groups: dict[str, Group] = {}  # those of the classic protocol; `consumers` has the others
         self._topics = TopicsView() if topics is None else topics
-        self._out = self._begin_output()
-        self.policies = ShardPolicies(self._out, self.groups, self._end_step)
-        self.consumers = self._begin_room()
-        self.clear()
+        self._begin()
 
     # Time.
 
@@ -434,7 +431,7 @@ class Shard:
 
     def delete_offsets(self, group_id: str, partitions: list[tuple[str, int]], now: int, wall: int) -> tuple[int, list[int]]:
         """Handle an OffsetDelete; return the error of the whole request and a code for each partition."""
-        group = self.groups.get(group_id) or self.consumers.groups.get(group_id)
+        group = self.offsets_of(group_id)
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, []
         if group is None:
@@ -449,8 +446,8 @@ class Shard:
         """Those of both types, of which none may be added or removed meanwhile."""
         return chain(self.groups.values(), self.consumers.groups.values())
 
-    def offsets_of(self, group_id: str) -> OffsetsOwner | None:
-        """The group of either type, to read its offsets."""
+    def offsets_of(self, group_id: str) -> Group | ConsumerGroup | None:
+        """The group of either type, as the owner of its offsets."""
         return self.groups.get(group_id) or self.consumers.groups.get(group_id)
 
     def fetch_refusal(self, group_id: str, member_id: str | None, epoch: int) -> int:
@@ -507,25 +504,22 @@ class Shard:
 
     def clear(self) -> None:
         """Reset the shard. Held and parked replies are dropped unanswered: call `abandon` first if there may be any."""
-        self.hold = Hold(self._config.batch_bytes_max)
         self._drop_all_groups()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Everything of a shard without groups."""
+        self.hold = Hold(self._config.batch_bytes_max)
         self._orphaned_offsets: dict[str, dict[str, TopicOffsets]] = {}  # group id -> offsets that outlived the group's tombstone
-        self._out = self._begin_output()
+        self._out = StepOutput(self._config, self._fresh_id, self.kept, self._limit_sink)
         self.deadlines = self._out.deadlines
         self._sweep = expiry.Sweep()
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
         self.deletions_applied = 0  # `note_deletions`
         self.policies = ShardPolicies(self._out, self.groups, self._end_step)
-        self.consumers = self._begin_room()
+        self.consumers = Room(self._out, self.groups, self._topics, self._discard_classic, self.policies.open_group, self._end_step, self.policies.texts)
         self._replay = self._begin_replay()
-
-    def _begin_output(self) -> StepOutput:
-        return StepOutput(self._config, self._fresh_id, self.kept, self._limit_sink)
-
-    def _begin_room(self) -> Room:
-        policies = self.policies
-        return Room(self._out, self.groups, self._topics, self._discard_classic, policies.open_group, self._end_step, policies.texts)
 
     def _begin_replay(self) -> Replay:
         return Replay(self.groups, self.consumers.groups, self._orphaned_offsets, self.kept, self.policies.fold)
