@@ -55,10 +55,13 @@ def test_kafka_configs_sets_describes_and_deletes_policies(served: Broker, tools
     refused = configs("--entity-name", "tools", "--alter", "--add-config", f"{TIMEOUT}=5", code=1)
     assert "InvalidConfigurationException" in refused
     assert "write milliseconds from 1000" in refused
-    kafkas = configs("--entity-name", "tools", "--alter", "--add-config", "consumer.session.timeout.ms=50000", code=1)
-    assert "not served here" in kafkas
-    configs("--entity-name", "tools", "--alter", "--delete-config", f"{TIMEOUT},instance.ids")
-    assert described(served.port, "tools", TIMEOUT, "instance.ids") == {}
+    session = "consumer.session.timeout.ms"
+    configs("--entity-name", "tools", "--alter", "--add-config", f"{session}=50000")
+    assert described(served.port, "tools", session) == {session: "50000"}
+    others = configs("--entity-name", "tools", "--alter", "--add-config", "share.session.timeout.ms=50000", code=1)
+    assert "not served here" in others
+    configs("--entity-name", "tools", "--alter", "--delete-config", f"{TIMEOUT},instance.ids,{session}")
+    assert described(served.port, "tools", TIMEOUT, "instance.ids", session) == {session: "45000"}
 
 
 def test_librdkafkas_administrator_sets_and_describes_policies(served: Broker) -> None:

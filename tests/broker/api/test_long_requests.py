@@ -20,6 +20,7 @@ from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from tests.support.fixed_loop import loop_seconds
 from tests.support.in_loop import AsyncClient, InLoopBroker
 from tests.support.worst_requests import EXISTING, worst_requests
 
@@ -43,14 +44,6 @@ class Pauses:
             self.longest = max(self.longest, time.thread_time() - begin)
 
         monkeypatch.setattr(asyncio.events.Handle, "_run", run)
-
-
-def loop_seconds() -> float:
-    """The processor time of a fixed loop: what a second is worth on this machine."""
-    begin = time.thread_time()
-    for _ in range(1_000_000):
-        pass
-    return time.thread_time() - begin
 
 
 def api_names() -> list[str]:
