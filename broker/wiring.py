@@ -16,7 +16,6 @@ from broker.groups.group_journal import GroupJournal
 from broker.groups.journal import Journal, owned_or_fail
 from broker.groups.notes import NotesLogs
 from broker.groups.shards import FreshIds, Shards
-from broker.groups.silent_clients import SilentClients
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG, REGISTRY_LOG_ID
 from broker.logging import logs
 from broker.logging.logs import log
@@ -227,7 +226,6 @@ class Broker:
             partitions=self.partitions,
             deletions=deletions,
             transaction_refusals=TransactionRefusals(),
-            silent_clients=SilentClients(self._loop, self.dispatch),
             topic_store=topic_logs,
             data_path=store.data_path,
             check_budget=check_budget,

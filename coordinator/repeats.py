@@ -54,8 +54,9 @@ class RepeatedHeartbeat:
     def accept_slow(self, shard: Shard, now: int) -> int:
         """Run `Shard.heartbeat` and return its error code. The shard's driver must check its deadlines afterwards."""
         code = shard.heartbeat(self._group_id, self._generation, self._member_id, self._instance_id, now)
-        if not code:
-            self._group = group = shard.groups[self._group_id]
+        group = shard.groups.get(self._group_id)  # None: a classic member of a group that has changed to the consumer protocol
+        if not code and group is not None:
+            self._group = group
             self._member = group.members[self._member_id]
             self._version = group.version
         return code

@@ -8,7 +8,17 @@ from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, ConstantReply, Response, Route
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+GROUP_VERSION = "group.version"  # a feature of Kafka; with level 1 the brokers serve groups of the consumer protocol
+GROUP_LEVEL = 1
+FEATURES_EPOCH = 0  # it grows when a level changes, which it cannot here; clients ignore the levels of -1
 
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -28,7 +38,15 @@ class ApiVersions:
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
         if self._accepted is None:
             ranges = [ApiVersion(route.key, *route.advertised) for route in self._routes.values() if route.advertised[1] >= 0]
-            self._accepted = ConstantReply(ApiVersionsResponse(ErrorCode.NONE, ranges))
+            self._accepted = ConstantReply(
+                ApiVersionsResponse(
+                    ErrorCode.NONE,
+                    ranges,
+                    supported_features=[SupportedFeatureKey(GROUP_VERSION, 0, GROUP_LEVEL)],
+                    finalized_features_epoch=FEATURES_EPOCH,
+                    finalized_features=[FinalizedFeatureKey(GROUP_VERSION, GROUP_LEVEL, GROUP_LEVEL)],
+                )
+            )
         return self._accepted
 
 

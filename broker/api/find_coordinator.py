@@ -28,7 +28,6 @@ class FindCoordinator:
         self._topics = parts.topics
         self._view = parts.cluster_view
         self._transactions = parts.transaction_refusals
-        self._silent_clients = parts.silent_clients
         self._authorizer = parts.authorizer
         self._health = parts.health
 
@@ -52,7 +51,6 @@ class FindCoordinator:
         if key_type == GROUP:
             if not group_allowed(self._authorizer, call, Operation.DESCRIBE, key):
                 return _no_coordinator(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            self._silent_clients.looked_up(call, key)
             return self._coordinator_of_group(call, key)
         if key_type == TRANSACTION:
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from broker.api.node_drain import NodeDrain
 from broker.groups.journal import Journal
 from broker.groups.shards import Shards
-from broker.groups.silent_clients import SilentClients
 from broker.net.dispatch import Route
 from broker.net.long_requests import LongRequests
 from broker.runtime.clock import Clock
@@ -53,7 +52,6 @@ class BrokerParts:
     partitions: Partitions
     deletions: Deletions
     transaction_refusals: TransactionRefusals
-    silent_clients: SilentClients
     topic_store: TopicStore
     data_path: str
 

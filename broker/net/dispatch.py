@@ -213,7 +213,6 @@ class Dispatch:
         self._elements_max = elements_max
         self._workers = workers
         self.before_long_request: Callable[[], None] = lambda: None
-        self.overhear: Callable[[int, Connection, bytes], None] | None = None  # called for each request with a sound header: key, connection, frame
 
     def add_routes(self, *routes: Route) -> None:
         for route in routes:
@@ -245,8 +244,6 @@ class Dispatch:
                 at += 1
             else:
                 at = _skip_header_tags(frame, at)
-        if self.overhear is not None:
-            self.overhear(key, connection, frame)
         call = Call(connection, route, version, correlation_id, None, frame)
         try:
             if end - SIZE_BYTES > ELEMENTS_AT_ONCE_MAX:

@@ -88,8 +88,8 @@ INDEX: Final[tuple[Row, ...]] = (
     (47, "OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse, (0, 0)),
     (55, "DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse, (0, 2)),
     (60, "DescribeCluster", DescribeClusterRequest, DescribeClusterResponse, (0, 2)),
-    (68, "ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, (0, -1)),
-    (69, "ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, (0, -1)),
+    (68, "ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, (0, 1)),
+    (69, "ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, (0, 1)),
     (74, "ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse, (0, 1)),
     (75, "DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, (0, 0)),
 )

@@ -55,8 +55,12 @@ def test_api_versions_lists_the_served_apis(client: Client, version: int) -> Non
     reply = client.ask(ApiVersionsRequest("tests", "1.0"), version)
     assert reply.error_code == ErrorCode.NONE
     ranges = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
-    assert {3, 10, 18, 19, 60} <= set(ranges)
+    assert {3, 10, 18, 19, 60, 68, 69} <= set(ranges)
     assert all(ranges[key] == APIS[key].advertised for key in ranges)
+    if version >= 3:  # the consumer protocol is served, as a feature of Kafka
+        (supported,), (finalized,) = reply.supported_features, reply.finalized_features
+        assert (supported.name, supported.min_version, supported.max_version) == ("group.version", 0, 1)
+        assert (finalized.name, finalized.min_version_level, finalized.max_version_level, reply.finalized_features_epoch) == ("group.version", 1, 1, 0)
 
 
 def test_a_newer_api_versions_request_is_answered_in_version_0(client: Client) -> None:

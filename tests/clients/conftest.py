@@ -92,8 +92,8 @@ def make_group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
 
     with ExitStack() as stack:
 
-        def make_group(**settings: Any) -> Group:
-            group = Group(tmp_path, jvm, **settings)
+        def make_group(kind: type[Group] = Group, **settings: Any) -> Group:
+            group = kind(tmp_path, jvm, **settings)
             stack.callback(group.close)
             return group
 

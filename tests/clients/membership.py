@@ -177,7 +177,7 @@ class Group:
             assert time.monotonic() < until, (state, seats, members, [member.events[-5:] for member in members], self.state_changes()[-5:])
             self.check_alive()
             time.sleep(0.02)
-        self._await_generation_logged()
+        self.generation()
         for member in members:
             member.steady_from = len(member.events)
 
@@ -207,11 +207,10 @@ class Group:
         return {member.name: noticed for member in self.members if (noticed := member.disturbances())}
 
     def generation(self) -> int:
-        """The newest generation in the broker's log lines, once a heartbeat of every member in that generation succeeds."""
-        return self._await_generation_logged()
+        """The newest generation in the broker's log lines, once a heartbeat of every member in that generation succeeds.
 
-    def _await_generation_logged(self) -> int:
-        """Wait for the log lines, which the broker writes a moment after its replies."""
+        The broker writes its log lines a moment after its replies.
+        """
         until = time.monotonic() + LOG_SECONDS
         _, seats = self.describe()
         with Client(self.port) as client:

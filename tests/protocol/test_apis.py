@@ -13,8 +13,8 @@ FindCoordinator 0-6  JoinGroup 0-9  Heartbeat 0-4  LeaveGroup 0-5  SyncGroup 0-5
 ListGroups 0-5  ApiVersions 0-4  CreateTopics 2-7  DeleteTopics 1-6  DeleteRecords 0-2  InitProducerId 0-5
 OffsetForLeaderEpoch 2-4  AddPartitionsToTxn 0-3  AddOffsetsToTxn 0-4  EndTxn 0-4  TxnOffsetCommit 0-4
 DescribeConfigs 1-4  AlterConfigs 0-2  CreatePartitions 0-3  DeleteGroups 0-2  IncrementalAlterConfigs 0-1
-OffsetDelete 0-0  DescribeCluster 0-2  DescribeTopicPartitions 0-0  DescribeLogDirs 1-4  ConsumerGroupHeartbeat 0--1
-ConsumerGroupDescribe 0--1  ListConfigResources 0-1
+OffsetDelete 0-0  DescribeCluster 0-2  DescribeTopicPartitions 0-0  DescribeLogDirs 1-4  ConsumerGroupHeartbeat 0-1
+ConsumerGroupDescribe 0-1  ListConfigResources 0-1
 AlterReplicaLogDirs 1-2  ElectLeaders 0-2  AlterPartitionReassignments 0-1  ListPartitionReassignments 0-0  DescribeQuorum 0-2
 """
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from broker.api.table import CLUSTER, CONSUMERS, GROUPS, MEMBERS, OFFSETS
 from broker.groups.journal import Journal
-from broker.groups.silent_clients import SilentClients
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.connection import Connection, ConnectionContext
 from broker.net.dispatch import Dispatch
@@ -116,7 +115,6 @@ class GroupHarness(GroupWorld):
             topics=self.topics,
             registry_journal=self.registry,
             transaction_refusals=TransactionRefusals(),
-            silent_clients=SilentClients(self.loop, self.dispatch),  # type: ignore[arg-type]
             deletions=self.deletions,
         )
         self.dispatch.add_routes(*[module.route(parts) for module in (*CLUSTER, *MEMBERS, *CONSUMERS, *OFFSETS, *GROUPS)])

@@ -114,6 +114,8 @@ class Waiter:
 class GroupWorld:
     """Partitions, their logs and a clock."""
 
+    FRESH_ID = "id-{}"  # with a number
+
     def __init__(self, partitions: int = 1, load: bool = True, config: GroupConfig = CONFIG, immediate: bool = False) -> None:
         """`immediate`: appends end at once."""
         self.loop = SteppedLoop()
@@ -124,7 +126,7 @@ class GroupWorld:
         self.begun = 0  # how often loading began; `loaded`: how often it ended
         self.loaded = 0
         self.slice_seconds = 0.0  # how far each reading of the time advances it
-        ids = (f"id-{number}" for number in range(1, 1 << 30))
+        ids = (self.FRESH_ID.format(number) for number in range(1, 1 << 30))
         self.shards = Shards(
             partitions,
             config,

@@ -5,6 +5,7 @@ Two brokers get the same requests at the same times; one of them has no fast pat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -16,18 +17,25 @@ from broker.fastpath.offset_fetch import OffsetFetchFastPath
 from broker.fastpath.rejoin import JoinFastPath, SyncFastPath
 from broker.runtime.build import compiled
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from tests.broker.fastpath.conftest import changeable_authorizer
 from tests.broker.fastpath.test_commit import commit
 from tests.broker.fastpath.test_offset_fetch import fetching
+from tests.coordinator.consumer.classic_words import assignment, subscription
 from tests.support.group_harness import GroupClient, GroupHarness
 from tests.support.group_requests import joining, syncing
 
 STEPS = 600
 # Partitions that a member commits: nearly always the same, so that the commit is learned.
 USUAL, UNUSUAL = (0, 2), (2, 0, 1)
+NEWER = "newer"  # the id of the member of the consumer protocol
+
+
+class Harness(GroupHarness):
+    FRESH_ID = "{:032x}"  # the coordinator of the consumer protocol encodes what it gets
 
 
 class FastPathCounts:
@@ -53,7 +61,7 @@ class FastPathCounts:
 class Client:
     """One member, with a connection to each of the brokers."""
 
-    def __init__(self, nodes: list[GroupHarness], instance: str | None, join_version: int, commit_version: int) -> None:
+    def __init__(self, nodes: Sequence[GroupHarness], instance: str | None, join_version: int, commit_version: int) -> None:
         self.peers = [GroupClient(node) for node in nodes]
         self.instance = instance
         self.join_version = join_version
@@ -77,8 +85,11 @@ class Client:
             if replies[0] is None:
                 return
             self.unanswered.pop(0)
-            if type(replies[0]).__name__ == "JoinGroupResponse":
-                self._joined(replies[0])
+            match type(replies[0]).__name__:
+                case "JoinGroupResponse":
+                    self._joined(replies[0])
+                case "ConsumerGroupHeartbeatResponse":
+                    self.generation = 0 if replies[0].error_code else max(replies[0].member_epoch, 0)
 
     def _joined(self, reply: Any) -> None:
         if reply.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
@@ -89,15 +100,22 @@ class Client:
                 self.generation = reply.generation_id
 
     def join(self, random: Random) -> None:
-        metadata = b"topics" if random.random() < 0.8 else b"others"
+        metadata = subscription(("t",) if random.random() < 0.8 else ("t", "u"), {}, 1, None)
         self.send(joining(id=self.id, instance=self.instance, protocols=(("range", metadata),)), self.join_version)
 
     def sync(self, members: list[Client], random: Random) -> None:
-        assignments = {member.id: b"%d" % number for number, member in enumerate(members)} if random.random() < 0.7 else None
+        assignments = {member.id: assignment({"t": [number]}) for number, member in enumerate(members)} if random.random() < 0.7 else None
         self.send(syncing(self.id, self.generation, assignments, self.instance), 5)
 
     def beat(self) -> None:
         self.send(HeartbeatRequest("g", self.generation, self.id, self.instance), 4)
+
+    def beat_in_the_newer_protocol(self) -> None:
+        """Joins, if it is not in the group; the classic members are members of a group of the consumer protocol then."""
+        self.send(ConsumerGroupHeartbeatRequest("g", NEWER, self.generation, None, None, 30_000, ["t"], topic_partitions=[]), 1)
+
+    def leave_the_newer_protocol(self) -> None:
+        self.send(ConsumerGroupHeartbeatRequest("g", NEWER, -1), 1)
 
     def commit(self, random: Random) -> None:
         self.offset += 1
@@ -113,22 +131,31 @@ class Client:
 
 
 class NodePair:
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, mixed: bool) -> None:
+        """`mixed`: a member of the consumer protocol comes and goes, so that the group changes its protocol."""
         self.random = random
-        self.nodes = [GroupHarness(changeable_authorizer((3, 3, "g"))) for _ in range(2)]
+        self.mixed = mixed
+        self.nodes = [Harness(changeable_authorizer((3, 3, "g"))) for _ in range(2)]
         self.nodes[1].context.trace = lambda direction, call, message: None  # a connection that logs its frames learns no fast path
         self.members = [Client(self.nodes, *versions) for versions in ((None, 9, 9), ("ib", 7, 7), (None, 5, 2))]
         self.watcher = Client(self.nodes, None, 9, 9)
+        self.newer = Client(self.nodes, None, 9, 9)
+        self.newer.generation = 0
 
     def do(self, act: Any) -> None:
         for node in self.nodes:
             act(node)
-        for client in (*self.members, self.watcher):
+        for client in (*self.members, self.watcher, self.newer):
             client.receive()
 
     def step(self) -> None:
         random = self.random
         member = random.choice(self.members)
+        if self.mixed and random.random() < 0.04:
+            if self.newer.generation and random.random() < 0.8:
+                self.newer.leave_the_newer_protocol()
+            else:
+                self.newer.beat_in_the_newer_protocol()
         action = random.random()
         if action < 0.42:
             member.commit(random)
@@ -182,10 +209,11 @@ class NodePair:
         assert self.nodes[0].log_of("g").batches == self.nodes[1].log_of("g").batches
 
 
+@pytest.mark.parametrize("mixed", [False, True], ids=["classic", "mixed"])
 @pytest.mark.parametrize("seed", range(6))
-def test_fast_paths_change_no_reply_and_no_stored_byte(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_paths_change_no_reply_and_no_stored_byte(seed: int, mixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = FastPathCounts(monkeypatch)
-    pair = NodePair(Random(seed))
+    pair = NodePair(Random(seed), mixed)
     for _ in range(STEPS):
         pair.step()
         pair.check()

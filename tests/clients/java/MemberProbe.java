@@ -19,6 +19,7 @@ import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -48,9 +49,16 @@ public class MemberProbe implements Runnable, ConsumerRebalanceListener {
         config.put("client.id", name);
         config.put("group.id", settings.get("group").asText());
         if (settings.hasNonNull("instance")) config.put("group.instance.id", settings.get("instance").asText());
-        config.put("partition.assignment.strategy", ASSIGNORS.get(settings.path("assignor").asText("range")));
-        config.put("session.timeout.ms", settings.path("session_ms").asInt(60_000));
-        config.put("heartbeat.interval.ms", settings.path("heartbeat_ms").asInt(200));
+        String protocol = settings.path("protocol").asText("classic");
+        String assignor = settings.path("assignor").asText("range");
+        if (protocol.equals("classic")) {
+            config.put("partition.assignment.strategy", ASSIGNORS.get(assignor));
+            config.put("session.timeout.ms", settings.path("session_ms").asInt(60_000));
+            config.put("heartbeat.interval.ms", settings.path("heartbeat_ms").asInt(200));
+        } else {
+            config.put("group.protocol", protocol);
+            config.put("group.remote.assignor", assignor);
+        }
         config.put("max.poll.interval.ms", settings.path("poll_interval_ms").asInt(60_000));
         config.put("auto.offset.reset", "earliest");
         config.put("enable.auto.commit", false);
@@ -59,6 +67,10 @@ public class MemberProbe implements Runnable, ConsumerRebalanceListener {
         config.put("metadata.recovery.strategy", "none");
         config.put("default.api.timeout.ms", 20_000);
         consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer());
+        if (settings.hasNonNull("pattern")) {
+            consumer.subscribe(new SubscriptionPattern(settings.get("pattern").asText()), this);
+            return;
+        }
         List<String> topics = new ArrayList<>();
         settings.get("topics").forEach(topic -> topics.add(topic.asText()));
         consumer.subscribe(topics, this);

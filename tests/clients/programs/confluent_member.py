@@ -33,9 +33,6 @@ class Consumer:
             "bootstrap.servers": settings.bootstrap,
             "client.id": settings.name,
             "group.id": settings.group,
-            "partition.assignment.strategy": settings.assignor,
-            "session.timeout.ms": settings.session_ms,
-            "heartbeat.interval.ms": settings.heartbeat_ms,
             "max.poll.interval.ms": max(settings.poll_interval_ms, settings.session_ms),
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -44,10 +41,19 @@ class Consumer:
             "log_level": 0,
             "error_cb": self._note_error,
         }
+        if settings.protocol == "classic":
+            config |= {
+                "partition.assignment.strategy": settings.assignor,
+                "session.timeout.ms": settings.session_ms,
+                "heartbeat.interval.ms": settings.heartbeat_ms,
+            }
+        else:
+            config |= {"group.protocol": settings.protocol, "group.remote.assignor": settings.assignor}
         if settings.instance is not None:
             config["group.instance.id"] = settings.instance
         self._consumer = confluent_kafka.Consumer(config)
-        self._consumer.subscribe(settings.topics, on_assign=event_printer("assigned"), on_revoke=event_printer("revoked"), on_lost=event_printer("lost"))
+        topics = [f"^{settings.pattern}"] if settings.pattern else settings.topics
+        self._consumer.subscribe(topics, on_assign=event_printer("assigned"), on_revoke=event_printer("revoked"), on_lost=event_printer("lost"))
 
     def _note_error(self, error: KafkaError) -> None:
         if error.fatal():

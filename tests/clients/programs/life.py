@@ -31,6 +31,8 @@ class Settings(NamedTuple):
     session_ms: int = 60_000  # longer than a test
     heartbeat_ms: int = 200
     poll_interval_ms: int = 60_000
+    protocol: str = "classic"  # or "consumer" (KIP-848): the coordinator has the timeouts and the assignor
+    pattern: str = ""  # a regular expression that the broker resolves, in place of `topics`; with "consumer" only
 
 
 class Record(NamedTuple):
