@@ -46,6 +46,7 @@ def ask(kafka: KafkaCluster, tenure: Tenure) -> Callable[..., CommandResult]:
 @pytest.fixture(autouse=True)
 def healthy(kafka: KafkaCluster, ask: Callable[..., CommandResult]) -> None:
     """Topics `whole`, replicated, and `single`, without replicas, and groups in all partitions of __consumer_offsets."""
+    wait_until(lambda: ask("cluster", timeout=30).code == 0, HEALTHY_SECONDS, 0.5)
     if "whole" not in ask("topic", "list", timeout=30).out:
         assert ask("topic", "create", "whole", "--partitions", "6", "--replication-factor", "3", timeout=30).code == 0
         assert ask("topic", "create", "single", "--partitions", "6", "--replication-factor", "1", timeout=30).code == 0
@@ -56,14 +57,17 @@ def healthy(kafka: KafkaCluster, ask: Callable[..., CommandResult]) -> None:
     wait_until(lambda: ask("cluster", timeout=30).code == 0, HEALTHY_SECONDS, 0.5)
 
 
-def names(result: CommandResult) -> set[str]:
-    return {entry["group"] for entry in json.loads(result.out)["groups"]}
-
-
 ALL = {f"g{number}" for number in range(GROUPS)}
 
 
+def names(result: CommandResult) -> set[str]:
+    """The listed groups, without that of another test."""
+    return {entry["group"] for entry in json.loads(result.out)["groups"]} & ALL
+
+
 def test_a_frozen_broker_leaves_no_answer_half_and_whole_in_its_look(kafka: KafkaCluster, ask: Callable[..., CommandResult]) -> None:
+    (single,) = json.loads(ask("topic", "describe", "single", "--json", timeout=30).out)["topics"]
+    led = sum(row["leader"] == 3 for row in single["partitions"])  # usually two of six
     kafka.freeze(3)
     try:
         view = ask("cluster", "--json")
@@ -75,7 +79,7 @@ def test_a_frozen_broker_leaves_no_answer_half_and_whole_in_its_look(kafka: Kafk
         assert (listed.code == 75) == (names(listed) != ALL), listed
         contents = ask("topic", "list", "--long", "--json")
         unknown = {topic["name"]: topic["unknown_partitions"] for topic in json.loads(contents.out)["topics"]}
-        assert (contents.code, unknown["single"]) == (75, 2)
+        assert (contents.code, unknown["single"]) == (75, led)
         # After it, all of its groups and replicated partitions have moved.
         complete = ask("group", "list", "--json", timeout=30)
         assert (complete.code, names(complete), complete.err) == (0, ALL, "")
@@ -83,7 +87,8 @@ def test_a_frozen_broker_leaves_no_answer_half_and_whole_in_its_look(kafka: Kafk
         assert fenced.code == 1
         known = json.loads(fenced.out)
         assert [broker["fenced"] for broker in known["brokers"]] == [False, False, True]
-        assert (known["topics"]["leaderless_partitions"], known["groups"]["total"]) == (2, GROUPS)
+        assert known["topics"]["leaderless_partitions"] == led
+        assert known["groups"]["total"] >= GROUPS
         assert known["topics"]["under_replicated_partitions"] > 6
         described = ask("topic", "describe", "whole")
         assert (described.code, described.err) == (0, "")
