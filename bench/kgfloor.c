@@ -35,6 +35,7 @@ static uint8_t in[1 << 18], out[1 << 18];
 #define ID16 "0123456789abcdef"
 
 static const char heartbeat_v4[] = TAGS ZERO NONE TAGS;
+static const char beat_v1[] = TAGS ZERO NONE NULL_ NULL_ ONE "\0\0\x13\x88" "\377" TAGS; /* ConsumerGroupHeartbeat: epoch 1, no assignment */
 static const char offsets_v8[] = TAGS ZERO LIST("\1") TAGS; /* OffsetCommit: no topics; OffsetFetch: no groups */
 static const char join_v9[] = TAGS ZERO NONE ONE NULL_ "\6range" "\7leader" "\0"
                               "\x33" "kgload-000000-0a1b2c3d-0a1b-4c5d-8e9f-001122334455" LIST("\1") TAGS;
@@ -70,6 +71,7 @@ static const char *body(int key, size_t *size) {
     case 11: return IS(join_v9);
     case 14: return IS(sync_v5);
     case 18: return IS(versions_v3);
+    case 68: return IS(beat_v1);
     default: return IS(heartbeat_v4);
     }
 }

@@ -3,7 +3,8 @@
  *
  * One thread, epoll, one request in flight per connection (as Kafka clients do on a coordinator connection) unless
  * --depth says otherwise. It speaks one version of each request: ApiVersions v3, Metadata v12, FindCoordinator v4,
- * CreateTopics v5, JoinGroup v9, SyncGroup v5, Heartbeat v4, OffsetCommit v8, OffsetFetch v8, LeaveGroup v5.
+ * CreateTopics v5, JoinGroup v9, SyncGroup v5, Heartbeat v4, OffsetCommit v8, OffsetFetch v8, LeaveGroup v5,
+ * ConsumerGroupHeartbeat v1.
  *
  * Its duration is bounded: set-up limit, warm-up and the measured seconds.
  */
@@ -47,7 +48,7 @@ static struct {
     int sub_bytes, assign_bytes, session_ms, rebalance_ms, create_parts;
     int join_window, connect_window;
     double secs, warmup, setup_limit, interval_ms;
-    bool setup, is_static, json, preflight, leave, create_topics, quiet, partial_ok, handshake, vary_client_id;
+    bool setup, is_static, json, preflight, leave, create_topics, quiet, partial_ok, handshake, vary_client_id, newer;
     int w[W_NKIND];
     int pids[64], npids;
 } o = {.host = "127.0.0.1", .group = NULL, .topic = "kgload-topic", .label = "",
@@ -186,6 +187,21 @@ static void build_api_versions(buf *b, int32_t corr) {
     frame_end(b, at);
 }
 
+/* ConsumerGroupHeartbeat: a join says everything, any other heartbeat nothing but the epoch */
+static void build_beat(buf *b, member *m, const char *g, const char *inst, int32_t corr, bool joins) {
+    size_t at = frame_start(b, 68, 1, corr);
+    wstr(b, g); wstr(b, m->id); w32(b, joins ? 0 : m->gen); wnstr(b, inst); wnstr(b, NULL);
+    w32(b, joins ? o.rebalance_ms : -1);
+    if (joins) {
+        wv(b, o.topics + 1);
+        for (int t = 0; t < o.topics; t++) put_topic_name(b, t);
+    } else wv(b, 0);
+    wnstr(b, NULL); wnstr(b, NULL);
+    wv(b, joins ? 1 : 0); /* it owns nothing yet */
+    w8(b, 0);
+    frame_end(b, at);
+}
+
 static void build(buf *b, int op, int mi, int32_t corr) {
     member *m = &mem[mi];
     char g[96], is[32];
@@ -194,6 +210,7 @@ static void build(buf *b, int op, int mi, int32_t corr) {
     size_t at;
     switch (op) {
     case OP_HB:
+        if (o.newer) { build_beat(b, m, g, inst, corr, false); return; }
         at = frame_start(b, 12, 4, corr);
         wstr(b, g); w32(b, m->gen); wstr(b, m->id); wnstr(b, inst); w8(b, 0);
         break;
@@ -241,6 +258,11 @@ static void build(buf *b, int op, int mi, int32_t corr) {
         w8(b, 0); w8(b, 0); w8(b, 0);
         break;
     case OP_JOIN:
+        if (o.newer) {
+            sprintf(m->id, "%s-%08d", o.group, mi);
+            build_beat(b, m, g, inst, corr, true);
+            return;
+        }
         at = frame_start(b, 11, 9, corr);
         wstr(b, g); w32(b, o.session_ms); w32(b, o.rebalance_ms); wstr(b, m->id);
         wnstr(b, inst); wstr(b, "consumer");
@@ -256,6 +278,11 @@ static void build(buf *b, int op, int mi, int32_t corr) {
         w8(b, 0);
         break;
     case OP_LEAVE:
+        if (o.newer) {
+            m->gen = inst ? -2 : -1;
+            build_beat(b, m, g, inst, corr, false);
+            return;
+        }
         at = frame_start(b, 13, 5, corr);
         wstr(b, g); wv(b, 2); wstr(b, m->id); wnstr(b, inst); wnstr(b, NULL); w8(b, 0); w8(b, 0);
         break;
@@ -444,6 +471,16 @@ static void on_response(int ci, flight f, rd *r, uint64_t now) {
     case OP_HB:
         r32(r);
         e = r16(r);
+        if (o.newer) {
+            rbytes(r, &n); rbytes(r, &n);
+            int32_t epoch = r32(r);
+            if (e) must_rejoin(f.mi, 0);
+            else if (epoch != m->gen) { /* it tells the new one before it counts as confirmed */
+                m->gen = epoch;
+                if (phase >= PH_WARM) rejoins++;
+                break;
+            }
+        }
         if (o.setup && o.depth == 1 && (e == 27 || e == 22 || e == 25)) must_rejoin(f.mi, e);
         else if (e == 0 && phase == PH_SETUP && confirming && !m->confirmed) { m->confirmed = true; n_confirmed++; }
         break;
@@ -485,6 +522,13 @@ static void on_response(int ci, flight f, rd *r, uint64_t now) {
     case OP_JOIN: {
         r32(r);
         e = r16(r);
+        if (o.newer) {
+            rbytes(r, &n); rbytes(r, &n);
+            m->gen = r32(r);
+            if (phase == PH_SETUP) n_joining--;
+            if (!e) set_stable(m, true);
+            break;
+        }
         int32_t gen = r32(r);
         rbytes(r, &n);
         rbytes(r, &n);
@@ -771,6 +815,7 @@ static void usage(void) {
         "  -c, --conns N            connections (1)\n"
         "  -m, --members N          group members, spread over the connections (= conns)\n"
         "  -M, --per-group N        members in a group (1)\n"
+        "      --newer              groups of the consumer protocol (KIP-848), of topics that do not exist; -w heartbeat\n"
         "  -s, --setup KIND         dynamic | static | none: join groups first, or just send (dynamic; none where\n"
         "                           the work needs no group)\n"
         "  -w, --workload LIST      heartbeat=A,commit=B,fetch=C,api_versions=D,metadata=E weights; or rebalance\n"
@@ -860,7 +905,7 @@ static void report(double secs, double scpu, double gcpu, double rss, double set
 static int failed(void) { return errors_sum() || conn_errs || unexpected; }
 
 int main(int argc, char **argv) {
-    enum { L_SOURCES = 256, L_PID, L_CT, L_TOPIC, L_GROUP, L_SUB, L_ASG, L_SESS, L_REB, L_JW, L_SL, L_NP, L_PO, L_LEAVE, L_LABEL, L_JSON, L_QUIET, L_HAND, L_VARY };
+    enum { L_SOURCES = 256, L_PID, L_CT, L_TOPIC, L_GROUP, L_SUB, L_ASG, L_SESS, L_REB, L_JW, L_SL, L_NP, L_PO, L_LEAVE, L_LABEL, L_JSON, L_QUIET, L_HAND, L_VARY, L_NEWER };
     static struct option lo[] = {
         {"host", 1, 0, 'H'}, {"port", 1, 0, 'p'}, {"conns", 1, 0, 'c'}, {"members", 1, 0, 'm'}, {"per-group", 1, 0, 'M'},
         {"setup", 1, 0, 's'}, {"workload", 1, 0, 'w'}, {"topics", 1, 0, 'T'}, {"parts", 1, 0, 'P'}, {"secs", 1, 0, 't'},
@@ -869,7 +914,8 @@ int main(int argc, char **argv) {
         {"sub-bytes", 1, 0, L_SUB}, {"assign-bytes", 1, 0, L_ASG}, {"session-ms", 1, 0, L_SESS}, {"rebalance-ms", 1, 0, L_REB},
         {"join-window", 1, 0, L_JW}, {"setup-limit", 1, 0, L_SL}, {"no-preflight", 0, 0, L_NP}, {"partial-ok", 0, 0, L_PO},
         {"leave", 0, 0, L_LEAVE}, {"label", 1, 0, L_LABEL}, {"json", 0, 0, L_JSON}, {"quiet", 0, 0, L_QUIET},
-        {"handshake", 0, 0, L_HAND}, {"vary-client-id", 0, 0, L_VARY}, {"help", 0, 0, 'h'}, {0}};
+        {"handshake", 0, 0, L_HAND}, {"vary-client-id", 0, 0, L_VARY}, {"newer", 0, 0, L_NEWER},
+        {"help", 0, 0, 'h'}, {0}};
     int ch;
     while ((ch = getopt_long(argc, argv, "H:p:c:m:M:s:w:T:P:t:W:d:i:h", lo, NULL)) != -1) switch (ch) {
         case 'H': o.host = optarg; break;
@@ -908,6 +954,7 @@ int main(int argc, char **argv) {
         case L_QUIET: o.quiet = true; break;
         case L_HAND: o.handshake = true; break;
         case L_VARY: o.vary_client_id = true; break;
+        case L_NEWER: o.newer = true; break;
         default: usage();
     }
     if (o.conns < 1 || o.depth < 1 || o.per_group < 1 || o.topics < 1 || o.parts < 1) die("counts must be 1 or more");
@@ -920,6 +967,7 @@ int main(int argc, char **argv) {
     }
     if (o.members < o.conns) die("more connections than members");
     if (o.setup && o.members > o.conns && o.conns % o.per_group) die("with several members a connection, --conns must be a multiple of --per-group");
+    if (o.newer && (o.w[W_COMMIT] || o.w[W_FETCH] || o.w[W_REBALANCE])) die("--newer has heartbeats only");
     if (o.depth > 1 && o.w[W_REBALANCE]) die("rebalance needs --depth 1");
     if (!o.w[W_HB] && !o.w[W_COMMIT] && !o.w[W_FETCH] && !o.w[W_REBALANCE]) o.setup = false;
     total_w = 0;

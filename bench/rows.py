@@ -12,10 +12,11 @@ from typing import NamedTuple
 PRODUCE, FETCH_RECORDS, INIT_PRODUCER_ID = (0, 12), (1, 17), (22, 4)
 METADATA, COMMIT, FETCH = (3, 12), (8, 8), (9, 8)
 COORDINATOR, JOIN, HEARTBEAT, SYNC = (10, 4), (11, 9), (12, 4), (14, 5)
+BEAT = (68, 1)
 API_VERSIONS, CREATE_TOPICS = (18, 3), (19, 5)
 NAMES = {0: "Produce", 1: "Fetch", 3: "Metadata", 8: "OffsetCommit", 9: "OffsetFetch", 10: "FindCoordinator", 11: "JoinGroup", 12: "Heartbeat",
          14: "SyncGroup", 18: "ApiVersions", 19: "CreateTopics",
-         22: "InitProducerId"}  # fmt: skip
+         22: "InitProducerId", 68: "ConsumerGroupHeartbeat"}  # fmt: skip
 MEMBER = (COORDINATOR, JOIN, SYNC, HEARTBEAT)
 
 CPU_FIELD = "srv_us_per_req"  # processor time of the server, from kgload's output
@@ -93,6 +94,14 @@ LOAD_ROWS = (
         ("-c", "200", "-m", "2000"),
         cpu(2.8, 2.2, 1.6, ""),
         MEMBER,
+    ),
+    LoadRow("beat-200", "heartbeat of the consumer protocol, 200 connections", ("-c", "200", "--newer"), cpu(2.0, 1.6, 1.3, ""), (COORDINATOR, BEAT)),
+    LoadRow(
+        "beat-turns",
+        "the same, 10 members in turn on each of 200",
+        ("-c", "200", "-m", "2000", "--newer"),
+        UNTARGETED,
+        (COORDINATOR, BEAT),
     ),
     *(
         LoadRow(

@@ -517,7 +517,7 @@ class Shard:
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
         self.deletions_applied = 0  # `note_deletions`
-        self.policies = ShardPolicies(self._out, self.groups, self._end_step)
+        self.policies = ShardPolicies(self._out, self.groups, self._end_step, self._settings_changed)
         self.consumers = Room(self._out, self.groups, self._topics, self._discard_classic, self.policies.open_group, self._end_step, self.policies.texts)
         self._replay = self._begin_replay()
 
@@ -526,6 +526,9 @@ class Shard:
 
     def _discard_classic(self, group: Group) -> None:
         admin.discard(self._out, self.groups, group)
+
+    def _settings_changed(self, group_id: str) -> None:
+        self.consumers.settings_changed(group_id)
 
     def _drop_all_groups(self) -> None:
         for group in self.groups.values():

@@ -6,6 +6,9 @@ from typing import Final
 
 from broker.api.join_group import java_address
 from broker.api.parts import BrokerParts
+from broker.fastpath.consumer_heartbeat import BEAT_BYTES_MAX, ConsumerHeartbeatFastPath
+from broker.fastpath.learning import learn, may_learn
+from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_when_durable
 from broker.groups.resolutions import Resolutions
 from broker.net.dispatch import Call, Response, Route
@@ -13,6 +16,7 @@ from broker.runtime.contain import report_defect
 from broker.security.authorizer import Operation, group_allowed, topic_allowed
 from coordinator.consumer.calls import HeartbeatReply, HeartbeatRequest, Partitions
 from coordinator.consumer.checks import refusal, switched_off
+from coordinator.consumer.repeats import repeated
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -74,7 +78,19 @@ class ConsumerGroupHeartbeat:
             journal.fenced_lines.add(
                 journal, "ConsumerGroupHeartbeat", request.group_id, request.member_id, request.instance_id, call.connection.peer
             )
-        return answer_when_durable(journal, call, response(reply))
+        answer = response(reply)
+        self._learn_fast_path(call, beat, reply, answer, journal)
+        return answer_when_durable(journal, call, answer)
+
+    def _learn_fast_path(
+        self, call: Call, request: HeartbeatRequest, reply: HeartbeatReply, answer: ConsumerGroupHeartbeatResponse, journal: GroupJournal
+    ) -> None:
+        """Build a fast path: the next heartbeat on this connection is usually the same, if this one changed nothing."""
+        if call.size > BEAT_BYTES_MAX or not may_learn(call, self._clock.now):
+            return
+        beat = repeated(journal.shard.consumers, request, reply)
+        if beat is not None:
+            learn(call, ConsumerHeartbeatFastPath(call, beat, answer, journal, self._authorizer, self._clock), self._clock.now)
 
     def _unauthorized(self, call: Call, request: ConsumerGroupHeartbeatRequest) -> int:
         authorizer = self._authorizer

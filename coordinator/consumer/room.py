@@ -77,6 +77,12 @@ class Room(Keeper):
             if any(group.subscribes_to(name) for name in changed):
                 group.refresh_at = 0
 
+    def settings_changed(self, group_id: str) -> None:
+        """The group may have other settings of its own, which are looked up when they are needed."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.version += 1
+
     def describe(self, group_id: str) -> ConsumerGroupView | None:
         """None: there is no such group of this type."""
         group = self.groups.get(group_id)

@@ -210,11 +210,12 @@ class ShardPolicies:
     """The policies of all groups of a shard, as the operator wrote them, and beside them the settings that Kafka has for groups of the consumer
     protocol. A group need not exist to have policies."""
 
-    def __init__(self, out: StepOutput, groups: Mapping[str, Group], end_step: Callable[[], None]) -> None:
-        """`end_step` hands the output of the step to the hold."""
+    def __init__(self, out: StepOutput, groups: Mapping[str, Group], end_step: Callable[[], None], settings_changed: Callable[[str], None]) -> None:
+        """`end_step` hands the output of the step to the hold; `settings_changed` is told the group whose settings of the consumer protocol may differ."""
         self._out = out
         self._groups = groups
         self._end_step = end_step
+        self._settings_changed = settings_changed
         self._defaults = out.config.default_policies
         self._texts: dict[str, dict[str, str]] = {}  # group id -> values by name
         self._stored: dict[str, dict[bytes, bytes]] = {}  # group id -> its other records of policies; filled by replay, emptied by `open_group`
@@ -267,6 +268,7 @@ class ShardPolicies:
                 self._texts[group_id] = dict(texts)
             else:
                 self._texts.pop(group_id, None)
+            self._settings_changed(group_id)
         group = self._groups.get(group_id)
         if group is not None:
             self.open_group(group, named)

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from coordinator import Commit, Fact, GroupConfig, JoinRequest, Leaver, Shard, SyncRequest
-from coordinator.consumer.calls import HeartbeatRequest
+from coordinator.consumer.calls import HeartbeatReply, HeartbeatRequest
 from coordinator.consumer.config import ConsumerConfig, MigrationPolicy
+from coordinator.consumer.repeats import RepeatedBeat, repeated
 from coordinator.consumer.topics import Topic
 from protocol.batch import facts_of
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
@@ -67,6 +68,13 @@ class Waiter:
         raise AssertionError(error)
 
 
+class Repeat(NamedTuple):
+    shard: Shard
+    request: HeartbeatRequest
+    reply: HeartbeatReply
+    beat: RepeatedBeat
+
+
 class CorePlayer:
     """One shard in virtual time; a millisecond passes with each step, or what passed when the program was recorded. After each step the truths of `truths.py` are checked.
 
@@ -81,6 +89,7 @@ class CorePlayer:
         self.config = config
         self.topics: dict[str, Topic] = {}
         self.shard = Shard(config, self._fresh_id)
+        self.repeats: dict[str, Repeat] = {}  # by member id: its last heartbeat, if it may be repeated
         self.given = 0
         self.fresh: str | None = None  # the next id that is given, if it was recorded
         self.identities = Identities()
@@ -185,13 +194,37 @@ class CorePlayer:
     ) -> Answer:
         listed = None if owned is None else {self.id_of(name): list(partitions) for name, partitions in owned.items()}
         request = HeartbeatRequest(group, self.identities.id_of(member), epoch, instance, rack, timeout, topics, regex, assignor, listed, "client", "/127.0.0.1", v >= 1)
-        reply = self.shard.consumers.heartbeat(request, self.now, self.wall)
+        reply = self._hear(request)
         if reply.error:
             assert reply.message
             assert reply[2:6] == (None, 0, 0, None)
             return {"error": int(reply.error)}
         assigned = None if reply.assignment is None else self.named(reply.assignment)
         return {"error": 0, "member": self.identities.name_of(reply.member_id or ""), "epoch": reply.epoch, "interval": reply.heartbeat_interval_ms, "assigned": assigned}
+
+    def _hear(self, request: HeartbeatRequest) -> HeartbeatReply:
+        """Pass a heartbeat on. What the fast path would accept is answered alike, and changes nothing but the end of the session."""
+        room = self.shard.consumers
+        last = self.repeats.get(request.member_id)
+        accepted = last is not None and last.shard is self.shard and last.request == request and last.beat.try_accept(self.now)
+        before = self._member_as_shown(request)
+        reply = room.heartbeat(request, self.now, self.wall)
+        if accepted and last is not None:
+            assert (reply, self._member_as_shown(request)) == (last.reply, before)
+        beat = repeated(room, request, reply)
+        if beat is None:
+            self.repeats.pop(request.member_id, None)
+        else:
+            self.repeats[request.member_id] = Repeat(self.shard, request, reply, beat)
+            before = self._member_as_shown(request)
+            assert beat.try_accept(self.now)
+            assert (room.heartbeat(request, self.now, self.wall), self._member_as_shown(request)) == (reply, before)
+        return reply
+
+    def _member_as_shown(self, request: HeartbeatRequest) -> tuple[Any, ...] | None:
+        group = self.shard.consumers.groups.get(request.group_id)
+        member = None if group is None else group.members.get(request.member_id)
+        return None if group is None or member is None else (group.version, len(self.shard.consumers.resolutions), member.seen_ms, member.deadline)
 
     def commit(self, member: str, epoch: int, partitions: Named, instance: str | None = None, v: int = 9) -> Answer:
         topics = [(name, [OffsetCommitRequestPartition(partition, 7) for partition in each]) for name, each in partitions.items()]
