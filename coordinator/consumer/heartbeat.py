@@ -81,7 +81,7 @@ def move(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply | None:
 def update_profile(step: HeartbeatStep) -> bool:
     """What the member says about itself; return whether it names other topics than before."""
     before, request = step.profile_before, step.request
-    step.profile = Profile(
+    profile = Profile(
         before.instance_id if request.instance_id is None else request.instance_id,
         before.rack_id if request.rack_id is None else request.rack_id,
         request.client_id,
@@ -92,14 +92,17 @@ def update_profile(step: HeartbeatStep) -> bool:
         before.assignor if request.assignor is None else request.assignor,
         step.classic,
     )
-    if step.is_new or step.profile != before:
-        step.changes.append(ProfileChange(step.id, step.profile))
+    if step.is_new or profile != before:
+        step.profile = profile
+        step.changes.append(ProfileChange(step.id, profile))
     return step.topics_changed
 
 
 def memory_refusal(keeper: Keeper, step: HeartbeatStep) -> HeartbeatReply | None:
     """A member keeps no more than the limits allow, for itself and for all groups of the node."""
     out, profile = keeper.out, step.profile
+    if profile is step.profile_before:
+        return None
     size = profile_bytes(profile) + ids_bytes(step.id, None, "", "")
     growth = size if step.is_new else profile_bytes(profile) - profile_bytes(step.profile_before)
     if growth <= 0:
