@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 # Partitions by topic id.
 Partitions = Mapping[bytes, Sequence[int]]
@@ -33,7 +33,7 @@ class HeartbeatRequest(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     names_its_own_id: bool = True
-    asker: object = None
+    asker: Any = None  # not `object`, which compiled code cannot have as a field of a tuple
 
     @property
     def is_full(self) -> bool:
