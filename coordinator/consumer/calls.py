@@ -83,4 +83,4 @@ class Resolution(NamedTuple):
     """A group whose expressions are to be resolved, and who asked for it."""
 
     group_id: str
-    asker: object
+    asker: Any
