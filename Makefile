@@ -149,7 +149,7 @@ SIM_SEED = $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || ec
 bugs: setup ## plant each bug of tests/simulator/bugs in a copy of the code, and see the simulator find it within 30 s
 	@$(BIN)/python -m tests.simulator.planted $(ARGS)
 
-drills: setup ## put invented additions (a policy, a cause, a setting ...) into copies of the code: few files, and everything names them (two minutes; ARGS="-k topic")
+drills: setup ## put invented additions (a policy, a cause, a setting ...) into copies of the code: few files, and everything names them (three minutes; ARGS="-k topic")
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m pytest $(AGAIN) -n 2 --dist worksteal -m drills tests/project/test_drills.py $(ARGS)
 

@@ -37,10 +37,7 @@ UNITS: Final = (
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
 )
 # Kafka's class names of assignors, which its setting accepts.
-ASSIGNOR_CLASSES: Final = {
-    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
-    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
-}
+ASSIGNOR_CLASSES: Final = {assignor.class_name: assignor.name for assignor in ASSIGNORS.values() if assignor.class_name}
 POLICY_PREFIX: Final = "group.policy."  # group.policy.NAME: the default of the group policy NAME
 
 # The policies with a default for all groups that do not set the policy themselves (docs/policies.md).
@@ -313,8 +310,9 @@ class Config:
     )
     group_consumer_min_assignment_interval_ms: int = integer(0, "The shortest assignment interval of a group of the consumer protocol.", unit="ms")
     group_consumer_max_assignment_interval_ms: int = integer(15_000, "The longest assignment interval of a group of the consumer protocol.", unit="ms")
-    group_consumer_assignors: tuple[str, ...] = strings(("uniform", "range"),
-        "The assignors that members of the consumer protocol may ask for; the first is used if none asks. Kafka's class names of both are accepted too.",
+    group_consumer_assignors: tuple[str, ...] = strings(tuple(ASSIGNORS),
+        "The assignors that members of the consumer protocol may ask for; the first is used if none asks. Kafka's class names of its own are accepted too; "
+        "what each does: docs/groups.md.",
         choices=(*ASSIGNORS, *ASSIGNOR_CLASSES),
     )
     group_consumer_max_size: int = integer(INT_MAX, "Members of one group of the consumer protocol.", low=1, unit="members")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from coordinator.consumer.assignors import ASSIGNORS
+
 # At least this long passes between two resolutions of a group's expressions, so that a new topic is seen after it at the latest.
 RESOLUTION_INTERVAL_MS: Final = 10_000
 
@@ -34,7 +36,7 @@ class ConsumerConfig(NamedTuple):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
-    assignors: tuple[str, ...] = ("uniform", "range")  # the first is used when no member asks for one
+    assignors: tuple[str, ...] = tuple(ASSIGNORS)  # the first is used when no member asks for one
     max_size: int = (1 << 31) - 1
     regex_refresh_interval_ms: int = 600_000
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL

@@ -16,12 +16,13 @@ from typing import Any, Final
 
 import pytest
 
+from tests.project.listings import listings
 from tests.running import ROOT, environment
 
 pytestmark = [pytest.mark.once, pytest.mark.drills]
 
 DRILLS: Final = Path(__file__).parent / "drills"
-FILES_MAX: Final = {"policy": 4, "cause": 3, "removal": 3, "setting": 3, "topic_setting": 3, "record": 4}
+FILES_MAX: Final = {"policy": 4, "cause": 3, "removal": 3, "setting": 3, "topic_setting": 3, "record": 4, "assignor": 2}
 NOT_COPIED: Final = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "data", ".cache", ".hypothesis", ".pytest_cache", "__pycache__", "*.so")
 NOT_COUNTED: Final = re.compile(r"tests/|docs/.*\.md$|protocol/messages/|[A-Z]+\.md$")
 MINUTES: Final = 8
@@ -44,6 +45,14 @@ def test_without_the_addition_each_question_is_answered_no(name: str) -> None:
     answers = asked(ROOT, name)
     assert answers
     assert {question for question, answer in answers.items() if answer is True} == set()
+
+
+def test_the_page_shows_the_assignor_of_the_drill() -> None:
+    page = ROOT / "docs" / "assignors.md"
+    (row,) = listings(page, "diff")
+    file, _ = listings(page, "python")
+    patch = (DRILLS / "assignor.patch").read_text().splitlines(keepends=True)
+    assert "".join(line for line in patch if re.match(r"\+(?!\+\+ )", line)) == row.text + re.sub("^", "+", file.text.rstrip("\n"), flags=re.MULTILINE) + "\n"
 
 
 @pytest.mark.parametrize("name", ["policy", "cause", "removal"])

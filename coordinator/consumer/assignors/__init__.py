@@ -1,14 +1,18 @@
-"""The assignors: each computes the target of all members of a group. One of your own is a file here and a row of the table."""
+"""The assignors: each computes the target of all members of a group. One of your own is a file here and a row of the table: docs/assignors.md."""
 
 from typing import Final
 
-from coordinator.consumer.assignors.members import Assignable, Assignment, Assignor
-from coordinator.consumer.assignors.range import assign_ranges
-from coordinator.consumer.assignors.uniform import assign_uniformly
+from coordinator.consumer.assignors.members import Assignable, Assignment, ServerAssignor
+from coordinator.consumer.assignors.range import RANGE
+from coordinator.consumer.assignors.uniform import UNIFORM
 
-ASSIGNORS: Final[dict[str, Assignor]] = {
-    "uniform": assign_uniformly,
-    "range": assign_ranges,
+# By name. The first is used if no member asks for one.
+ASSIGNORS: Final[dict[str, ServerAssignor]] = {
+    assignor.name: assignor
+    for assignor in (
+        UNIFORM,
+        RANGE,
+    )
 }
 
-__all__ = ["ASSIGNORS", "Assignable", "Assignment", "Assignor"]
+__all__ = ["ASSIGNORS", "Assignable", "Assignment", "ServerAssignor"]

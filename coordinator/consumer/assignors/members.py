@@ -1,4 +1,4 @@
-"""What an assignor gets and returns."""
+"""What an assignor is, what it gets and what it returns."""
 
 from __future__ import annotations
 
@@ -32,6 +32,41 @@ class Assignor(Protocol):
     """
 
     def __call__(self, members: Sequence[Assignable], topics: Mapping[bytes, int], homogeneous: bool | None = None, /) -> Assignment: ...
+
+
+class ServerAssignor(NamedTuple):
+    """An assignor that members may ask for by its name. `class_name`: Kafka's own, which its settings may name instead."""
+
+    name: str
+    sentence: str
+    assign: Assignor
+    class_name: str = ""
+
+    def __call__(self, members: Sequence[Assignable], topics: Mapping[bytes, int], homogeneous: bool | None = None) -> Assignment:
+        """Raises ValueError if the assignment is not one that members can follow: Kafka's assignors are compared with Kafka's classes instead."""
+        assignment = self.assign(members, topics, homogeneous)
+        if not self.class_name:
+            check_assignment(assignment, members, topics)
+        return assignment
+
+
+def check_assignment(assignment: Assignment, members: Sequence[Assignable], topics: Mapping[bytes, int]) -> None:
+    """Each partition exists and has one owner, who reads its topic: a second owner would wait for the first for ever."""
+    read = {member.member_id: member.topics for member in members}
+    given: dict[bytes, set[int]] = {}
+    for id, target in assignment.items():
+        if id not in read:
+            raise ValueError(f"{id!r} is no member")
+        for topic, partitions in target.items():
+            if topic not in topics or topic not in read[id]:
+                raise ValueError(f"{id!r} does not read topic {topic.hex()}")
+            of_topic = given.setdefault(topic, set())
+            for partition in partitions:
+                if not 0 <= partition < topics[topic]:
+                    raise ValueError(f"topic {topic.hex()} has no partition {partition}")
+                if partition in of_topic:
+                    raise ValueError(f"partition {partition} of topic {topic.hex()} is given twice")
+                of_topic.add(partition)
 
 
 def are_homogeneous(members: Sequence[Assignable]) -> bool:

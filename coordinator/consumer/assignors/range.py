@@ -6,8 +6,9 @@ Hence members get the same partitions of topics with equal numbers of partitions
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
-from coordinator.consumer.assignors.members import Assignable, Assignment, are_homogeneous
+from coordinator.consumer.assignors.members import Assignable, Assignment, ServerAssignor, are_homogeneous
 
 
 def assign_ranges(members: Sequence[Assignable], topics: Mapping[bytes, int], homogeneous: bool | None = None) -> Assignment:
@@ -50,3 +51,11 @@ def sorted_texts(texts: Iterable[str]) -> list[str]:
     if "".join(listed).isascii():
         return sorted(listed)
     return sorted(listed, key=lambda text: text.encode("utf-16-be", "surrogatepass"))
+
+
+RANGE: Final = ServerAssignor(
+    "range",
+    "Each topic is divided into consecutive ranges, in one order of the members: they get the same partitions of topics with equal numbers of them.",
+    assign_ranges,
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+)

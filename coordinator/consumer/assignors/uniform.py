@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from coordinator.consumer.assignors.balancing import assign_balanced
 from coordinator.consumer.assignors.java_order import buckets_of, by_bucket, hashes
-from coordinator.consumer.assignors.members import Assignable, Assignment, are_homogeneous
+from coordinator.consumer.assignors.members import Assignable, Assignment, ServerAssignor, are_homogeneous
 from coordinator.consumer.assignors.quotas import assign_quotas
 
 
@@ -19,3 +20,11 @@ def assign_uniformly(members: Sequence[Assignable], topics: Mapping[bytes, int],
     if are_homogeneous(members) if homogeneous is None else homogeneous:
         return assign_quotas(ordered, topics)
     return assign_balanced(ordered, topics)
+
+
+UNIFORM: Final = ServerAssignor(
+    "uniform",
+    "Members keep what they have, and their numbers of partitions differ by one at most where that is possible.",
+    assign_uniformly,
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
+)

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from coordinator.consumer.assignors import ASSIGNORS, Assignable
+from coordinator.consumer.assignors import ASSIGNORS, Assignable, Assignment, ServerAssignor
 from coordinator.consumer.assignors.uniform import assign_uniformly
 from tests.coordinator.consumer.chains import Case, case_of, random_cases
 from tests.coordinator.consumer.kafka_assignors import RECORDED, assert_equal, run_kafka
@@ -83,6 +83,28 @@ def test_whether_a_group_is_homogeneous_may_be_given() -> None:
     assert assign_uniformly(members, {A: 6}) == assign_uniformly(members, {A: 6}, homogeneous=True)
     assert set(assign_uniformly(members, {A: 6}, homogeneous=False)["a"][A]) == {0, 1, 5}
     assert set(assign_uniformly(members, {A: 6}, homogeneous=True)["a"][A]) == {0, 1, 5}
+
+
+@pytest.mark.parametrize(
+    ("assigned", "problem"),
+    [
+        ({"c": {}}, "'c' is no member"),
+        ({"b": {B: [0]}}, "does not read"),
+        ({"a": {A: [2]}}, "no partition 2"),
+        ({"a": {A: [-1]}}, "no partition -1"),
+        ({"a": {A: [0]}, "b": {A: [1, 0]}}, "given twice"),
+        ({"a": {A: [0, 1], B: [0]}}, ""),
+        ({}, ""),
+    ],
+)
+def test_an_assignor_of_ones_own_is_checked(assigned: Assignment, problem: str) -> None:
+    own = ServerAssignor("own", "", lambda members, topics, homogeneous=None: assigned)
+    members = [member("a", A, B), member("b", A)]
+    if problem:
+        with pytest.raises(ValueError, match=problem):
+            own(members, {A: 2, B: 1})
+    else:
+        assert own(members, {A: 2, B: 1}) == assigned
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)

@@ -19,11 +19,13 @@ from pipeline.report.charts import family
 from protocol.batch import build
 from protocol.batch_record import Record
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from simulator.drawing import draw
 from tests.cli.admin import BASE_MS, Admin, port_of
 from tests.cli.group_members import JOIN_AT_ONCE, GroupMembers, group_members
+from tests.project.listings import listing_named
 from tests.running import ROOT, Broker, Client, broker, environment, wait_until
 
 TOPIC, NODE, GROUP = 2, 4, 32  # types of resources in DescribeConfigs
@@ -223,8 +225,47 @@ def record() -> Iterator[tuple[str, Question]]:
         yield "the dump decodes it", lambda: seen.dumped("generation", generation=1, cause="JOIN_TIMEOUT")
 
 
+# An assignor of the consumer protocol.
+
+
+def joined(client: Client, member: str, assignor: str) -> ConsumerGroupHeartbeatResponse:
+    request = ConsumerGroupHeartbeatRequest("g", member, 0, None, None, 60_000, ["t"], None, assignor, [])
+    reply = client.ask(request, 1)
+    assert isinstance(reply, ConsumerGroupHeartbeatResponse)
+    return reply
+
+
+def partitions_of(reply: ConsumerGroupHeartbeatResponse) -> int:
+    return -1 if reply.assignment is None else sum(len(topic.partitions) for topic in reply.assignment.topic_partitions)
+
+
+def program_prints(bootstrap: str, line: str) -> bool:
+    """Whether the program of docs/assignors.md prints this line."""
+    program = listing_named(ROOT / "docs" / "assignors.md", "two_readers.py").replace("127.0.0.1:9092", bootstrap)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS, check=False)
+    return line in done.stdout.splitlines()
+
+
+def assignor() -> Iterator[tuple[str, Question]]:
+    name = "single"
+    yield "docs/groups.md has its row", lambda: page_has("groups.md", f"| `{name}` | One reader for each topic")
+    yield "docs/configuration.md has it among the values", lambda: page_has("configuration.md", "| `group.consumer.assignors`", f"`{name}`")
+    yield "docs/configuration.md has it in the default", lambda: page_has("configuration.md", f"| `group.consumer.assignors` | `uniform,range,{name}`")
+    with running("--set", "group.consumer.assignment.interval.ms=0", "--set", "group.consumer.min.assignment.interval.ms=0") as (started, _):
+        bootstrap = f"127.0.0.1:{started.port}"
+        for topic in ("t", "orders"):
+            tenure("topic", "create", topic, "--partitions", 4, "--yes", "--bootstrap", bootstrap)
+        with Client(started.port) as client:
+            first, second = joined(client, "a", name), joined(client, "b", name)
+            yield "members may ask for it", lambda: not first.error_code and not second.error_code
+            yield "it has an effect", lambda: (partitions_of(first), partitions_of(second)) == (4, 0)
+            yield "`group describe` names it", lambda: f"protocol {name}" in tenure("group", "describe", "g", "--bootstrap", bootstrap)
+        yield "the program of its page runs", lambda: program_prints(bootstrap, "[0, 4]")
+
+
 DRILLS: Final[dict[str, Callable[[], Iterator[tuple[str, Question]]]]] = {
     "policy": policy, "cause": cause, "removal": removal, "setting": setting, "topic_setting": topic_setting, "record": record,
+    "assignor": assignor,
 }
 
 
