@@ -65,7 +65,7 @@ REMEDIES: Final[dict[int, Remedy]] = {
         NO,
     ),
     E.GROUP_MAX_SIZE_REACHED: Remedy(
-        Next.END, "The broker's log names the limit: group.max.size, or a limit of the members' metadata", "no for a newcomer. A member beyond group.max.size is removed; one with too much metadata keeps its place until its session ends"
+        Next.END, "The broker's log names the limit: group.max.size, for members of the consumer protocol group.consumer.max.size, or a limit of the members' metadata", "no for a newcomer. A member beyond group.max.size is removed; one with too much metadata keeps its place until its session ends"
     ),
     E.INCONSISTENT_GROUP_PROTOCOL: Remedy(
         Next.END, "Offer an assignor that all members have. To change it, deploy twice: first with both, then without the old one", NO
@@ -97,6 +97,11 @@ REMEDIES: Final[dict[int, Remedy]] = {
         Next.END, "The broker could not store the group or the offsets: a name that is not UTF-8, or a record that fits into no batch; its log says which", NO
     ),
 }
+
+# Only members of the consumer protocol (KIP-848) get these.
+OF_CONSUMER_PROTOCOL: Final = (
+    E.FENCED_MEMBER_EPOCH, E.UNRELEASED_INSTANCE_ID, E.UNSUPPORTED_ASSIGNOR, E.STALE_MEMBER_EPOCH, E.INVALID_REGULAR_EXPRESSION,
+)  # fmt: skip
 
 
 def joins_again(code: int) -> bool:

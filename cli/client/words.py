@@ -32,7 +32,7 @@ WORDS: Final[dict[int, tuple[str, Exit]]] = {
     E.GROUP_SUBSCRIBED_TO_TOPIC: ("the group still consumes this topic; stop its members first", Exit.REFUSED),
     E.FENCED_INSTANCE_ID: ("another member has taken over this instance id", Exit.REFUSED),
     E.UNRELEASED_INSTANCE_ID: ("another member still holds this instance id", Exit.REFUSED),
-    E.GROUP_MAX_SIZE_REACHED: ("the group accepts no more members (group.max.size), or no more metadata (group.member.metadata.max.bytes, groups.metadata.max.bytes)", Exit.REFUSED),
+    E.GROUP_MAX_SIZE_REACHED: ("the group accepts no more members (group.max.size, group.consumer.max.size), or no more metadata (group.member.metadata.max.bytes, groups.metadata.max.bytes)", Exit.REFUSED),
     E.INCONSISTENT_GROUP_PROTOCOL: ("the group uses another kind of protocol or no assignor in common", Exit.REFUSED),
     E.INVALID_GROUP_ID: ("no group can have that id", Exit.REFUSED),
     E.TOPIC_ALREADY_EXISTS: ("the topic exists already", Exit.REFUSED),

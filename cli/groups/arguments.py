@@ -96,7 +96,8 @@ def add_members(actions: Any) -> None:
         description="Show the members of a group: ids, hosts, subscriptions and assigned partitions.",
         examples=("tenure group members orders", "tenure group members orders --json"),
         notes="OWNED (cooperative assignors): the partitions that the member reported when it last joined, if it has others now.\n"
-        "TARGET (groups of type consumer): the target assignment, if the member does not have it yet.",
+        "EPOCH (groups of type consumer): of the member; away: it has gone and will be back, and keeps its partitions until its session ends.\n"
+        "TARGET (groups of type consumer): the target assignment, if the member does not have it yet. Below the table: whom the others wait for.",
     )
     members.add_argument("group", metavar="GROUP", help="which group")
     add_cluster_options(members)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from cli.client import Cluster, Failure, TopicPartition
-from cli.groups import offsets_requests
+from cli.groups import offsets_requests, reconciling
 from cli.groups.described import describe, partitions_document
 from cli.groups.finding import unknown_group, unknown_group_failure
 from cli.groups.lag import TotalLag, chosen_rows, report_unknown, total_lag
@@ -134,6 +134,7 @@ def document(group: Group, rows: list[Row], lag: TotalLag, status: Mapping[str, 
         "protocol": group.protocol or None,
         "coordinator": group.coordinator,
         "epoch": group.epoch,
+        **reconciling.document(group),
         "members": len(group.members) if group.readable else None,
         "static_members": group.static_count if group.readable else None,
         "idle_members": [{"member_id": member.member_id, "instance_id": member.instance_id} for member in idle_members(group)],
@@ -167,6 +168,8 @@ def show(screen: Screen, group: Group, rows: list[Row], lag: TotalLag, brokers: 
         facts.append(f"protocol {group.protocol}")
     if group.epoch is not None:
         facts.append(f"epoch {group.epoch}")
+    if group.target_epoch is not None:
+        facts.append(f"target epoch {group.target_epoch}")
     state = screen.paint(plain(group.state), state_role(group.state))
     screen.line(f"{screen.paint(screen.name(group.id), Role.STRONG)}: {state}, {plain(', '.join(facts))}, coordinator {plain(coordinator)}")
     if not group.commits_offsets:
@@ -177,6 +180,7 @@ def show(screen: Screen, group: Group, rows: list[Row], lag: TotalLag, brokers: 
     if rows:
         screen.line()
         show_partitions(screen, group, rows)
+    reconciling.show(screen, group)
     if idle_members(group) and group.state == "Stable":
         names = ", ".join(member.shown_name for member in idle_members(group))
         screen.line(screen.paint(plain(f"without a partition: {names}"), Role.CAREFUL))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from cli.client import Cluster
 
 CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+AWAY = -2  # the epoch of a static member that has gone and will be back (KIP-848)
+MEMBER_PROTOCOLS = {0: CLASSIC, 1: CONSUMER}
 PROTOCOL = "consumer"  # the protocol type whose member metadata this client can decode; Connect and others use other formats
 NOT_CONSUMER_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 GROUPS_AT_ONCE = 500
@@ -30,7 +32,7 @@ GROUPS_AT_ONCE = 500
 
 class GroupMember(NamedTuple):
     """A field is None if the cluster does not report it. `owned`: the partitions that a cooperative member claimed when it joined; `target`: its
-    target assignment (KIP-848).
+    target assignment (KIP-848), if it has another one; `speaks`: the protocol of a member of a consumer group.
     """
 
     member_id: str
@@ -42,6 +44,21 @@ class GroupMember(NamedTuple):
     owned: tuple[TopicPartition, ...] | None = None
     target: tuple[TopicPartition, ...] | None = None
     epoch: int | None = None
+    speaks: str | None = None
+
+    @property
+    def is_away(self) -> bool:
+        return self.epoch == AWAY
+
+    @property
+    def gives_up(self) -> tuple[TopicPartition, ...]:
+        """What it holds and shall not keep."""
+        return () if self.target is None else tuple(partition for partition in self.assigned or () if partition not in self.target)
+
+    @property
+    def waits_for(self) -> tuple[TopicPartition, ...]:
+        """What it shall have and does not hold yet."""
+        return () if self.target is None else tuple(partition for partition in self.target if partition not in (self.assigned or ()))
 
     @property
     def member_key(self) -> str:
@@ -65,6 +82,10 @@ class GroupMember(NamedTuple):
             "owned": partitions_document(self.owned),
             "target": partitions_document(self.target),
             "epoch": self.epoch,
+            "away": None if self.epoch is None else self.is_away,
+            "gives_up": None if self.epoch is None else partitions_document(self.gives_up),
+            "waits_for": None if self.epoch is None else partitions_document(self.waits_for),
+            "speaks": self.speaks,
         }
 
 
@@ -78,6 +99,7 @@ class Group(NamedTuple):
     members: tuple[GroupMember, ...] = ()
     epoch: int | None = None
     readable: bool = True  # whether this client can request the members of groups of this type
+    target_epoch: int | None = None  # the epoch for which the assignment was computed (KIP-848)
 
     @property
     def static_count(self) -> int:
@@ -203,7 +225,7 @@ def _classic_member(member: Any, protocol_type: str) -> GroupMember:
 
 def _consumer(group: Any, broker_id: int) -> Group:
     members = tuple(_consumer_member(member) for member in group.members)
-    return Group(group.group_id, group.group_state, CONSUMER, PROTOCOL, group.assignor_name, broker_id, members, group.group_epoch)
+    return Group(group.group_id, group.group_state, CONSUMER, PROTOCOL, group.assignor_name, broker_id, members, group.group_epoch, target_epoch=group.assignment_epoch)
 
 
 def _consumer_member(member: Any) -> GroupMember:
@@ -222,6 +244,7 @@ def _consumer_member(member: Any) -> GroupMember:
         None,
         target if target != assigned else None,
         member.member_epoch,
+        MEMBER_PROTOCOLS.get(member.member_type),
     )
 
 

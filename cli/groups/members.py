@@ -6,7 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cli.client import Cluster, Exit, Failure
-from cli.groups.described import describe_one
+from cli.groups import reconciling
+from cli.groups.described import CLASSIC, describe_one
 from cli.groups.policies import statuses_of
 from cli.groups.policy_status import show_status, status_document
 from cli.shown import Column, Screen, plain
@@ -38,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
         show_status(screen, status)
     else:
         show(screen, members)
+        reconciling.show(screen, group)
         show_status(screen, status)
     return Exit.DONE
 
@@ -54,11 +56,15 @@ def show(screen: Screen, members: list[GroupMember]) -> None:
     owned = any(member.owned and member.owned != member.assigned for member in members)
     target = any(member.target is not None for member in members)
     columns: list[Column | str] = [Column(title, False) for title in ("INSTANCE", "MEMBER", "CLIENT", "HOST", "TOPICS")]
-    columns += ["COUNT", Column("PARTITIONS", False)]
+    epoch = any(member.epoch is not None for member in members)
+    classic = any(member.speaks == CLASSIC for member in members)  # in a consumer group
+    columns += [Column("SPEAKS", False)] * classic + ["EPOCH"] * epoch + ["COUNT", Column("PARTITIONS", False)]
     columns += [Column("OWNED", False)] * owned + [Column("TARGET", False)] * target
     rows = []
     for member in members:
         row: list[object] = [member.instance_id, member.member_id, member.client_id or None, member.host or None, topics(member)]
+        row += [member.speaks] * classic
+        row += ["away" if member.is_away else member.epoch] * epoch
         row += [None if member.assigned is None else len(member.assigned), list_partitions(member.assigned or ()) or None]
         row += [list_partitions(member.owned or ()) or None if member.owned != member.assigned else None] * owned
         row += [list_partitions(member.target or ()) or None if member.target is not None else None] * target

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cli.client import Cluster, Exit, Failure, failure
 from cli.failure import UNKNOWN_MEMBER
-from cli.groups.described import describe, describe_one
+from cli.groups.described import CONSUMER, describe, describe_one
 from cli.groups.members import check_readable
 from cli.groups.policies import statuses_of
 from cli.groups.policy_status import standbys_of
@@ -197,7 +197,7 @@ def consequences(group: Group, removal: RemovalPrediction) -> list[str]:
         lines.append(
             f"{begin_text(removal)}: {staying_text(removal)} will keep their partitions and continue reading ({group.protocol or group.type})"
         )
-    lines += move_lines(removal)
+    lines += move_lines(removal, "coordinator" if group.type == CONSUMER else "group's leader")
     dynamic = [member for member in removal.leaving if member.instance_id is None]
     if dynamic:
         names = list_names(short_name(member.member_id) for member in dynamic)
@@ -228,7 +228,7 @@ def staying_text(removal: RemovalPrediction) -> str:
     return f"the 1 {active}member that stays" if count == 1 else f"the {count} {active}members that stay"
 
 
-def move_lines(removal: RemovalPrediction) -> list[str]:
+def move_lines(removal: RemovalPrediction, assigner: str) -> list[str]:
     if not removal.moves:
         return ["no partitions move"]
     if not removal.staying:
@@ -240,7 +240,7 @@ def move_lines(removal: RemovalPrediction) -> list[str]:
         changes.setdefault((move.before.shown_name, to), []).append(move.partition)
     lines = []
     for (before_name, to), partitions in changes.items():
-        target = f"to {to}" if to else "to others, as the group's leader decides"
+        target = f"to {to}" if to else f"to others, as the {assigner} decides"
         lines.append(f"  {list_partitions(partitions)}: from {before_name} {target}")
     return [f"{counted(len(removal.moves), 'partition')} will move:", *lines]
 

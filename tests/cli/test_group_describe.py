@@ -153,6 +153,10 @@ def test_the_members_of_a_group_are_shown_as_json(orders: GroupMembers, client_c
         "owned": None,
         "target": None,
         "epoch": None,
+        "away": None,
+        "gives_up": None,
+        "waits_for": None,
+        "speaks": None,
     }
 
 

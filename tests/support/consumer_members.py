@@ -11,17 +11,21 @@ from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
+from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from protocol.records import with_version
 from tests.support.in_loop import AsyncClient, InLoopBroker
 
 TIMEOUT_MS = 30_000
 GROUP = "g"
 GROUP_TYPE = 32  # of IncrementalAlterConfigs
 SET = 0
+JOIN_AT_ONCE = 3  # the last version of JoinGroup in which a newcomer joins without first getting a member id
 
 Partitions = Mapping[str, Sequence[int]]  # by topic name
 
@@ -57,6 +61,13 @@ class ConsumerClient:
     async def join(self, member: str, *topics: str, v: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         fields = {"rebalance_timeout_ms": TIMEOUT_MS, "subscribed_topic_names": list(topics), **fields}
         return await self.say(member, 0, {}, v, **fields)
+
+    async def join_classic(self, *topics: str) -> None:
+        """A member that speaks the classic protocol."""
+        metadata = with_version(ConsumerProtocolSubscription(list(topics)), 1)
+        request = JoinGroupRequest(self.group, TIMEOUT_MS, TIMEOUT_MS, "", None, "consumer", [JoinGroupRequestProtocol("range", metadata)])
+        reply = await self.client.ask(request, JOIN_AT_ONCE)
+        assert not reply.error_code, reply
 
     def assigned(self, reply: ConsumerGroupHeartbeatResponse) -> dict[str, list[int]] | None:
         assert not reply.error_code, (reply.error_code, reply.error_message)
