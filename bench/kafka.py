@@ -47,25 +47,25 @@ rootLogger.appenderRef.out.ref=out
 
 
 @contextmanager
-def kafka(jars: Path, core: int | None) -> Iterator[Server]:
-    """Kafka on a temporary data directory."""
+def kafka(jars: Path, core: int | None, *settings: str) -> Iterator[Server]:
+    """Kafka on a temporary data directory. `settings`: NAME=VALUE."""
     folder = Path(tempfile.mkdtemp(prefix="tenure-bench-kafka-"))
     try:
-        with kafka_on(folder, jars, core) as server:
+        with kafka_on(folder, jars, core, *settings) as server:
             yield server
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def kafka_on(folder: Path, jars: Path, core: int | None) -> Iterator[Server]:
+def kafka_on(folder: Path, jars: Path, core: int | None, *more: str) -> Iterator[Server]:
     """Kafka on a directory. A new directory is formatted first; the time from `born` to the first reply excludes this."""
     java = shutil.which("java")
     if java is None:
         raise ServerError("there is no java")
     port, controller = free_ports()
     settings, logging = folder / "server.properties", folder / "log4j2.properties"
-    settings.write_text(PROPERTIES.format(port=port, controller=controller, data=folder / "data"))
+    settings.write_text(PROPERTIES.format(port=port, controller=controller, data=folder / "data") + "".join(f"{setting}\n" for setting in more))
     logging.write_text(LOGGING)
     run = [java, "-Xmx512m", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{jars}/*"]
     if not (folder / "data").exists():

@@ -20,6 +20,7 @@ SUITES = {
     "kafka-go": "go_clients:KAFKA_GO_SUITE",
     "kafka-python": "kafka_python:SUITE",
     "librdkafka": "librdkafka:SUITE",
+    "librdkafka-consumer": "librdkafka:CONSUMER_SUITE",
     "rust-rdkafka": "rust_rdkafka:SUITE",
     "sarama": "sarama:SUITE",
 }

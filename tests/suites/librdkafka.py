@@ -6,6 +6,8 @@ import json
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tests.oracle import JAVA, find_jars
@@ -60,18 +62,18 @@ def kafka_home(folder: Path) -> Path:
     return folder
 
 
-def run(run: Run) -> Tests:
+def run(run: Run, protocol: str = "classic") -> Tests:
     """Run each test in a process of its own, as a failing test may make later ones wait for ever."""
     (run.report / "test.conf").write_text(f"metadata.broker.list=127.0.0.1:{run.port}\ntest.topic.random=true\n")
     home = kafka_home(run.report / "kafka")
     numbers = sorted({file.name[:4] for file in (run.folder / "source" / "tests").glob("0*-*.c*") if file.name.startswith(run.only)})
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        results = list(pool.map(lambda number: run_number(run, number, home), numbers))
+        results = list(pool.map(lambda number: run_number(run, number, home, protocol), numbers))
     (run.report / "log").write_bytes(b"".join((run.report / f"log.{number}").read_bytes() for number in numbers))
     return {name: case for cases in results for name, case in cases.items()}
 
 
-def run_number(run: Run, number: str, home: Path) -> Tests:
+def run_number(run: Run, number: str, home: Path, protocol: str) -> Tests:
     """Run the tests of this number, except those that need no broker or that librdkafka itself expects to fail.
 
     Quick mode (`-Q`) is not used: it omits the bodies of many tests and counts them as passed.
@@ -89,6 +91,7 @@ def run_number(run: Run, number: str, home: Path) -> Tests:
         KAFKA_PATH=str(home),
         BROKERS=f"127.0.0.1:{run.port}",
         TEST_KAFKA_VERSION=READS_AS[run.broker],
+        TEST_CONSUMER_GROUP_PROTOCOL=protocol,
         CI="",
     )
     reasons = {name: one_line(text) for name, text in WHY.findall(log.read_text(errors="replace"))}
@@ -111,3 +114,5 @@ SUITE = Suite(
     settings={"num.partitions": "4"},
     kafka_settings=ALLOW_EVERYONE,
 )
+# Its consumers use the consumer protocol (KIP-848).
+CONSUMER_SUITE = replace(SUITE, name="librdkafka-consumer", folder_of="librdkafka", run=partial(run, protocol="consumer"))

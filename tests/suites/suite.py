@@ -55,10 +55,11 @@ class Suite:
     port: int = 0
     nodes: int = 1
     proxied_port: int = 0
+    folder_of: str = ""  # the suite whose folder it uses, if that is another one
 
     @property
     def folder(self) -> Path:
-        return CACHE / f"{self.name}-{self.version}"
+        return CACHE / f"{self.folder_of or self.name}-{self.version}"
 
 
 def fetched(suite: Suite) -> Path:
