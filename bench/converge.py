@@ -43,7 +43,7 @@ SETTINGS: Final = (
 
 
 def framed(request: Any, version: int) -> bytes:
-    return encode_request(request.API_KEY, version, request.FLEXIBLE_FROM <= version, 1, "converge", request.encode(version))
+    return encode_request(request.API_KEY, version, version >= request.FLEXIBLE_FROM, 1, "converge", request.encode(version))
 
 
 class Connection:

@@ -226,4 +226,4 @@ def union(first: Held, second: Held) -> Held:
 
 def same_partitions(first: Held, second: Held) -> bool:
     """Whether both have the same partitions, whatever their assignment epochs."""
-    return first is second or first.keys() == second.keys() and all(first[topic_id].keys() == second[topic_id].keys() for topic_id in first)
+    return first is second or (first.keys() == second.keys() and all(first[topic_id].keys() == second[topic_id].keys() for topic_id in first))
