@@ -1,8 +1,13 @@
-"""ApiVersions: the supported APIs and versions; usually a client's first request."""
+"""ApiVersions: the supported APIs and versions; usually a client's first request.
+
+From version 5 on, a client may say which node of which cluster it means to reach, so that it notices when the address leads to another one
+(KIP-1242): it then begins again with its bootstrap servers.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from broker.api.parts import BrokerParts
 from broker.net.dispatch import Call, ConstantReply, Response, Route
@@ -20,6 +25,7 @@ GROUP_VERSION = "group.version"  # a feature of Kafka; with level 1 the brokers 
 GROUP_LEVEL = 1
 FEATURES_EPOCH = 0  # it grows when a level changes, which it cannot here; clients ignore the levels of -1
 
+NO_NODE: Final = -1  # the client does not say which node it means
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -29,6 +35,7 @@ def route(parts: BrokerParts) -> Route:
 
 class ApiVersions:
     def __init__(self, parts: BrokerParts) -> None:
+        self._node = parts.node
         self._routes = parts.routes  # by API key; complete before the first request
         self._accepted: ConstantReply | None = None  # the reply to every valid request
 
@@ -36,6 +43,10 @@ class ApiVersions:
         software = (request.client_software_name, request.client_software_version)
         if call.version >= 3 and not all(_CLIENT_SOFTWARE.fullmatch(text) for text in software):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
+        if (request.cluster_id is None) != (request.node_id == NO_NODE):
+            return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
+        if request.cluster_id is not None and (request.cluster_id, request.node_id) != (self._node.cluster_id, self._node.id):
+            return ApiVersionsResponse(ErrorCode.REBOOTSTRAP_REQUIRED)
         if self._accepted is None:
             ranges = [ApiVersion(route.key, *route.advertised) for route in self._routes.values() if route.advertised[1] >= 0]
             self._accepted = ConstantReply(

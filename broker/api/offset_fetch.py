@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.api.parts import BrokerParts
 from broker.fastpath.learning import learn, may_learn_repeated
-from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, OffsetFetchFastPath
+from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, OffsetFetchFastPath, key_and_name, topic_ids
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import GroupParts, answer_when_durable
 from broker.groups.offset_replies import (
@@ -16,7 +16,9 @@ from broker.groups.offset_replies import (
     FetchedGroup,
     FetchedTopic,
     OffsetFetchReply,
-    read_topics,
+    read_topic,
+    read_whole_topic,
+    without_offsets,
 )
 from broker.net.dispatch import Call, ReplyTooLarge, Response, Route
 from broker.net.long_requests import LOOKUP_COST
@@ -40,6 +42,7 @@ def route(parts: BrokerParts) -> Route:
 class OffsetFetch:
     def __init__(self, parts: BrokerParts) -> None:
         self._shards = parts.shards
+        self._topics = parts.topics
         self._clock = parts.clock
         self._authorizer = parts.authorizer
         self._deletions = parts.deletions
@@ -61,7 +64,7 @@ class OffsetFetch:
         now = self._clock.now
         group_id = requested.group_id
         if group_id in journal.shard.groups and call.size <= FETCH_BYTES_MAX and self._authorizer.allows_all and may_learn_repeated(call, now):
-            learn(call, OffsetFetchFastPath(call, group_id, topics, journal, self._authorizer), now)
+            learn(call, OffsetFetchFastPath(call, group_id, topics, journal, self._authorizer, self._topics), now)
         if parts.changed:
             return error_response(call.request, call.version, parts.changed)
         return answer_when_durable(journal, call, reply)
@@ -103,17 +106,21 @@ class OffsetFetch:
         fetched: list[FetchedTopic] = []
         hidden: list[FetchedTopic] = []
         reply.groups.append((group_id, fetched, ErrorCode.NONE))
+        ids = topic_ids(self._topics, call.version)
         for name in list(offsets) if topics is None else ():
             stored = offsets.get(name)  # None: deleted meanwhile
-            if stored is not None and (open_to_all or topic_allowed(self._authorizer, call, Operation.DESCRIBE, name)):
-                fetched += read_topics({name: stored}, None)
+            key = name if ids is None else ids.id_of(name)  # None: the topic is gone, and its offsets are not removed yet
+            if stored is not None and key is not None and (open_to_all or topic_allowed(self._authorizer, call, Operation.DESCRIBE, name)):
+                fetched.append(read_whole_topic(key, stored))
                 yield self._cost_of_newest(call, reply)
         for topic in topics or ():
-            if open_to_all or topic_allowed(self._authorizer, call, Operation.DESCRIBE, topic.name):
-                fetched += read_topics(offsets, [topic])
+            wanted, known_as = key_and_name(topic, ids)
+            if known_as is not None and (open_to_all or topic_allowed(self._authorizer, call, Operation.DESCRIBE, known_as)):
+                fetched.append(read_topic(wanted, offsets.get(known_as), topic.partition_indexes))
                 yield self._cost_of_newest(call, reply)
             else:
-                hidden.append(_without_offsets(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                error = ErrorCode.UNKNOWN_TOPIC_ID if known_as is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                hidden.append(without_offsets(wanted, topic.partition_indexes, error))
                 yield LOOKUP_COST
         fetched += hidden
         return journal
@@ -127,17 +134,13 @@ class OffsetFetch:
         return LOOKUP_COST + partitions // PARTITIONS_PER_STEP
 
 
-def _without_offsets(topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics, error: int) -> FetchedTopic:
-    return topic.name, topic.partition_indexes, [None] * len(topic.partition_indexes), error
-
-
 def _refused(group_id: str, topics: RequestedTopics, version: int, error: int) -> FetchedGroup:
     """Version 1 has no field for the group's error, so each partition gets it: an empty success would mean that there are no offsets."""
     if error in _FATAL_TO_OLD_CONSUMERS:
         error = ErrorCode.NOT_COORDINATOR
     if version >= FETCH_ERROR_FROM:
         return group_id, [], error
-    return group_id, [_without_offsets(topic, error) for topic in topics or []], ErrorCode.NONE
+    return group_id, [without_offsets(topic.name, topic.partition_indexes, error) for topic in topics or []], ErrorCode.NONE
 
 
 def error_response(request: OffsetFetchRequest, version: int, error: int) -> Response:

@@ -20,6 +20,7 @@ from broker.topics.batch_checks import BatchRefused, InvalidBatch, TooMuchWork, 
 from broker.topics.batch_queues import QueuedBatch
 from broker.topics.leaders import NO_NODE, Leaders
 from broker.topics.partitions import Partition
+from broker.topics.registry import Topic, TopicRegistry
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
     LeaderIdAndEpoch,
@@ -27,6 +28,7 @@ from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from protocol.wire import Steps
@@ -39,8 +41,10 @@ PARTITIONS_PER_STEP: Final = 4
 TIMEOUT_MS_MAX: Final = 120_000  # as long as Java's producer tries to deliver a batch; also for requests with a timeout of 0 or less
 
 CURRENT_LEADER_FROM: Final = 10  # KIP-951
+TOPIC_IDS_FROM: Final = 13  # in place of names
 
-TopicPartition = tuple[str, int]  # topic and partition
+TopicKey = str | bytes  # name of a topic, or its id
+TopicPartition = tuple[TopicKey, int]  # topic, as the request names it, and partition
 
 
 def route(parts: BrokerParts) -> Route:
@@ -63,11 +67,12 @@ class PendingProduce:
         return self.request.acks == NO_REPLY or not self.call.connection.closed
 
     def answered(self, partition: Partition, answer: PartitionProduceResponse) -> None:
-        self.answers.setdefault((partition.topic.name, partition.index), answer)
+        topic = partition.topic
+        self.answers.setdefault((topic.id if self.call.version >= TOPIC_IDS_FROM else topic.name, partition.index), answer)
         self.waiting -= 1
         if self.waiting:
             return
-        reply = _reply(self.request, self.answers)
+        reply = _reply(self.request, self.call.version, self.answers)
         if self.request.acks == NO_REPLY:
             _end_without_reply(self.call, reply)
         else:
@@ -77,6 +82,7 @@ class PendingProduce:
 class Produce:
     def __init__(self, parts: BrokerParts) -> None:
         self._leaders = parts.leaders
+        self._topics = parts.topics
         self._partitions = parts.partitions
         self._transactions = parts.transaction_refusals
         self._clock = parts.clock
@@ -88,7 +94,7 @@ class Produce:
     def handle(self, call: Call, request: ProduceRequest) -> Steps[Response | None]:
         reply = yield from self._produce(call, request)
         if self._leaders is not None and reply is not None and call.version >= CURRENT_LEADER_FROM:
-            name_leaders(reply, self._leaders, call.connection.listener.name)
+            name_leaders(reply, self._leaders, self._topics, call.connection.listener.name)
         if reply is None or request.acks != NO_REPLY:
             return reply
         _end_without_reply(call, reply)
@@ -108,24 +114,25 @@ class Produce:
         batches: dict[TopicPartition, tuple[Partition, bytes, int]] = {}
         answers: dict[TopicPartition, PartitionProduceResponse] = {}
         for topic in request.topic_data:
-            name = topic.name
-            allowed = topic_allowed(self._authorizer, call, Operation.WRITE, name)
+            topic_key = _key(topic, call.version)
+            refusal = self._refusal(call, topic_key)
             yield LOOKUP_COST
             for number, data in enumerate(topic.partition_data):
                 if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
                     yield LOOKUP_COST
-                key = (name, data.index)
+                key = (topic_key, data.index)
                 size = next(size_of_next)
-                partition = self._partitions.find(name, data.index) if allowed else None
+                name = self._name(topic_key)  # its topic may have been deleted since the last step, or recreated with another id
+                partition = self._partitions.find(name, data.index) if name is not None and not refusal else None
                 if partition is None:
-                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                    answers[key] = failed_reply(data.index, error)
+                    unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    answers[key] = failed_reply(data.index, refusal or unknown)
                     continue
                 records = data.records or b""
                 try:
                     check_single_batch(records, size, call.version)
-                except BatchRefused as refusal:
-                    answers[key] = failed_reply(data.index, refusal.error)
+                except BatchRefused as refused:
+                    answers[key] = failed_reply(data.index, refused.error)
                 else:
                     batches[key] = (partition, records, size)
         pending = PendingProduce(call, request, answers)
@@ -161,26 +168,38 @@ class Produce:
         if pending.waiting:
             return None
         if len(answers) == 1 and not any(answer.error_code for answer in answers.values()):
-            self._learn_fast_path(call, request)
-        return _reply(request, answers)
+            ((partition, _, _),) = batches.values()
+            self._learn_fast_path(call, request, partition.topic)
+        return _reply(request, call.version, answers)
 
-    def _learn_fast_path(self, call: Call, request: ProduceRequest) -> None:
+    def _name(self, key: TopicKey) -> str | None:
+        """The name of a topic; None: no topic has the id."""
+        return self._topics.name_of(key) if isinstance(key, bytes) else key
+
+    def _refusal(self, call: Call, key: TopicKey) -> int:
+        """The error of all partitions of a topic that the caller may not write, or that does not exist, or 0."""
+        name = self._name(key)
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.NONE if topic_allowed(self._authorizer, call, Operation.WRITE, name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def _learn_fast_path(self, call: Call, request: ProduceRequest, topic: Topic) -> None:
         """Build a fast path from a request with one batch: the next request likely has the same form."""
         now = self._clock.now
         if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1 or not may_learn_repeated(call, now, any_size=True):
             return
         front = produce_front(call, request, call.version >= call.route.flexible_from)
         if front is not None:
-            learn(call, ProduceFastPath(call, request, front, self._partitions, self._clock, self._authorizer, self._check_budget), now)
+            learn(call, ProduceFastPath(call, request, topic, front, self._partitions, self._clock, self._authorizer, self._check_budget), now)
 
 
-def name_leaders(reply: ProduceResponse, leaders: Leaders, listener: str) -> None:
+def name_leaders(reply: ProduceResponse, leaders: Leaders, topics: TopicRegistry, listener: str) -> None:
     """Add to the reply the current leader of each partition that another node leads."""
     leader_ids: set[int] = set()
     for topic in reply.responses:
         for part in topic.partition_responses:
             if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                log = LogId(topic.name, part.index)
+                log = LogId(topic.name or topics.name_of(topic.topic_id) or "", part.index)
                 leader = leaders.leader(log)
                 if leader != NO_NODE:
                     leader_ids.add(leader)
@@ -216,18 +235,25 @@ def _end_without_reply(call: Call, reply: ProduceResponse) -> None:
         call.finish_without_reply()
 
 
-def _reply(request: ProduceRequest, answers: dict[TopicPartition, PartitionProduceResponse]) -> ProduceResponse:
+def _key(topic: TopicProduceData, version: int) -> TopicKey:
+    return topic.topic_id if version >= TOPIC_IDS_FROM else topic.name
+
+
+def _reply(request: ProduceRequest, version: int, answers: dict[TopicPartition, PartitionProduceResponse]) -> ProduceResponse:
     """The reply with each topic and each partition once, in the order of the request."""
-    topics: dict[str, list[PartitionProduceResponse]] = {}
+    topics: dict[TopicKey, list[PartitionProduceResponse]] = {}
     for topic in request.topic_data:
-        parts = topics.setdefault(topic.name, []) if topic.partition_data else []
+        key = _key(topic, version)
+        parts = topics.setdefault(key, []) if topic.partition_data else []
         for data in topic.partition_data:
-            answer = answers.pop((topic.name, data.index), None)
+            answer = answers.pop((key, data.index), None)
             if answer is not None:
                 parts.append(answer)
-    return ProduceResponse([TopicProduceResponse(name, parts) for name, parts in topics.items()])
+    return ProduceResponse(
+        [TopicProduceResponse("", parts, key) if isinstance(key, bytes) else TopicProduceResponse(key, parts) for key, parts in topics.items()]
+    )
 
 
 def error_response(request: ProduceRequest, version: int, error: int, message: str | None = None) -> ProduceResponse:
-    keys = [(topic.name, data.index) for topic in request.topic_data for data in topic.partition_data]
-    return _reply(request, {key: failed_reply(key[1], error, message) for key in keys})
+    keys = [(_key(topic, version), data.index) for topic in request.topic_data for data in topic.partition_data]
+    return _reply(request, version, {key: failed_reply(key[1], error, message) for key in keys})

@@ -81,19 +81,20 @@ class ProduceFastPath(LearnedFastPath):
     """Appends the batch of a request that has the same client id, version, transactional id, acks, timeout and topic as an earlier one."""
 
     __slots__ = ("_authorizer", "_check_budget", "_clock", "_front", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
-                 "_topic", "_version", "_wants_reply")  # fmt: skip
+                 "_topic", "_topic_id", "_version", "_wants_reply")  # fmt: skip
 
     def __init__(
         self,
         call: Call,
         request: ProduceRequest,
+        topic: Topic,
         front: ProduceFront,
         partitions: PartitionTable,
         clock: Clock,
         authorizer: Authorizer,
         budget: CheckTimeBudget,
     ) -> None:
-        """`request`: its one batch was stored."""
+        """`request`: its one batch was stored, in a partition of `topic`."""
         super().__init__(_COST + len(front.front), any_size=True)
         self._partitions = partitions
         self._clock = clock
@@ -101,10 +102,12 @@ class ProduceFastPath(LearnedFastPath):
         self._check_budget = budget
         self._front = front.front
         self._tail = _FLEXIBLE_TAIL if front.flexible else b""
-        self._topic = request.topic_data[0].name
+        self._topic = topic.name
+        requested = request.topic_data[0]
+        self._topic_id = topic.id if requested.topic_id == topic.id else b""  # b"": the request names the topic by name
         self._version = call.version
         self._wants_reply = request.acks != 0
-        reply = ProduceResponse([TopicProduceResponse(self._topic, [PartitionProduceResponse(-2, 0, -2, -2, -2)])]).encode(call.version)
+        reply = ProduceResponse([TopicProduceResponse(requested.name, [PartitionProduceResponse(-2, 0, -2, -2, -2)], requested.topic_id)]).encode(call.version)
         placeholder = _PART(-2, 0, -2, -2, -2) if call.version >= 5 else _OLD_PART(-2, 0, -2, -2)
         reply_front, _, self._reply_tail = reply.partition(placeholder)
         self._reply_front = b"\0" * front.flexible + reply_front
@@ -138,6 +141,8 @@ class ProduceFastPath(LearnedFastPath):
         partition = self._partitions.find(self._topic, index)
         if partition is None or partition.error or partition.batch_queue is not None or partition.topic.internal or not self._authorizer.allows_all:
             return NOT_MINE
+        if self._topic_id and partition.topic.id != self._topic_id:
+            return NOT_MINE  # the topic was recreated
         try:
             offset, time = append(partition, data, records_at, size, self._clock.wall, self._check_budget)
         except (BatchRefused, TooMuchWork, AppendFailed):

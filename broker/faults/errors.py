@@ -62,7 +62,11 @@ def offset_fetch(request: Any, keys: list[Keys], version: int, code: int) -> Any
     for group, group_keys in groupby(keys, lambda key: key[0]):
         inner = [key for key in group_keys if len(key) == 3]
         topics_of_group = [
-            OffsetFetchResponseTopics(topic, [OffsetFetchResponsePartitions(index, UNKNOWN_OFFSET, -1, "", code) for index in partitions])
+            OffsetFetchResponseTopics(
+                "" if isinstance(topic, bytes) else topic,
+                [OffsetFetchResponsePartitions(index, UNKNOWN_OFFSET, -1, "", code) for index in partitions],
+                topic if isinstance(topic, bytes) else bytes(16),
+            )
             for topic, partitions in by_topic(inner)
         ]
         groups.append(OffsetFetchResponseGroup(group, topics_of_group, 0 if inner else code))

@@ -66,13 +66,14 @@ def always(level: Level | None) -> Callable[[int], Level | None]:
 _TOPIC = ("name", "topic_id")
 _RESOURCE = ("resource_name",)
 _OFFSETS_OF_GROUP: Final = of_topics(partitions="partition_indexes", index=())
+_OFFSETS_OF_GROUPS: Final = of_topics(key=_TOPIC, partitions="partition_indexes", index=())
 ROWS: Final[Rows] = {
-    0: always(of_topics("topic_data", "responses", partitions="partition_data", index=("index",), reply_partitions="partition_responses", reply_index=("index",))),
+    0: always(of_topics("topic_data", "responses", _TOPIC, partitions="partition_data", index=("index",), reply_partitions="partition_responses", reply_index=("index",))),
     1: always(of_topics("topics", "responses", ("topic", "topic_id"), index=("partition",))),
     2: always(of_topics()),
     3: always(Level(Kind.TOPIC, "topics", "topics", _TOPIC, _TOPIC)),
-    8: always(of_topics()),
-    9: lambda version: Level(Kind.GROUP, "groups", "groups", ("group_id",), ("group_id",), _OFFSETS_OF_GROUP) if version >= 8 else _OFFSETS_OF_GROUP,
+    8: always(of_topics(key=_TOPIC)),
+    9: lambda version: Level(Kind.GROUP, "groups", "groups", ("group_id",), ("group_id",), _OFFSETS_OF_GROUPS) if version >= 8 else _OFFSETS_OF_GROUP,
     10: lambda version: Level(Kind.GROUP, "coordinator_keys", "coordinators", (), ("key",)) if version >= 4 else None,
     13: lambda version: Level(Kind.MEMBER, "members", "members", ("member_id", "group_instance_id"), ("member_id", "group_instance_id")) if version >= 3 else None,
     15: always(Level(Kind.GROUP, "groups", "groups", (), ("group_id",))),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final
 
 from coordinator import read_offset
 from coordinator.committed import TopicOffsets
@@ -22,6 +22,7 @@ from protocol.wire import (
     put_compact_text,
     put_legacy_count,
     put_legacy_text,
+    put_uuid,
     unwritable,
     uvarint_bytes,
 )
@@ -40,11 +41,15 @@ _NO_OFFSET: Final = _OFFSET_AND_EPOCH(-1, -1)
 
 # The first version with each field.
 COMMIT_THROTTLE_FROM: Final = 3
+COMMIT_TOPIC_IDS_FROM: Final = 10  # in place of names
 FETCH_ERROR_FROM: Final = 2
 FETCH_THROTTLE_FROM: Final = 3
 FETCH_EPOCH_FROM: Final = 5
 FETCH_FLEXIBLE_FROM: Final = OffsetFetchResponse.FLEXIBLE_FROM
 FETCH_GROUPS_FROM: Final = 8
+FETCH_TOPIC_IDS_FROM: Final = 10  # in place of names
+
+TopicKey = str | bytes  # how a request names a topic: its name, or its id
 
 # Nearly all stored offsets have version 3 (`coordinator.facts`): offset, leader epoch and metadata follow the version, encoded as in
 # the reply.
@@ -62,7 +67,7 @@ class CommitReply:
 
     __slots__ = ("_error", "_topics")
 
-    def __init__(self, topics: Sequence[tuple[str, list[OffsetCommitRequestPartition]]], error: int = 0) -> None:
+    def __init__(self, topics: Sequence[tuple[TopicKey, list[OffsetCommitRequestPartition]]], error: int = 0) -> None:
         self._topics = topics
         self._error = error
 
@@ -79,51 +84,47 @@ class CommitReply:
         try:
             if version >= OffsetCommitResponse.FLEXIBLE_FROM:
                 put_compact_count(out, len(self._topics))
-                for name, partitions in self._topics:
+                for topic, partitions in self._topics:
                     yield _STEP_COST + len(partitions) // _PARTITIONS_PER_STEP
-                    put_compact_text(out, name)
+                    if isinstance(topic, bytes):
+                        put_uuid(out, topic)
+                    else:
+                        put_compact_text(out, topic)
                     put_compact_count(out, len(partitions))
                     out += [_INDEX_CODE_AND_TAGS(partition.partition_index, error, 0) for partition in partitions]
                     out.append(_NO_TAGS)
                 out.append(_NO_TAGS)
             else:
                 put_legacy_count(out, len(self._topics))
-                for name, partitions in self._topics:
+                for topic, partitions in self._topics:
                     yield _STEP_COST + len(partitions) // _PARTITIONS_PER_STEP
-                    put_legacy_text(out, name)
+                    put_legacy_text(out, str(topic))
                     put_legacy_count(out, len(partitions))
                     out += [_INDEX_AND_CODE(partition.partition_index, error) for partition in partitions]
         except UNWRITABLE as unfit:
             raise unwritable("OffsetCommitResponse", version, unfit) from unfit
 
 
-# Topic name, partitions, the stored offset of each (or None), and the error of partitions without offset.
-FetchedTopic = tuple[str, Sequence[int], Sequence[bytes | None], int]
+# Name or id of the topic, partitions, the stored offset of each (or None), and the error of partitions without offset.
+FetchedTopic = tuple[TopicKey, Sequence[int], Sequence[bytes | None], int]
 # Group id, topics and error.
 FetchedGroup = tuple[str, list[FetchedTopic], int]
 
 
-class RequestedTopic(Protocol):
-    """The partitions of a topic in an OffsetFetch request."""
+def read_topic(topic: TopicKey, stored: TopicOffsets | None, partitions: Sequence[int]) -> FetchedTopic:
+    """The stored offsets of these partitions."""
+    if stored is None:
+        return without_offsets(topic, partitions, ErrorCode.NONE)
+    find = stored.values.get
+    return topic, partitions, [find(partition) for partition in partitions], ErrorCode.NONE
 
-    name: str
-    partition_indexes: list[int]
+
+def read_whole_topic(topic: TopicKey, stored: TopicOffsets) -> FetchedTopic:
+    return topic, list(stored.values), list(stored.values.values()), ErrorCode.NONE
 
 
-def read_topics(offsets: dict[str, TopicOffsets], requested: Sequence[RequestedTopic] | None) -> list[FetchedTopic]:
-    """The stored offsets of the requested partitions; None: of all partitions."""
-    if requested is None:
-        return [(name, list(stored.values), list(stored.values.values()), ErrorCode.NONE) for name, stored in offsets.items()]
-    topics: list[FetchedTopic] = []
-    for topic in requested:
-        stored = offsets.get(topic.name)
-        partitions = topic.partition_indexes
-        if stored is None:
-            topics.append((topic.name, partitions, [None] * len(partitions), ErrorCode.NONE))
-        else:
-            find = stored.values.get
-            topics.append((topic.name, partitions, [find(partition) for partition in partitions], ErrorCode.NONE))
-    return topics
+def without_offsets(topic: TopicKey, partitions: Sequence[int], error: int) -> FetchedTopic:
+    return topic, partitions, [None] * len(partitions), error
 
 
 class OffsetFetchReply:
@@ -167,8 +168,11 @@ class OffsetFetchReply:
 
 def _put_compact(out: list[bytes], topics: list[FetchedTopic]) -> Steps[None]:
     put_compact_count(out, len(topics))
-    for name, partitions, values, error in topics:
-        put_compact_text(out, name)
+    for topic, partitions, values, error in topics:
+        if isinstance(topic, bytes):
+            put_uuid(out, topic)
+        else:
+            put_compact_text(out, topic)
         put_compact_count(out, len(partitions))
         no_offset = b""
         for at in range(0, len(partitions), _PARTITIONS_PER_STEP):
@@ -191,8 +195,8 @@ def _put_compact(out: list[bytes], topics: list[FetchedTopic]) -> Steps[None]:
 def _put_legacy(out: list[bytes], topics: list[FetchedTopic], version: int) -> Steps[None]:
     put_legacy_count(out, len(topics))
     shown_bytes = 12 if version >= FETCH_EPOCH_FROM else 8  # offset and epoch, or the offset alone
-    for name, partitions, values, error in topics:
-        put_legacy_text(out, name)
+    for topic, partitions, values, error in topics:
+        put_legacy_text(out, str(topic))
         put_legacy_count(out, len(partitions))
         for at in range(0, len(partitions), _PARTITIONS_PER_STEP):
             yield _STEP_COST

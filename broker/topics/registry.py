@@ -109,6 +109,15 @@ class TopicRegistry:
         """The topics in a listing of all topics."""
         return (topic for topic in self.by_name.values() if topic.listed)
 
+    def name_of(self, id: bytes) -> str | None:
+        """The name of the topic with this id; None: there is none."""
+        topic = self.by_id.get(id)
+        return None if topic is None else topic.name
+
+    def id_of(self, name: str) -> bytes | None:
+        topic = self.by_name.get(name)
+        return None if topic is None else topic.id
+
     def seen_by_groups(self, name: str) -> SeenTopic | None:
         """The topic of this name in the view of groups (`coordinator.consumer.topics`); None: it does not exist."""
         topic = self.by_name.get(name)

@@ -98,10 +98,9 @@ class NodeCluster:
     def _produce(self, request: ProduceRequest) -> ProduceResponse:
         """Each partition at its leader."""
         (topic,) = request.topic_data
-        id = self._client.topics([topic.name])[topic.name].id
         answered: list[PartitionProduceResponse] = []
         for part in topic.partition_data:
-            one = ProduceRequest(None, -1, request.timeout_ms, [TopicProduceData(topic.name, [part], id or bytes(16))])
+            one = ProduceRequest(None, -1, request.timeout_ms, [TopicProduceData(topic.name, [part], topic.topic_id)])
             answered += self._client.send_to_leader(topic.name, part.index, one).responses[0].partition_responses
         return ProduceResponse([TopicProduceResponse(topic.name, answered)])
 
@@ -164,6 +163,9 @@ class NodeCluster:
     def topics(self) -> dict[str, int]:
         return {name: len(info.partitions) for name, info in sorted(self._client.topics(None, refresh=True).items()) if not (info.internal or name.startswith(INTERNAL))}
 
+    def topic_id(self, name: str) -> bytes:
+        return self._client.topics([name])[name].id or bytes(16)
+
     def leaders(self, topic: str) -> dict[str, int]:
         """The node that leads each partition."""
         count = self.topics().get(topic)
@@ -179,7 +181,7 @@ class NodeCluster:
         async def ask(request: Any) -> Any:
             return self._client.send_to_leader(topic, partition, request)
 
-        return asking.read(ask, self._client.topics([topic])[topic].id or bytes(16), topic, partition, offset)
+        return asking.read(ask, self.topic_id(topic), topic, partition, offset)
 
     def commits(self, group_id: str, topic: str) -> AsyncIterator[tuple[int, int]]:
         count = len(self._client.topics([OFFSETS])[OFFSETS].partitions)

@@ -50,7 +50,7 @@ def metadata(client: Client, *names: str, version: int = 12, create: bool = Fals
 # ApiVersions
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_api_versions_lists_the_served_apis(client: Client, version: int) -> None:
     reply = client.ask(ApiVersionsRequest("tests", "1.0"), version)
     assert reply.error_code == ErrorCode.NONE
@@ -68,12 +68,29 @@ def test_a_newer_api_versions_request_is_answered_in_version_0(client: Client) -
     frame = client.frame()
     correlation_id, error, count, key, oldest, newest = unpack(">ihihhh", frame)
     assert (correlation_id, error, count) == (7, ErrorCode.UNSUPPORTED_VERSION, 1)
-    assert (key, oldest, newest) == (18, 0, 4)
-    assert client.ask(ApiVersionsRequest("tests", "1.0"), 4).error_code == ErrorCode.NONE
+    assert (key, oldest, newest) == (18, 0, 5)
+    assert client.ask(ApiVersionsRequest("tests", "1.0"), 5).error_code == ErrorCode.NONE
 
 
 def test_a_client_whose_software_name_is_malformed_is_refused(client: Client) -> None:
     assert client.ask(ApiVersionsRequest("no spaces please", "1"), 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_client_that_means_another_cluster_or_node_must_bootstrap_again(client: Client) -> None:
+    """KIP-1242: it learned the address from a cluster that is no longer there. It must name both, or neither."""
+    cluster = client.ask(MetadataRequest([]), 12).cluster_id
+    for named, error in (
+        ((cluster, 1), ErrorCode.NONE),
+        ((None, -1), ErrorCode.NONE),
+        ((cluster, 2), ErrorCode.REBOOTSTRAP_REQUIRED),
+        ((cluster, -5), ErrorCode.REBOOTSTRAP_REQUIRED),
+        (("another", 1), ErrorCode.REBOOTSTRAP_REQUIRED),
+        (("", 1), ErrorCode.REBOOTSTRAP_REQUIRED),
+        ((cluster, -1), ErrorCode.INVALID_REQUEST),
+        ((None, 1), ErrorCode.INVALID_REQUEST),
+    ):
+        reply = client.ask(ApiVersionsRequest("tests", "1.0", *named), 5)
+        assert (reply.error_code, bool(reply.api_keys)) == (error, not error)
 
 
 # Metadata and CreateTopics

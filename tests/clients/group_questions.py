@@ -20,7 +20,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitReq
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.clients.questions import Ids, Question, ask, head, ranges, raw
+from tests.clients.questions import Ids, Question, ask, head, ranges, raw, topic_id
 
 COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE = 8, 9, 11, 12, 13, 14, 15, 16, 42, 47
 GROUP_APIS = (COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE)
@@ -105,7 +105,7 @@ def commit(
     def request(ids: Ids) -> OffsetCommitRequest:
         commit_topics = [
             OffsetCommitRequestTopic(
-                name, [OffsetCommitRequestPartition(index, offset, 3 if version >= 6 else -1, text) for index, offset, text in partitions]
+                name, [OffsetCommitRequestPartition(index, offset, 3 if version >= 6 else -1, text) for index, offset, text in partitions], topic_id(ids, name)
             )
             for name, partitions in topics
         ]
@@ -117,16 +117,19 @@ def commit(
 def fetch(version: int, *groups: tuple[str, Any], stable: bool = False, title: str = "") -> Question:
     name = f"fetch {title or ', '.join(group for group, _ in groups)}"
     if version >= 8:
-        several = [
-            OffsetFetchRequestGroup(
-                group, None, -1, None if topics is None else [OffsetFetchRequestTopics(topic, list(partitions)) for topic, partitions in topics]
-            )
-            for group, topics in groups
-        ]
-        return ask(name, OffsetFetchRequest(several, require_stable=stable), version)
+
+        def request(ids: Ids) -> OffsetFetchRequest:
+            several = [OffsetFetchRequestGroup(group, None, -1, None if topics is None else wanted(ids, topics)) for group, topics in groups]
+            return OffsetFetchRequest(several, require_stable=stable)
+
+        return question(name, FETCH, version, request)
     ((group, topics),) = groups
     requested_topics = None if topics is None else [OffsetFetchRequestTopic(topic, list(partitions)) for topic, partitions in topics]
     return ask(name, OffsetFetchRequest(None, group, requested_topics, stable and version >= 7), version)
+
+
+def wanted(ids: Ids, topics: Any) -> list[OffsetFetchRequestTopics]:
+    return [OffsetFetchRequestTopics(topic, list(partitions), topic_id(ids, topic)) for topic, partitions in topics]
 
 
 def offset_delete(group: str, title: str, *topics: tuple[str, Any]) -> Question:
@@ -317,7 +320,7 @@ def fetches() -> Iterator[Question]:
             if version >= 7:
                 yield fetch(version, (group, topics), stable=True, title=f"some of {group}, stable")
         yield fetch(version, ("simple-9", [(TOPIC, (0, 0)), (TOPIC, (0,))]), title="one three times")
-    for version in (8, 9):
+    for version in (8, 9, 10):
         several = (("simple-9", topics), ("nowhere", None), ("simple-8", None), ("", topics), ("simple-9", None))
         yield fetch(version, *several, title="all of some groups and some of others")
         yield ask("fetch of no groups", OffsetFetchRequest([]), version)

@@ -14,7 +14,7 @@ from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.clients.group_questions import COMMIT, FETCH, JOIN, LEAVE, OFFSET_DELETE
-from tests.clients.questions import API_VERSIONS, CREATE_TOPICS, FIND_COORDINATOR, METADATA, NO_ID, Ids, Question
+from tests.clients.questions import API_VERSIONS, CREATE_TOPICS, FIND_COORDINATOR, METADATA, NO_ID, Ids, Question, topic_id
 from tests.running import Client
 from tests.support.headers import response_header_version
 
@@ -22,6 +22,7 @@ KNOWN_SECONDS = 10
 REPLY_SECONDS = 10
 # APIs whose replies follow the order of the request, so that the order is compared.
 ORDERED = (COMMIT, FETCH, LEAVE, OFFSET_DELETE, FIND_COORDINATOR)
+UNKNOWN = ("nowhere", "never-seen", "no-read-nowhere", "no-describe-")  # topics of the questions that do not exist
 SILENCE_SECONDS = 1  # if Kafka fails to encode a reply, it sends nothing and leaves the connection open
 
 
@@ -68,11 +69,20 @@ class Peer:
         at = 4 + response_header_version(question.key, version)
         reply, end = APIS[question.key].response.decode(frame, at, version)
         assert (end, reply.encode(version)) == (len(frame), frame[at:]), f"{question.name}: the decoded reply does not encode to these bytes"
+        if question.key in (COMMIT, FETCH) and version >= 10:
+            self.name_topics(reply)
         return reply, version
+
+    def name_topics(self, reply: Any) -> None:
+        """Give the topics that the reply names by id their names."""
+        names = {topic_id(self.ids, name): name for name in (*self.ids, *UNKNOWN)}
+        for holder in getattr(reply, "groups", [reply]):
+            for topic in holder.topics:
+                topic.name = names.get(topic.topic_id, "")
 
     def learn(self, reply: Any) -> None:
         for topic in getattr(reply, "topics", []):
-            if getattr(topic, "topic_id", NO_ID) != NO_ID and topic.name is not None and topic.error_code == 0:
+            if getattr(topic, "topic_id", NO_ID) != NO_ID and topic.name is not None and getattr(topic, "error_code", None) == 0:
                 self.ids[topic.name] = topic.topic_id
 
     def learn_member(self, group: str, id: bytes) -> None:

@@ -6,6 +6,7 @@ The order matters: later questions use topics that earlier ones create.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from struct import pack
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ METADATA, FIND_COORDINATOR, API_VERSIONS, CREATE_TOPICS, DESCRIBE_CLUSTER = 3, 1
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 CORRELATION_ID = 7
 NO_ID = bytes(16)
+KAFKAS_NEWEST = {18: 4, 42: 2}  # Kafka 4.4 has ApiVersions 5 and DeleteGroups 3
 
 Ids = dict[str, bytes]
 
@@ -34,8 +36,14 @@ class Question(NamedTuple):
 
 
 def ranges(key: int) -> range:
+    """The versions of an API that Tenure and Kafka 4.3.1 serve."""
     oldest, newest = APIS[key].served
-    return range(oldest, newest + 1)
+    return range(oldest, KAFKAS_NEWEST.get(key, newest) + 1)
+
+
+def topic_id(ids: Ids, name: str) -> bytes:
+    """The id of a topic, and for one that does not exist always the same."""
+    return ids.get(name) or sha256(name.encode()).digest()[:16]
 
 
 def head(key: int, version: int, client_id: bytes | None = b"oracle", tags: bytes | None = None) -> bytes:
@@ -68,7 +76,7 @@ def everything() -> Iterator[Question]:
 def api_versions() -> Iterator[Question]:
     for version in ranges(API_VERSIONS):
         yield ask("versions", ApiVersionsRequest("oracle", "1.0"), version)
-    for version in (5, 6, 99, 32767, -1, -32768):
+    for version in (6, 7, 99, 32767, -1, -32768):
         body = ApiVersionsRequest("oracle", "1.0").encode(4)
         yield raw(f"versions, newer v{version}", API_VERSIONS, version, head(API_VERSIONS, version) + body)
         yield raw(f"versions, newer and empty v{version}", API_VERSIONS, version, head(API_VERSIONS, version, tags=b""))

@@ -34,13 +34,7 @@ class Deviation(NamedTuple):
 API_VERSIONS_ASKED = "versions|client id|bytes after the body"
 DEVIATIONS = [
     Deviation(API_VERSIONS_ASKED, r"api_keys\[\d+\]", "ApiVersions lists only the APIs that Tenure serves", "absent"),
-    Deviation(API_VERSIONS_ASKED, r"api_keys\[[89]\].max_version", "offsets are committed and fetched by the names of topics, up to version 9", "9"),
-    Deviation(
-        API_VERSIONS_ASKED,
-        r"api_keys\[(0|1|2|35)\].max_version",
-        "Produce, Fetch, ListOffsets and DescribeLogDirs end with the versions of Kafka 4.0",
-        "12|17|10|4",
-    ),
+    Deviation(API_VERSIONS_ASKED, r"api_keys\[(18|42)\].max_version", "ApiVersions 5 and DeleteGroups 3 are served, which are new in Kafka 4.4", "5|3"),
     Deviation(
         API_VERSIONS_ASKED,
         "supported_features|finalized_features(_epoch)?",

@@ -54,10 +54,10 @@ def test_kafka_python_configured_for_an_older_or_newer_broker_works(bootstrap: s
     admin.close()
 
 
-def test_kafka_python_takes_the_table_for_that_of_4_0(bootstrap: str) -> None:
+def test_kafka_python_takes_the_table_for_that_of_4_3(bootstrap: str) -> None:
     """The client infers a broker version from the supported API versions, and enables its features for that version."""
     advertised = {key: api.advertised for key, api in APIS.items()}
-    assert kafka.protocol.broker_version_data.BrokerVersionData(api_versions=advertised).broker_version == (4, 0)
+    assert kafka.protocol.broker_version_data.BrokerVersionData(api_versions=advertised).broker_version == (4, 3)
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap)
     assert consumer.config["api_version"] >= (1, 0)
     consumer.close()

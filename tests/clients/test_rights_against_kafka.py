@@ -69,7 +69,7 @@ def questions() -> Iterator[Question]:
             yield fetch(version, (group, WANTED), title=f"some of {group}")
             if version >= 2:
                 yield fetch(version, (group, None), title=f"every one of {group}")
-    for version in (8, 9):
+    for version in (8, 9, 10):
         yield fetch(version, ("no-describe-g", WANTED), ("g", [("open", (0,))]), ("no-describe-g", None), ("nowhere", WANTED), title="several")
     for version in ranges(15):
         for operations in (False, True) if version >= 3 else (False,):
@@ -100,7 +100,10 @@ def test_an_unauthorized_request_is_refused_as_by_kafka(tmp_path: Path) -> None:
         created = theirs.client.ask(CreateTopicsRequest([CreatableTopic(name, count, 1, [], []) for name, count in TOPICS.items()], 5000), 7)
         assert {topic.error_code for topic in created.topics} == {0}
         theirs.await_topics([name for name in TOPICS if "describe" not in name])
-        ours = HarnessPeer(group_harness.GroupHarness(Authorizer(deny), topics=TOPICS))
+        harness = group_harness.GroupHarness(Authorizer(deny), topics=TOPICS)
+        ours = HarnessPeer(harness)
+        ours.ids |= {name: harness.topics.by_name[name].id for name in TOPICS}
+        theirs.ids |= {topic.name: topic.topic_id for topic in created.topics}
         for question in questions():
             for place, mine, kafkas in differences(ours.ask(question), theirs.ask(question)):
                 in_words_of_our_own = question.key == FIND_COORDINATOR and place.endswith("error_message")

@@ -8,12 +8,12 @@ from protocol.apis import APIS
 from protocol.errors import MESSAGES, RETRIABLE, ErrorCode
 
 EXPECTED_RANGES = """
-Produce 0-12  Fetch 4-17  ListOffsets 1-10  Metadata 0-13  OffsetCommit 2-9  OffsetFetch 1-9
+Produce 0-13  Fetch 4-18  ListOffsets 1-11  Metadata 0-13  OffsetCommit 2-10  OffsetFetch 1-10
 FindCoordinator 0-6  JoinGroup 0-9  Heartbeat 0-4  LeaveGroup 0-5  SyncGroup 0-5  DescribeGroups 0-6
-ListGroups 0-5  ApiVersions 0-4  CreateTopics 2-7  DeleteTopics 1-6  DeleteRecords 0-2  InitProducerId 0-5
+ListGroups 0-5  ApiVersions 0-5  CreateTopics 2-7  DeleteTopics 1-6  DeleteRecords 0-2  InitProducerId 0-5
 OffsetForLeaderEpoch 2-4  AddPartitionsToTxn 0-3  AddOffsetsToTxn 0-4  EndTxn 0-4  TxnOffsetCommit 0-4
-DescribeConfigs 1-4  AlterConfigs 0-2  CreatePartitions 0-3  DeleteGroups 0-2  IncrementalAlterConfigs 0-1
-OffsetDelete 0-0  DescribeCluster 0-2  DescribeTopicPartitions 0-0  DescribeLogDirs 1-4  ConsumerGroupHeartbeat 0-1
+DescribeConfigs 1-4  AlterConfigs 0-2  CreatePartitions 0-3  DeleteGroups 0-3  IncrementalAlterConfigs 0-1
+OffsetDelete 0-0  DescribeCluster 0-2  DescribeTopicPartitions 0-0  DescribeLogDirs 1-5  ConsumerGroupHeartbeat 0-1
 ConsumerGroupDescribe 0-1  ListConfigResources 0-1
 AlterReplicaLogDirs 1-2  ElectLeaders 0-2  AlterPartitionReassignments 0-1  ListPartitionReassignments 0-0  DescribeQuorum 0-2
 """
@@ -31,8 +31,8 @@ def test_every_advertised_version_has_a_codec_but_produce_0_to_2() -> None:
 
 
 def test_a_version_is_served_if_it_is_advertised_and_has_a_codec() -> None:
-    assert (APIS[0].coded, APIS[0].served) == ((3, 13), (3, 12))
-    assert (APIS[9].coded, APIS[9].served) == ((1, 10), (1, 9))
+    assert (APIS[0].advertised, APIS[0].coded, APIS[0].served) == ((0, 13), (3, 13), (3, 13))
+    assert (APIS[28].advertised, APIS[28].coded, APIS[28].served) == ((0, 4), (0, 6), (0, 4))
     assert APIS[12].coded == APIS[12].served == APIS[12].advertised
 
 

@@ -1,7 +1,8 @@
 """Frames that real clients and Apache Kafka 4.3.1 exchanged: read, and written again byte for byte.
 
 `golden/<api>.json` has one frame per version, side and client: kafka-python 3.0.12, aiokafka 0.14.0, librdkafka 2.16.0
-(through confluent-kafka) and the Java tools of Kafka 4.3.1, each without its length prefix. Responses are Kafka's.
+(through confluent-kafka) and the Java tools of Kafka 4.3.1, each without its length prefix. Responses are Kafka's. The versions that are new in
+Kafka 4.4.0, and those that name topics by id, are from its Java client and broker.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ shards over logs in memory whose appends the test can delay or fail.
 from __future__ import annotations
 
 from collections import deque
+from hashlib import sha256
 from struct import pack, unpack
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,8 @@ from broker.topics.transactions import TransactionRefusals
 from coordinator import GroupConfig
 from protocol.apis import APIS
 from protocol.batch import facts_of
+from protocol.messages.offset_commit import OffsetCommitRequest
+from protocol.messages.offset_fetch import OffsetFetchRequest
 from tests.support.group_logs import CONFIG, GroupWorld
 from tests.support.headers import encode_request, response_header_version
 from tests.support.journals import LATE_MS, ScriptedLog
@@ -140,6 +143,22 @@ class GroupHarness(GroupWorld):
         self.clock.tick()
 
 
+def names_topics_by_id(message: Any, version: int) -> bool:
+    return message.API_KEY in (OffsetCommitRequest.API_KEY, OffsetFetchRequest.API_KEY) and version >= 10
+
+
+def topics_in(message: Any) -> list[Any]:
+    """The topics in an OffsetCommit or OffsetFetch, or in its reply."""
+    if not hasattr(message, "groups"):
+        return list(message.topics)
+    return [topic for group in message.groups for topic in group.topics or ()]
+
+
+def unknown_id(name: str) -> bytes:
+    """The id that no topic has, of a topic that does not exist."""
+    return sha256(name.encode()).digest()[:16]
+
+
 class GroupClient(BareTransport):
     """A client on its own connection."""
 
@@ -148,6 +167,7 @@ class GroupClient(BareTransport):
         self._client_id = client_id
         self._correlation_id = 0
         self._unanswered: deque[tuple[int, Any, int]] = deque()
+        self._names: dict[bytes, str] = {}  # by topic id
         self._received = b""
         self.open = True
         self.connection = Connection(harness.context, listener, address)
@@ -167,7 +187,9 @@ class GroupClient(BareTransport):
     # Called by tests, as a client.
 
     def send(self, request: Any, version: int, body: bytes | None = None) -> None:
-        """Send the request. `body`: its bytes, if our codec would not write them."""
+        """Send the request. `body`: its bytes, if our codec would not write them. Topics without an id get theirs, in versions that send it."""
+        if names_topics_by_id(request, version):
+            self._fill_in_ids(request)
         self._correlation_id += 1
         self._unanswered.append((self._correlation_id, request, version))
         body = request.encode(version) if body is None else body
@@ -182,7 +204,7 @@ class GroupClient(BareTransport):
         return reply
 
     def reply(self) -> Any:
-        """The next reply, or None; checks that its bytes equal the encoding of the generated codec."""
+        """The next reply, or None; checks that its bytes equal the encoding of the generated codec. Topics named by id get their names."""
         if len(self._received) < 4:
             return None
         (size,) = unpack(">i", self._received[:4])
@@ -193,4 +215,13 @@ class GroupClient(BareTransport):
         at = 4 + response_header_version(request.API_KEY, version)
         reply, end = APIS[request.API_KEY].response.decode(frame, at, version)
         assert (end, reply.encode(version)) == (len(frame), frame[at:])
+        if names_topics_by_id(request, version):
+            for topic in topics_in(reply):
+                topic.name = self._names.get(topic.topic_id) or self._harness.topics.name_of(topic.topic_id)
         return reply
+
+    def _fill_in_ids(self, request: Any) -> None:
+        for topic in topics_in(request):
+            if topic.name:
+                topic.topic_id = self._harness.topics.id_of(topic.name) or unknown_id(topic.name)
+                self._names[topic.topic_id] = topic.name

@@ -12,7 +12,7 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssig
 from tests.support.group_harness import GroupClient, GroupHarness
 
 CONSUMER = "consumer"
-COMMIT_VERSIONS, FETCH_VERSIONS = range(2, 10), range(1, 10)  # versions of OffsetCommit and OffsetFetch
+COMMIT_VERSIONS, FETCH_VERSIONS = range(2, 11), range(1, 11)  # versions of OffsetCommit and OffsetFetch
 
 
 def joining(

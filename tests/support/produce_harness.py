@@ -247,7 +247,11 @@ class ProduceClient:
         return frames
 
     def frame(self, request: Any, version: int, client_id: str | None = "client") -> bytes:
+        """The request, after its length. Topics without an id get theirs, in versions that send it."""
         self._correlation_id += 1
+        if isinstance(request, ProduceRequest) and version >= 13:
+            for topic in request.topic_data:
+                topic.topic_id = self.harness.topics.id_of(topic.name) or topic.topic_id
         return encode_request(request.API_KEY, version, self._correlation_id, client_id, request.encode(version))[4:]
 
     def ask(self, request: Any, version: int, client_id: str | None = "client") -> Any:

@@ -24,8 +24,8 @@ SERVED = [(key, version) for key, api in sorted(APIS.items()) for version in sor
 IDS = [f"{APIS[key].name}-{version}" for key, version in SERVED]
 
 
-def sample(kafka: Cluster, key: int, version: int) -> Any:
-    request = request_of(APIS[key], version)
+def sample(kafka: Cluster, key: int, version: int, topic_ids: dict[str, bytes] | None = None) -> Any:
+    request = request_of(APIS[key], version, topic_ids)
     for name, value in (("timeout_ms", 1000), ("max_wait_ms", 10), ("acks", 1), ("replica_id", -1), ("session_epoch", -1), ("key", "alpha"), ("isolation_level", 0)):
         if hasattr(request, name):
             setattr(request, name, value)
@@ -131,13 +131,7 @@ def test_only_what_is_selected_gets_the_error(kafka: Cluster, key: int, version:
     assert shape is not None
     for name in NAMES:
         kafka.topic(name, 2)
-    request = sample(kafka, key, version)
-    if hasattr(request, "topics") and request.topics and hasattr(request.topics[0], "topic_id"):
-        ids = topic_ids(kafka)
-        request = request_of(api, version, ids)
-        for name, value in (("timeout_ms", 1000), ("max_wait_ms", 10), ("session_epoch", -1), ("replica_id", -1)):
-            if hasattr(request, name):
-                setattr(request, name, value)
+    request = sample(kafka, key, version, topic_ids(kafka))
     every = {path.keys for path in paths(shape, request)}
     selector = {"group": "alpha", "topic": "alpha", "resource": "alpha", "member": "alpha"}[shape.kind.value]
     with kafka.fault({shape.kind.value: selector}, api=api.name, error=CODE.name, apply=apply), Client(port_of(kafka), client_id="faulty") as client:
@@ -181,3 +175,14 @@ def test_a_fault_that_cannot_be_is_refused_when_it_is_installed(kafka: Cluster) 
     for fault, words in (({"api": "EndTxn", "error": 7}, "does not serve"), ({"api": "SaslHandshake", "error": 7}, "no API"), ({"error": "NOPE"}, "no error")):
         with pytest.raises(ControlError, match=words):
             kafka.fault(fault)
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_an_offset_fetch_gets_the_error_for_one_topic_by_its_name_or_id(kafka: Cluster, version: int) -> None:
+    for name in NAMES:
+        kafka.topic(name, 2)
+    ids = topic_ids(kafka)
+    with kafka.fault(api="OffsetFetch", topic="beta", error=CODE.name), Client(port_of(kafka)) as client:
+        reply = ask(client, sample(kafka, 9, version, ids), version)
+    found = {(group.group_id, topic.name or topic.topic_id): {part.error_code for part in topic.partitions} for group in reply.groups for topic in group.topics}
+    assert found == {(group, ids[name] if version >= 10 else name): {CODE if name == "beta" else 0} for group in NAMES for name in NAMES}

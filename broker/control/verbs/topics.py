@@ -59,7 +59,7 @@ async def write(call: Call) -> Any:
     data = [PartitionProduceData(partition, build(batch)) for partition, batch in sorted(by_partition.items())]
     if not data:
         return {"written": []}
-    reply = await call.of.request(ProduceRequest(None, -1, 5000, [TopicProduceData(topic, data)]))
+    reply = await call.of.request(ProduceRequest(None, -1, 5000, [TopicProduceData(topic, data, call.of.topic_id(topic))]))
     written = []
     for answered in reply.responses[0].partition_responses:
         check(answered.error_code, f"topic {topic} partition {answered.index}", answered.error_message)

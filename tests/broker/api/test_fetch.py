@@ -23,7 +23,7 @@ from tests.support.group_harness import refusing
 from tests.support.topic_logs import disk_log
 
 SIZE = len(records_batch())
-EVERY_VERSION = range(4, 18)
+EVERY_VERSION = range(4, 19)
 
 
 @pytest.fixture
@@ -52,6 +52,15 @@ def test_fetch_returns_the_records_in_every_version(harness: FetchHarness, versi
         assert partition.aborted_transactions is None
         assert partition.preferred_read_replica == -1
         assert (partition.diverging_epoch, partition.current_leader, partition.snapshot_id) == (None, None, None)
+
+
+@pytest.mark.parametrize("known", [-1, 0, 4, (1 << 63) - 1])
+def test_the_high_watermark_that_a_replica_knows_changes_nothing(harness: FetchHarness, known: int) -> None:
+    """KIP-1166 is for replicas; for a client, Kafka 4.4.0 ignores the field too."""
+    id = harness.topics.by_name["t"].id
+    topic = fetch_topic(id, fetch_partition(2))
+    topic.partitions[0].high_watermark = known
+    assert harness.ask(fetch(topic), 18) == harness.ask(fetch(fetch_topic(id, fetch_partition(2))), 17)
 
 
 @pytest.mark.parametrize("version", EVERY_VERSION)

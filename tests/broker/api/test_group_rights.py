@@ -70,12 +70,16 @@ def test_a_commit_is_refused_for_its_group_or_for_some_of_its_topics() -> None:
     codes = codes_of_commit(peer.ask(request, 9))
     assert codes == {("u", 0): 0, ("u", 9): 3, ("t", 0): TOPIC_REFUSED, ("t", 9): TOPIC_REFUSED, ("nowhere", 0): 3, ("nowhere", 9): 3}
     assert checks == [(READ, GROUP, "g"), (READ, TOPIC, "u"), (READ, TOPIC, "t"), (READ, TOPIC, "nowhere")]
+    checks.clear()
+    codes = codes_of_commit(peer.ask(request, 10))  # the right to a topic that does not exist is not asked for: only its id is known
+    assert codes == {("u", 0): 0, ("u", 9): 3, ("t", 0): TOPIC_REFUSED, ("t", 9): TOPIC_REFUSED, ("nowhere", 0): 100, ("nowhere", 9): 100}
+    assert checks == [(READ, GROUP, "g"), (READ, TOPIC, "u"), (READ, TOPIC, "t")]
     # If every topic is refused, the generation is not checked.
     assert codes_of_commit(peer.ask(committing(generation=99, id="nobody"), 9)) == {("t", 0): TOPIC_REFUSED}
 
 
 @scenario("OF-04", "OF-05", "OF-06")
-@pytest.mark.parametrize("version", range(1, 10))
+@pytest.mark.parametrize("version", range(1, 11))
 def test_a_fetch_is_refused_for_its_group(version: int) -> None:
     """Version 1 has the error on each partition. Kafka's version 1 hides it: the empty success makes a consumer reset its position."""
     checks, peer = peer_refused((DESCRIBE, GROUP, "g"))

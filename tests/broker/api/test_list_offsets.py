@@ -42,6 +42,15 @@ def epochs_request(*topics: tuple[str, int, int]) -> OffsetForLeaderEpochRequest
     return OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic(name, [OffsetForLeaderPartition(index, -1, epoch)]) for name, index, epoch in topics])
 
 
+def test_the_earliest_pending_upload_is_known_from_version_11_and_nowhere_without_tiers(harness: FetchHarness) -> None:
+    """As in Kafka 4.4.0 for topics that are not tiered."""
+    asked = listing("t", (0, -6), (1, -6), (9, -6))
+    assert offsets_found(harness.ask(asked, 10)) == [(ErrorCode.UNSUPPORTED_VERSION, -1, -1)] * 3
+    assert offsets_found(harness.ask(asked, 11)) == [(0, -1, -1), (0, -1, -1), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)]
+    assert offsets_found(harness.ask(listing("t", (0, -7), (0, LATEST)), 11)) == [(ErrorCode.INVALID_REQUEST, -1, -1)]
+    assert offsets_found(harness.ask(listing("t", (0, -7)), 11)) == [(ErrorCode.UNSUPPORTED_VERSION, -1, -1)]
+
+
 @pytest.mark.plain
 def test_list_offsets_finds_nothing_above_the_high_watermark(harness: FetchHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """This state occurs in __consumer_offsets, whose high watermark is the durable offset and may be below the end of the log."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from protocol.batch import facts_of
 from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.coordinator.scenarios import scenario
 from tests.support.group_harness import GroupClient, GroupHarness
@@ -19,6 +23,20 @@ from tests.support.group_requests import (
 )
 
 
+def unknown_topic(version: int, by_name: int) -> int:
+    """The error of a topic that does not exist: by its name, or by its id."""
+    return ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else by_name
+
+
+def by_id(*topics: tuple[bytes, list[int]], offset: int = 5, generation: int = -1, id: str = "", group: str = "g") -> OffsetCommitRequest:
+    requested = [OffsetCommitRequestTopic("", [OffsetCommitRequestPartition(index, offset, -1, "") for index in indexes], topic) for topic, indexes in topics]
+    return OffsetCommitRequest(group, generation, id, None, -1, requested)
+
+
+def codes_by_id(reply: Any) -> list[tuple[bytes, list[tuple[int, int]]]]:
+    return [(topic.topic_id, [(partition.partition_index, partition.error_code) for partition in topic.partitions]) for topic in reply.topics]
+
+
 @scenario("OC-13", "OF-01", "OF-02", "OF-03", "OF-11", "VS-11")
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
 def test_committed_offsets_are_fetched_in_every_version(peer: GroupClient, version: int) -> None:
@@ -30,7 +48,7 @@ def test_committed_offsets_are_fetched_in_every_version(peer: GroupClient, versi
         nothing_committed = (-1, -1, "", 0)
         assert codes == {
             ("t", 0): (7, fetched_epoch, "seven", 0), ("t", 2): (8, fetched_epoch, "", 0),
-            ("t", 1): nothing_committed, ("t", 99): nothing_committed, ("nowhere", -1): nothing_committed,
+            ("t", 1): nothing_committed, ("t", 99): nothing_committed, ("nowhere", -1): (-1, -1, "", unknown_topic(fetch_version, ErrorCode.NONE)),
         }  # fmt: skip
         if fetch_version >= 2:
             assert fetch_offsets(peer, fetch_version, everything=True) == {("t", 0): (7, fetched_epoch, "seven", 0), ("t", 2): (8, fetched_epoch, "", 0)}
@@ -52,7 +70,8 @@ def test_each_partition_of_a_commit_has_its_code_and_refused_ones_come_first(pee
     request = committing_topics(("t", [(0, 1, ""), (3, 1, ""), (-1, 1, "")]), ("nowhere", [(0, 1, "")]), ("u", [(1, 1, "m" * 5000), (0, 1, "")]), version=version)
     reply = peer.ask(request, version)
     codes = [(topic.name, [(partition.partition_index, partition.error_code) for partition in topic.partitions]) for topic in reply.topics]
-    assert codes == [("t", [(3, 3), (-1, 3), (0, 0)]), ("nowhere", [(0, 3)]), ("u", [(1, 12), (0, 0)])]
+    nowhere = unknown_topic(version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert codes == [("t", [(3, 3), (-1, 3), (0, 0)]), ("nowhere", [(0, nowhere)]), ("u", [(1, 12), (0, 0)])]
     assert fetch_offsets(peer, 9, everything=True).keys() == {("t", 0), ("u", 0)}
 
 
@@ -88,13 +107,14 @@ def test_the_empty_group_id_is_accepted(peer: GroupClient) -> None:
     assert (group.group_id, group.error_code, group.topics[0].partitions[0].committed_offset) == ("", 0, 5)
 
 
+@pytest.mark.parametrize("version", [9, 10])
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_commit_for_a_topic_that_was_just_created_waits_for_its_record(harness: GroupHarness, peer: GroupClient, stored: bool) -> None:
+def test_a_commit_for_a_topic_that_was_just_created_waits_for_its_record(harness: GroupHarness, peer: GroupClient, stored: bool, version: int) -> None:
     """Otherwise a power failure could remove the topic, and the offsets with it."""
     harness.registry_log.immediate = False
     harness.topics.create("new", 1, {}, 0)
     harness.turn.call_first_at_turn_end(harness.registry)
-    peer.send(committing(topic="new", partitions=(0, 5)), 9)
+    peer.send(committing(topic="new", partitions=(0, 5)), version)
     assert peer.reply() is None
     if stored:
         harness.registry_log.succeed()
@@ -131,3 +151,48 @@ def test_a_commit_whose_append_fails_while_a_topic_is_created_is_refused(harness
     harness.registry_log.succeed()
     harness.loop.run()
     assert codes_of_commit(peer.reply()) == {("new", 0): ErrorCode.NOT_COORDINATOR}
+
+
+# By topic id, with the replies of Kafka 4.4.0.
+
+
+def test_partitions_of_unknown_ids_are_refused_and_the_others_stored(harness: GroupHarness, peer: GroupClient) -> None:
+    t, u = (harness.topics.by_name[name].id for name in ("t", "u"))
+    unknown, zero = b"?" * 16, bytes(16)
+    reply = peer.ask(by_id((t, [0, 3]), (unknown, [0, 1]), (u, [1]), (zero, [0])), 10)
+    assert codes_by_id(reply) == [(t, [(3, 3), (0, 0)]), (unknown, [(0, 100), (1, 100)]), (zero, [(0, 100)]), (u, [(1, 0)])]
+    reply = peer.ask(by_id((unknown, [0]), (t, [3, 0]), (u, [0]), (unknown, [1])), 10)
+    assert codes_by_id(reply) == [(unknown, [(0, 100), (1, 100)]), (t, [(3, 3), (0, 0)]), (u, [(0, 0)])]
+    assert codes_by_id(peer.ask(by_id((unknown, []), (t, []), (u, [0])), 10)) == [(unknown, []), (u, [(0, 0)])]
+    assert fetch_offsets(peer, 9, everything=True).keys() == {("t", 0), ("u", 0), ("u", 1)}
+
+
+def test_a_commit_of_unknown_ids_alone_does_not_ask_the_group(harness: GroupHarness, peer: GroupClient) -> None:
+    t, unknown = harness.topics.by_name["t"].id, b"?" * 16
+    request = by_id((unknown, [0]), generation=1, id="me", group="nowhere")
+    assert codes_by_id(peer.ask(request, 10)) == [(unknown, [(0, 100)])]
+    request = by_id((unknown, [0]), (t, [0]), generation=1, id="me", group="nowhere")
+    assert codes_by_id(peer.ask(request, 10)) == [(unknown, [(0, 100)]), (t, [(0, 69)])]
+
+
+def test_the_id_of_a_deleted_topic_commits_nothing_to_its_successor(harness: GroupHarness, peer: GroupClient) -> None:
+    before = harness.topics.by_name["t"].id
+    assert codes_by_id(peer.ask(by_id((before, [0])), 10)) == [(before, [(0, 0)])]
+    harness.deletions.delete(["t"], lambda error: None)
+    harness.loop.run()
+    after = harness.topics.create("t", 3, {}, 0).id
+    harness.turn.call_first_at_turn_end(harness.registry)
+    harness.loop.run()
+    assert codes_by_id(peer.ask(by_id((before, [0])), 10)) == [(before, [(0, 100)])]
+    assert fetch_offsets(peer, 9, ("t", [0])) == {("t", 0): (-1, -1, "", 0)}
+    assert codes_by_id(peer.ask(by_id((before, [0]), (after, [0]), offset=9), 10)) == [(before, [(0, 100)]), (after, [(0, 0)])]
+    assert fetch_offsets(peer, 10, ("t", [0])) == {("t", 0): (9, -1, "", 0)}
+
+
+def test_a_commit_by_id_stores_the_record_of_a_commit_by_name(harness: GroupHarness, peer: GroupClient) -> None:
+    log = harness.log_of("g")
+    stored = []
+    for version in (9, 10):
+        assert codes_of_commit(peer.ask(committing(partitions=(0, 2)), version)) == {("t", 0): 0, ("t", 2): 0}
+        stored.append(list(facts_of(log.batches[-1])))
+    assert stored[0] == stored[1]

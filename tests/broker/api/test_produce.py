@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from broker.api.produce import PARTITIONS_PER_STEP
 from broker.fastpath.produce import ProduceFastPath
+from broker.net.long_requests import TURN_COST_MAX
 from broker.security.authorizer import Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -17,7 +19,7 @@ from tests.support.produce_harness import MemoryPartition, ProduceClient, Produc
 pytestmark = pytest.mark.plain  # partitions in memory replace the compiled ones
 
 TOPICS = {"t": (3, {}), "u": (1, {}), "timed": (1, {"message.timestamp.type": "LogAppendTime"})}
-VERSIONS = range(3, 13)
+VERSIONS = range(3, 14)
 
 
 @pytest.fixture
@@ -171,6 +173,69 @@ def test_a_deleted_or_recreated_topic_is_not_written_by_the_fast_path(harness: P
     assert partition_reply(caller.ask(request(), 9)) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)
     harness.topics.create("t", 1, {}, 0)
     assert partition_reply(caller.ask(request(), 9)) == (0, 0, 0, -1, 0)
+
+
+# By topic id, with the replies of Kafka 4.4.0 (which has the topics of a reply in the order of a hash table)
+
+
+def by_id(*topics: tuple[bytes, list[int]], acks: int = -1) -> ProduceRequest:
+    return ProduceRequest(None, acks, 1000, [TopicProduceData("", [PartitionProduceData(index, plain_batch()) for index in indexes], id) for id, indexes in topics])
+
+
+def answers(reply: Any) -> list[tuple[bytes, list[tuple[int, int, int]]]]:
+    return [(topic.topic_id, [(part.index, part.error_code, part.base_offset) for part in topic.partition_responses]) for topic in reply.responses]
+
+
+def test_partitions_of_unknown_ids_are_refused_and_the_others_stored(harness: ProduceHarness) -> None:
+    t, u = (harness.topics.by_name[name].id for name in ("t", "u"))
+    unknown, zero = b"?" * 16, bytes(16)
+    reply = harness.caller().ask(by_id((t, [0, 3]), (unknown, [0, 1]), (u, [0]), (zero, [0]), (unknown, [2])), 13)
+    refused = (unknown, [(0, 100, -1), (1, 100, -1), (2, 100, -1)])
+    assert answers(reply) == [(t, [(0, 0, 0), (3, 3, -1)]), refused, (u, [(0, 0, 0)]), (zero, [(0, 100, -1)])]
+
+
+def test_a_topic_named_by_id_is_checked_like_one_named_by_name() -> None:
+    harness = ProduceHarness(TOPICS, refusing((Operation.WRITE, ResourceType.TOPIC, "t")))
+    t, u = (harness.topics.by_name[name].id for name in ("t", "u"))
+    reply = harness.caller().ask(by_id((t, [0, 9]), (u, [0])), 13)
+    assert answers(reply) == [(t, [(0, 29, -1), (9, 29, -1)]), (u, [(0, 0, 0)])]
+
+
+def test_acks_0_by_an_unknown_id_closes_the_connection(harness: ProduceHarness) -> None:
+    caller = harness.caller()
+    caller.send(caller.frame(by_id((b"?" * 16, [0]), acks=0), 13))
+    assert caller.closed
+
+
+def test_a_recreated_topic_is_not_written_by_its_former_id(harness: ProduceHarness) -> None:
+    former = harness.topics.by_name["t"].id
+    caller = harness.caller()
+    for number in range(3):
+        assert answers(caller.ask(by_id((former, [0])), 13)) == [(former, [(0, 0, number)])]
+    assert fast_path_of(caller)
+    harness.topics.delete("t", 0)
+    harness.topics.create("t", 1, {}, 0)
+    for _ in range(3):
+        assert answers(caller.ask(by_id((former, [0])), 13)) == [(former, [(0, ErrorCode.UNKNOWN_TOPIC_ID, -1)])]
+    assert partition(harness).batches == []
+    new = harness.topics.by_name["t"].id
+    assert answers(caller.ask(by_id((former, [0]), (new, [0])), 13)) == [(former, [(0, 100, -1)]), (new, [(0, 0, 0)])]
+
+
+def test_a_topic_recreated_while_a_long_request_is_read_is_not_written(harness: ProduceHarness) -> None:
+    former = harness.topics.by_name["t"].id
+    caller = harness.caller()
+    many = by_id((former, [*[9] * (2 * TURN_COST_MAX * PARTITIONS_PER_STEP), 0]))
+    caller.send(caller.frame(many, 13))
+    for _ in range(3):  # its batches are looked at, and then stored: each takes two turns
+        harness.loop.pass_once()
+    assert caller.replies() == []
+    harness.topics.delete("t", 0)
+    harness.topics.create("t", 3, {}, 0)
+    harness.settle()
+    (frame,) = caller.replies()
+    assert answers(caller.read(many, 13, frame)) == [(former, [(9, 100, -1), (0, 100, -1)])]
+    assert partition(harness).batches == []
 
 
 # Failing partitions

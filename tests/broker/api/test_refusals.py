@@ -53,13 +53,13 @@ def test_each_api_reports_a_loading_partition(harness: GroupHarness, peer: Group
         assert (leave.error_code, leave.members) == (refusal, [])
     for version in range(5):
         assert peer.ask(HeartbeatRequest("g", 1, "me"), version).error_code == (0 if refusal == LOADING else refusal)
-    for version in range(2, 10):
+    for version in range(2, 11):
         assert codes_of_commit(peer.ask(committing(partitions=(0, 2)), version)) == {("t", 0): refusal, ("t", 2): refusal}
     assert peer.ask(OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]), 0).error_code == refusal
     for version in range(7):
         (group,) = peer.ask(DescribeGroupsRequest(["g"], version >= 3), version).groups
         assert (group.error_code, group.group_id, group.group_state, group.members, group.authorized_operations) == (refusal, "g", "", [], -(1 << 31))
-    for version in range(3):
+    for version in range(4):
         results = peer.ask(DeleteGroupsRequest(["g", "h", "g"]), version).results
         assert [(result.group_id, result.error_code) for result in results] == [("g", refusal), ("h", refusal)]
 
@@ -76,7 +76,7 @@ def test_an_offset_fetch_is_never_answered_coordinator_not_available(harness: Gr
     for version in range(2, 8):
         reply = peer.ask(fetching("g", version), version)
         assert (reply.error_code, reply.topics) == (expected, [])
-    for version in (8, 9):
+    for version in (8, 9, 10):
         (group,) = peer.ask(fetching("g", version), version).groups
         assert (group.group_id, group.error_code, group.topics) == ("g", expected, [])
 

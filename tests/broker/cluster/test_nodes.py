@@ -370,6 +370,12 @@ async def test_a_wrong_node_refuses_records_and_names_the_leader(three: Nodes) -
     assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (leader, epoch)
     assert [(end.node_id, end.port) for end in new.node_endpoints] == [(leader, three.served[leader].port)]
     topic_id = three.broker(leader).topics.by_name["topic"].id
+    by_id = produce_request("topic", 0)
+    by_id.topic_data[0].topic_id = topic_id
+    newest = await wrong.ask(by_id, 13)
+    assert newest.responses[0].topic_id == topic_id
+    assert newest.responses[0].partition_responses[0].current_leader == part.current_leader
+    assert newest.node_endpoints == new.node_endpoints
     read = await wrong.ask(fetch_request("", 0, 16, topic_id), 16)
     refused = read.responses[0].partitions[0]
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

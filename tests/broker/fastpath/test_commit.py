@@ -81,6 +81,26 @@ def test_fast_commit_checks_a_deleted_or_recreated_topic_again(harness: GroupHar
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 0, ("t", 2): 3}
 
 
+def test_fast_commit_by_id_is_refused_once_the_topic_is_recreated(harness: GroupHarness, peer: GroupClient, decoded: list[int]) -> None:
+    id = join_stable_group(harness, peer)
+    former = harness.topics.by_name["t"].id
+
+    def commit_by_former_id(offset: int) -> set[int]:
+        request = commit(id, offset, topic="")
+        request.topics[0].topic_id = former
+        return {partition.error_code for topic in peer.ask(request, 10).topics for partition in topic.partitions}
+
+    for offset in range(4):
+        assert commit_by_former_id(offset) == {0}
+    assert len(decoded) == 2
+    harness.topics._drop("t")
+    assert commit_by_former_id(9) == {100}
+    harness.topics.create("t", 3, {}, 0)
+    for _ in range(3):
+        assert commit_by_former_id(9) == {100}
+    assert fetch_offsets(peer, 9, ("t", [0])) == {("t", 0): (3, -1, "m", 0)}
+
+
 @pytest.mark.plain
 @pytest.mark.parametrize("after", [False, True])
 def test_a_defect_is_answered_and_counted_once(harness: GroupHarness, peer: GroupClient, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:

@@ -25,7 +25,7 @@ from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from tests.broker.fastpath.conftest import changeable_authorizer
 from tests.broker.fastpath.test_commit import commit
-from tests.broker.fastpath.test_offset_fetch import fetching
+from tests.broker.fastpath.test_offset_fetch import PARTITIONS, fetching
 from tests.coordinator.consumer.classic_words import assignment, subscription
 from tests.support.group_harness import GroupClient, GroupHarness
 from tests.support.group_requests import joining, syncing
@@ -140,8 +140,8 @@ class Client:
         request = commit(self.id, self.offset, partitions, generation=self.generation)
         self.send(request, self.commit_version)
 
-    def fetch(self) -> None:
-        self.send(fetching(9), 9)
+    def fetch(self, version: int = 9, partitions: list[int] | None = PARTITIONS) -> None:
+        self.send(fetching(version, partitions), version)
 
     def leave(self) -> None:
         self.send(LeaveGroupRequest("g", [MemberIdentity(self.id, self.instance, None)]), 5)
@@ -154,7 +154,7 @@ class NodePair:
         self.mixed = mixed
         self.nodes = [Harness(changeable_authorizer((3, 3, "g"))) for _ in range(2)]
         self.nodes[1].context.trace = lambda direction, call, message: None  # a connection that logs its frames learns no fast path
-        self.members = [Client(self.nodes, *versions) for versions in ((None, 9, 9), ("ib", 7, 7), (None, 5, 2))]
+        self.members = [Client(self.nodes, *versions) for versions in ((None, 9, 10), ("ib", 7, 7), (None, 5, 2))]
         self.watcher = Client(self.nodes, None, 9, 9)
         self.newer = Client(self.nodes, None, 9, 9)
         self.newer.generation = 0
@@ -186,7 +186,7 @@ class NodePair:
         elif action < 0.56:
             member.beat()
         elif action < 0.66:
-            self.watcher.fetch()
+            self.watcher.fetch(*random.choice(((9, PARTITIONS), (10, PARTITIONS), (10, None))))
         elif action < 0.69:
             self.rebalance()
         elif action < 0.70:
@@ -198,6 +198,8 @@ class NodePair:
         elif action < 0.73:
             deleted = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(2)])]
             self.watcher.send(OffsetDeleteRequest("g", deleted), 0)
+        elif action < 0.735:
+            self.recreate()
         elif action < 0.77:
             self.do(lambda node: setattr(node.log_of("g"), "immediate", False))
         elif action < 0.88:
@@ -216,6 +218,17 @@ class NodePair:
         self.do(lambda node: node.pass_ms(0))
         for member in self.members[::-1]:
             member.sync(self.members, self.random)
+
+    def recreate(self) -> None:
+        """Delete the topic of the commits, and create it again with another id."""
+
+        def act(node: GroupHarness) -> None:
+            node.deletions.delete(["t"], lambda error: None)
+            node.topics.create("t", 3, {}, 0)
+            node.turn.call_first_at_turn_end(node.registry)
+            node.loop.run()
+
+        self.do(act)
 
     def written(self) -> None:
         """Complete all appends, so that the log has every fact."""

@@ -56,17 +56,25 @@ def heartbeats(harness: GroupHarness) -> Repeated:
     return Repeated(HeartbeatFastPath, peer, lambda: peer.send(request, 4), error_code, codes)
 
 
-def commits(harness: GroupHarness) -> Repeated:
+def commits(harness: GroupHarness, version: int = 9) -> Repeated:
     peer = GroupClient(harness)
     request = commit(join_stable_group(harness, peer), 3)
-    return Repeated(CommitFastPath, peer, lambda: peer.send(request, 9), lambda reply: error_code(reply.topics[0].partitions[0]), {})
+    return Repeated(CommitFastPath, peer, lambda: peer.send(request, version), lambda reply: error_code(reply.topics[0].partitions[0]), {})
 
 
-def offset_fetches(harness: GroupHarness) -> Repeated:
+def commits_by_id(harness: GroupHarness) -> Repeated:
+    return commits(harness, 10)
+
+
+def offset_fetches(harness: GroupHarness, version: int = 9) -> Repeated:
     peer = GroupClient(harness)
     peer.ask(commit("", 3, generation=-1), 9)
     codes: dict[int, int] = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
-    return Repeated(OffsetFetchFastPath, peer, lambda: peer.send(fetching(9), 9), lambda reply: error_code(reply.groups[0]), codes)
+    return Repeated(OffsetFetchFastPath, peer, lambda: peer.send(fetching(version), version), lambda reply: error_code(reply.groups[0]), codes)
+
+
+def offset_fetches_by_id(harness: GroupHarness) -> Repeated:
+    return offset_fetches(harness, 10)
 
 
 def joins(harness: GroupHarness) -> Repeated:
@@ -80,7 +88,7 @@ def syncs(harness: GroupHarness) -> Repeated:
     return Repeated(SyncFastPath, follower.peer, follower.sync, error_code, codes)
 
 
-@pytest.fixture(params=[heartbeats, commits, offset_fetches, joins, syncs])
+@pytest.fixture(params=[heartbeats, commits, commits_by_id, offset_fetches, offset_fetches_by_id, joins, syncs])
 def build(request: pytest.FixtureRequest) -> Any:
     return request.param
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, OffsetFetchFastPath
-from broker.groups.offset_replies import read_topics
 from broker.runtime.contain import DEFECTS
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
@@ -95,6 +94,34 @@ def test_a_fast_offset_fetch_returns_every_change(harness: GroupHarness, peer: G
     changed()
 
 
+def test_a_fast_offset_fetch_by_id_returns_every_change_of_topics(harness: GroupHarness, peer: GroupClient, second_peer: GroupClient, decoded: list[int]) -> None:
+    second_peer.ask(committing(offset=3), 9)
+    former = harness.topics.by_name["t"].id
+    next_id = bytes([max(id[0] for id in harness.topics.by_id if id == id[:1] * 16) + 1]) * 16  # the harness counts its ids
+    requests = [
+        OffsetFetchRequest([OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("", [0], id) for id in (former, next_id)])]),
+        OffsetFetchRequest([OffsetFetchRequestGroup("g", topics=None)]),
+    ]
+
+    def answers(connected: GroupClient) -> list[Any]:
+        return [connected.ask(request, 10) for request in requests]
+
+    for _ in range(2):
+        before = answers(peer)
+    assert sum(isinstance(repeat, OffsetFetchFastPath) for repeat in peer.connection.fast_paths.values()) == 2
+    for change in (lambda: harness.topics._drop("t"), lambda: harness.topics.create("t", 3, {}, 0)):
+        count = len(decoded)
+        assert answers(peer) == before
+        change()
+        after = answers(peer)
+        assert len(decoded) == count
+        assert after == answers(GroupClient(harness))
+        assert after[0] != before[0]
+        assert after[1] != before[1]
+        before = after
+    assert [(topic.topic_id, topic.partitions[0].error_code) for topic in before[0].groups[0].topics] == [(next_id, 0), (former, 100)]
+
+
 def test_a_fast_offset_fetch_omits_expired_offsets(harness: GroupHarness, peer: GroupClient, second_peer: GroupClient) -> None:
     second_peer.ask(committing(offset=3), 9)
     answer = cached_reply(peer)
@@ -145,11 +172,13 @@ def test_unchanged_offsets_are_not_encoded_again(harness: GroupHarness, peer: Gr
     cached_reply(peer)
     read: list[Any] = []
 
+    read_offsets = OffsetFetchFastPath._read
+
     def counted(*call: Any) -> Any:
         read.append(call)
-        return read_topics(*call)
+        return read_offsets(*call)
 
-    monkeypatch.setattr("broker.fastpath.offset_fetch.read_topics", counted)
+    monkeypatch.setattr(OffsetFetchFastPath, "_read", counted)
     for _ in range(3):
         peer.ask(fetching(9), 9)
     assert not read

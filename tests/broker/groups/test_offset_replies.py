@@ -34,14 +34,27 @@ INDEXES = EPOCHS
 STORED = st.builds(lambda offset, epoch, text: (offset, epoch, text, offset_value(offset, epoch, text.encode(), 9)), OFFSETS, EPOCHS, TEXT)
 EXPIRING = st.builds(lambda offset, text: (offset, -1, text, expiring_offset_value(offset, text.encode(), 8, 9)), OFFSETS, TEXT)
 VALUES = st.one_of(st.none(), STORED, EXPIRING)
+IDS_FROM = 10  # replies name topics by id
+
+
+def topic_id(name: str) -> bytes:
+    return name.encode().ljust(16, b"x")[:16]
+
+
+def key(name: str, version: int) -> str | bytes:
+    return name if version < IDS_FROM else topic_id(name)
+
+
 TOPICS = st.lists(st.tuples(TEXT, st.lists(st.tuples(INDEXES, VALUES), max_size=130), st.sampled_from([0, 29])), max_size=3)
 
 
 @given(TOPICS, TEXT, st.sampled_from([0, 14, 16, 30]))
 def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group: str, error: int) -> None:
-    raw: list[Any] = [(name, [index for index, _ in stored], [value[3] if value else None for _, value in stored], code) for name, stored, code in topics]
-    reply = OffsetFetchReply([(group, raw, error)])
     for version in FETCH_VERSIONS:
+        raw: list[Any] = [
+            (key(name, version), [index for index, _ in stored], [value[3] if value else None for _, value in stored], code) for name, stored, code in topics
+        ]
+        reply = OffsetFetchReply([(group, raw, error)])
         expected_topics: list[Any] = []
         topic_type, partition_type = (
             (OffsetFetchResponseTopics, OffsetFetchResponsePartitions) if version >= 8 else (OffsetFetchResponseTopic, OffsetFetchResponsePartition)
@@ -51,7 +64,7 @@ def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group
             for index, value in stored:
                 offset, epoch, text = value[:3] if value else (-1, -1, "")
                 partitions.append(partition_type(index, offset, epoch if version >= 5 else -1, text, 0 if value else code))
-            expected_topics.append(topic_type(name, partitions))
+            expected_topics.append(topic_type(name, partitions) if version < 10 else OffsetFetchResponseTopics("", partitions, topic_id(name)))
         if version >= 8:
             expected = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group, expected_topics, error)])
         else:
@@ -61,18 +74,18 @@ def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group
 
 @given(st.lists(st.tuples(TEXT, st.lists(INDEXES, max_size=130)), max_size=3), st.sampled_from([0, 25]))
 def test_a_commit_reply_has_the_bytes_of_the_generated_message(topics: list[tuple[str, list[int]]], error: int) -> None:
-    reply = CommitReply([(name, [OffsetCommitRequestPartition(index) for index in indexes]) for name, indexes in topics], error)
     expected = OffsetCommitResponse(
-        0, [OffsetCommitResponseTopic(name, [OffsetCommitResponsePartition(index, error) for index in indexes]) for name, indexes in topics]
+        0, [OffsetCommitResponseTopic(name, [OffsetCommitResponsePartition(index, error) for index in indexes], topic_id(name)) for name, indexes in topics]
     )
     for version in COMMIT_VERSIONS:
+        reply = CommitReply([(key(name, version), [OffsetCommitRequestPartition(index) for index in indexes]) for name, indexes in topics], error)
         assert reply.encode(version) == expected.encode(version)
 
 
 def test_a_name_too_long_for_a_reply_raises_encode_error() -> None:
-    for version in FETCH_VERSIONS:
+    for version in FETCH_VERSIONS[: IDS_FROM - 1]:
         with pytest.raises(ProtocolError):
             OffsetFetchReply([("g", [("n" * 32_768, [], [], 0)], 0)]).encode(version)
-    for version in COMMIT_VERSIONS:
+    for version in COMMIT_VERSIONS[: IDS_FROM - 2]:
         with pytest.raises(ProtocolError):
             CommitReply([("n" * 32_768, [])]).encode(version)

@@ -23,7 +23,7 @@ from tests.running import Broker, Client, broker
 from tests.support.group_requests import codes_of_commit, committing, joining, syncing
 
 LOOPS = ("uvloop", "asyncio")
-GROUP_APIS = {8: (2, 9), 9: (1, 9), 10: (0, 6), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 42: (0, 2), 47: (0, 0)}
+GROUP_APIS = {8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 42: (0, 3), 47: (0, 0)}
 
 
 @pytest.fixture(scope="module", params=LOOPS)

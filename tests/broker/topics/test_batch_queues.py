@@ -46,11 +46,11 @@ def sent(harness: ProduceHarness, caller: ProduceClient, *parts: tuple[int, byte
     return produce_request
 
 
-def errors_and_offsets(caller: ProduceClient) -> list[tuple[int, int]]:
+def errors_and_offsets(caller: ProduceClient, version: int = 9) -> list[tuple[int, int]]:
     """Error and offset of every partition in the replies so far."""
     results = []
     for frame in caller.replies():
-        reply = caller.read(request(), 9, frame)
+        reply = caller.read(request(), version, frame)
         results += [(part.error_code, part.base_offset) for topic in reply.responses for part in topic.partition_responses]
     return results
 
@@ -284,16 +284,17 @@ def test_a_stop_answers_waiting_batches_without_appending(harness: ProduceHarnes
     assert job.is_needed()
 
 
-def test_a_request_with_many_batches_is_processed_in_several_turns(harness: ProduceHarness) -> None:
+@pytest.mark.parametrize("version", [9, 13])
+def test_a_request_with_many_batches_is_processed_in_several_turns(harness: ProduceHarness, version: int) -> None:
     caller = harness.caller()
-    caller.send(caller.frame(request(*[(index, plain_batch()) for index in range(200)]), 9))
+    caller.send(caller.frame(request(*[(index, plain_batch()) for index in range(200)]), version))
     appended = [sum(partition(harness, index).high_watermark for index in range(200))]
     while appended[-1] < 200:
         harness.loop.pass_once()
         appended.append(sum(partition(harness, index).high_watermark for index in range(200)))
     assert appended == [produce.APPENDS_MAX, produce.APPENDS_MAX + batch_queues.APPENDS_PER_TURN, 192, 200]
     harness.settle()
-    assert errors_and_offsets(caller) == [(0, 0)] * 200
+    assert errors_and_offsets(caller, version) == [(0, 0)] * 200
 
 
 def test_log_append_time_is_the_time_of_the_append(harness: ProduceHarness) -> None:
