@@ -1,7 +1,7 @@
 """Kills nodes under real clients, and checks the promises to these.
 
-A group with one static member of each client library consumes the records that an idempotent producer of each library sends. Further
-groups commit numbers, which a ledger checks. Before each round the nodes are settled. A round kills a random node, the controller, the
+A group with one static member of each client library consumes the records that an idempotent producer of each library sends, and so does a
+group of the consumer protocol with those that speak it. Further groups commit numbers, which a ledger checks. Before each round the nodes are settled. A round kills a random node, the controller, the
 group's coordinator, or two nodes at once, with SIGKILL. The supervisor starts them again. In the end each node is drained and restarted
 in turn, as for an upgrade.
 """
@@ -13,12 +13,14 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from broker.runtime.build import build
 from protocol.records import read_assignment
 from tests.clients.members import (
+    CONFLUENT,
     JAVA_CLIENT,
     PRODUCER_PROBE,
     ClientKind,
@@ -36,7 +38,10 @@ from tests.nodes.producers import Producer, broken_promises, read_log
 from tests.running import wait_until
 from tests.support.restartable import create_topic
 
-GROUP = "workers"
+GROUP, NEWER_GROUP = "workers", "newer-workers"
+PROTOCOLS: Final = {GROUP: "classic", NEWER_GROUP: "consumer"}
+SPEAK_THE_NEWER: Final = (CONFLUENT, JAVA_CLIENT)
+NEWER_SETTINGS: Final = ("group.consumer.min.heartbeat.interval.ms=200", "group.consumer.heartbeat.interval.ms=200", "group.consumer.assignment.interval.ms=0")
 PARTITIONS = 12
 PROBED = "probed"
 STABLE_SECONDS = 5.0  # the time limit from a kill until all groups are stable
@@ -44,7 +49,8 @@ START_SECONDS = 90.0  # time to start five interpreters and a JVM on a busy mach
 END_SECONDS = 60.0
 SESSION_MS = 45_000
 VICTIMS = ("random", "controller", "two", "coordinator")
-Seats = dict[str, tuple[str, frozenset[TopicPartition]]]  # by instance: member id and assignment
+Seats = dict[str, tuple[str, frozenset[TopicPartition]]]  # by instance, which has the name of its group: member id and assignment
+GroupPartition = tuple[str, TopicPartition]
 
 
 class Kill(NamedTuple):
@@ -75,7 +81,7 @@ class Campaign:
         new_nodes: Callable[..., Nodes] = Nodes,
         jvm: Callable[..., MemberProcess] = no_jvm,
     ) -> None:
-        self.nodes = new_nodes(folder / "data", nodes, "group.initial.rebalance.delay.ms=0", "num.partitions=1", *settings)
+        self.nodes = new_nodes(folder / "data", nodes, "group.initial.rebalance.delay.ms=0", "num.partitions=1", *NEWER_SETTINGS, *settings)
         self._sessions_ms = sessions_ms or {}
         self.kills: list[Kill] = []
         self.violations: list[str] = []
@@ -86,6 +92,7 @@ class Campaign:
         self._tell = tell
         self._hosts: list[MemberProcess] = []
         self.members: list[Member] = []
+        self._group_of: dict[str, str] = {}  # by name of a member
         self.senders: list[Producer] = []
         self.ledger = Ledger(self.nodes, (PROBED, 0), self.violations.append)
         self._seats: Seats = {}
@@ -109,7 +116,9 @@ class Campaign:
         probe.seconds(())
         for kind in self._kinds:
             self._start_producer(kind)
-            self._start(kind)
+            self._start(kind, GROUP)
+            if kind in SPEAK_THE_NEWER:
+                self._start(kind, NEWER_GROUP)
         self.ledger.begin()
         wait_until(self._all_seated, START_SECONDS, 0.1, lambda: (self.seated(), [member.events[-5:] for member in self.members]))
         self._seats = self.seated()
@@ -134,13 +143,15 @@ class Campaign:
             host.kill()
         self.nodes.close()
 
-    def _start(self, kind: ClientKind) -> None:
-        instance = f"{kind.name}-seat"
+    def _start(self, kind: ClientKind, group: str) -> None:
+        instance = f"{group}-{kind.name}-seat"
         host = self._jvm() if kind is JAVA_CLIENT else python_host(kind, self._folder / f"{instance}.errors")
         self._hosts.append(host)
         member = Member(kind, host, f"{instance}-0", instance, True)
         self.members.append(member)
-        member.do("start", bootstrap=self.nodes.bootstrap, group=GROUP, topics=[TOPIC], instance=instance, session_ms=self._sessions_ms.get(kind, SESSION_MS))
+        self._group_of[member.name] = group
+        session_ms, protocol = self._sessions_ms.get(kind, SESSION_MS), PROTOCOLS[group]
+        member.do("start", bootstrap=self.nodes.bootstrap, group=group, topics=[TOPIC], instance=instance, session_ms=session_ms, protocol=protocol)
 
     def _start_producer(self, kind: ClientKind) -> None:
         host = self._jvm(PRODUCER_PROBE) if kind is JAVA_CLIENT else python_producer_host(kind, self._folder / f"{kind.name}-producer.errors")
@@ -192,16 +203,20 @@ class Campaign:
                 return tuple(self._random.sample(self.nodes.ids, 2))
         return (self._random.choice(self.nodes.ids),)
 
-    def promised(self) -> dict[TopicPartition, int]:
+    def promised(self) -> dict[GroupPartition, int]:
         """The offsets with acknowledged commits so far."""
-        ends: dict[TopicPartition, int] = {}
+        ends: dict[GroupPartition, int] = {}
         for member in self.members:
             for event in member.events_named("committed"):
                 for topic, partition, offset in event["positions"]:
-                    ends[topic, partition] = max(offset, ends.get((topic, partition), 0))
+                    place = self._group_of[member.name], (topic, partition)
+                    ends[place] = max(offset, ends.get(place, 0))
         return ends
 
     def seated(self) -> Seats:
+        return self._seated() | self._seated_in_the_newer()
+
+    def _seated(self) -> Seats:
         group = self.nodes.described(GROUP)
         if group is None or group.group_state != "Stable":
             return {}
@@ -211,6 +226,18 @@ class Campaign:
             partitions = frozenset((topic.topic, partition) for topic in assigned for partition in topic.partitions)
             seats[member.group_instance_id or member.client_id] = (member.member_id, partitions)
         return seats
+
+    def _seated_in_the_newer(self) -> Seats:
+        group = self.nodes.described_newer(NEWER_GROUP)
+        if group is None or group.group_state != "Stable":
+            return {}
+        return {
+            member.instance_id or member.client_id: (
+                member.member_id,
+                frozenset((topic.topic_name, partition) for topic in member.assignment.topic_partitions for partition in topic.partitions),
+            )
+            for member in group.members
+        }
 
     def _all_seated(self) -> bool:
         seats = self.seated()
@@ -231,12 +258,14 @@ class Campaign:
             self.violations.append(f"after kill {len(self.kills) + 1} all groups were stable after {stable:.1f} s")
         return stable
 
-    def _check_offsets(self, promised: dict[TopicPartition, int]) -> None:
+    def _check_offsets(self, promised: dict[GroupPartition, int]) -> None:
         self.ledger.check()
-        committed: dict[TopicPartition, int] = wait_until(lambda: self.nodes.committed(GROUP), STABLE_SECONDS) if promised else {}
-        for partition, offset in promised.items():
-            if committed.get(partition, -1) < offset:
-                self.violations.append(f"after kill {len(self.kills)} {partition} is committed to {committed.get(partition)}, and {offset} was acknowledged")
+        groups = sorted({group for group, _ in promised})
+        committed: dict[str, dict[TopicPartition, int]] = {group: wait_until(partial(self.nodes.committed, group), STABLE_SECONDS) for group in groups}
+        for (group, partition), offset in promised.items():
+            found = committed[group].get(partition, -1)
+            if found < offset:
+                self.violations.append(f"after kill {len(self.kills)} {partition} of {group} is committed to {found}, and {offset} was acknowledged")
 
     # The end.
 
@@ -244,14 +273,16 @@ class Campaign:
         """Wait until every acknowledged record is consumed; report those that are not."""
         sent = {value for sender in self.senders for value in sender.stored}
         until = time.monotonic() + END_SECONDS
-        while (lost := sent - self._consumed()) and time.monotonic() < until:
-            time.sleep(0.1)
-        if lost:
-            self.violations.append(f"{len(lost)} of {len(sent)} acknowledged records were not consumed, such as {sorted(lost)[:3]}")
+        for group in sorted(set(self._group_of.values())):
+            while (lost := sent - self._consumed(group)) and time.monotonic() < until:
+                time.sleep(0.1)
+            if lost:
+                self.violations.append(f"{len(lost)} of {len(sent)} acknowledged records were not consumed by {group}, such as {sorted(lost)[:3]}")
         self.records = len(sent)
 
-    def _consumed(self) -> set[str]:
-        return {value for member in self.members for event in member.events_named("records") for _, _, _, value in event["records"]}
+    def _consumed(self, group: str) -> set[str]:
+        members = [member for member in self.members if self._group_of[member.name] == group]
+        return {value for member in members for event in member.events_named("records") for _, _, _, value in event["records"]}
 
     def _check_members(self) -> None:
         for member in self.members:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.batch import build_facts
+from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -26,6 +27,7 @@ from tests.running import Broker, Client, environment, wait_until
 
 BROKER_RESOURCE = 4  # resource type in DescribeConfigs
 METADATA_VERSION, FIND_COORDINATOR_VERSION, OFFSET_FETCH_VERSION, PRODUCE_VERSION = 12, 4, 8, 9
+DESCRIBE_NEWER_VERSION = 1
 DESCRIBE_GROUPS_VERSION, DESCRIBE_CONFIGS_VERSION, LIST_OFFSETS_VERSION = 5, 4, 6
 LATEST = -1
 SETTLED_SECONDS = 60.0
@@ -148,6 +150,16 @@ class Nodes:
                 with self.client(coordinator) as client:
                     group_reply: DescribedGroup = client.ask(DescribeGroupsRequest([group]), DESCRIBE_GROUPS_VERSION).groups[0]
                 return None if group_reply.error_code else group_reply
+        return None
+
+    def described_newer(self, group: str) -> Any:
+        """A group of the consumer protocol; None while it has no coordinator."""
+        with suppress(OSError):
+            coordinator = self.coordinator(group)
+            if coordinator in self.ids:
+                with self.client(coordinator) as client:
+                    (found,) = client.ask(ConsumerGroupDescribeRequest([group]), DESCRIBE_NEWER_VERSION).groups
+                return None if found.error_code else found
         return None
 
     def rebalances(self, group: str) -> list[str]:
