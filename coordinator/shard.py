@@ -517,8 +517,10 @@ class Shard:
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
         self.deletions_applied = 0  # `note_deletions`
-        self.policies = ShardPolicies(self._out, self.groups, self._end_step, self._settings_changed)
-        self.consumers = Room(self._out, self.groups, self._topics, self._discard_classic, self.policies.open_group, self._end_step, self.policies.texts)
+        self.policies = ShardPolicies(self._out, self.groups, self._end_step, self._room)
+        self.consumers = Room(
+            self._out, self.groups, self._topics, self._discard_classic, self.policies.open_group, self._end_step, self.policies.texts, self.policies.kept_ms
+        )
         self._replay = self._begin_replay()
 
     def _begin_replay(self) -> Replay:
@@ -527,8 +529,8 @@ class Shard:
     def _discard_classic(self, group: Group) -> None:
         admin.discard(self._out, self.groups, group)
 
-    def _settings_changed(self, group_id: str) -> None:
-        self.consumers.settings_changed(group_id)
+    def _room(self) -> Room:
+        return self.consumers
 
     def _drop_all_groups(self) -> None:
         for group in self.groups.values():

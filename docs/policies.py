@@ -13,11 +13,12 @@ PAGE = Path(__file__).with_suffix(".md")
 
 
 def policies() -> str:
-    return "\n".join(["| policy | values | what it says |", "|---|---|---|", *map(row, POLICIES.values())]) + "\n"
+    return "\n".join(["| policy | values | what it says | in groups of the consumer protocol |", "|---|---|---|---|", *map(row, POLICIES.values())]) + "\n"
 
 
 def row(policy: Policy) -> str:
-    return f"| `{policy.name}` | {policy.accepted} | {policy.sentence} |"
+    inside = policy.consumers
+    return f"| `{policy.name}` | {policy.accepted} | {policy.sentence} | {'' if inside.applies else 'refused: '}{inside.words} |"
 
 
 if __name__ == "__main__":

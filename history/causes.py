@@ -219,6 +219,7 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
         of_members=True,
         removal=Removal.STAYED_AWAY,
         policies=("registration.timeout.ms",),
+        consumer=True,
     ),
     Cause.REGISTRATION_UNSET: CauseRow(
         "registration.timeout.ms was unset while members were away",
@@ -231,6 +232,7 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
         of_members=True,
         removal=Removal.REGISTRATION_UNSET,
         policies=("registration.timeout.ms",),
+        consumer=True,
     ),
     Cause.EXPANSION: CauseRow(
         "members that had waited for each other joined at once",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cli.groups.described import CONSUMER
 from cli.groups.policy_status import readable_status, standbys_of
 from cli.groups.removal import predict
 from cli.shown import counted
@@ -55,7 +56,9 @@ class Change(NamedTuple):
 
 
 def _request(change: Change) -> Iterator[str]:
-    if change.requested:
+    if change.requested and change.group.type == CONSUMER:
+        yield "the group would get a new epoch, and the coordinator compute a new assignment; no member would rejoin or be removed"
+    elif change.requested:
         yield f"{counted(len(change.group.members), 'member')} would rejoin once; no member would be removed"
 
 

@@ -13,7 +13,8 @@ WIDTH = 78
 def notes() -> str:
     """Policies that do something once have a command of their own."""
     policies = "\n".join(_entry(POLICIES[name]) for name in SETTABLE)
-    return f"policies and their values:\n{policies}\n`{NONE_TEXT}` as a value: the broker's default (group.policy.*) does not apply to this group."
+    consumers = ", ".join(name for name, policy in POLICIES.items() if policy.consumers.applies)
+    return f"policies and their values:\n{policies}\nGroups of the consumer protocol (KIP-848) have only {consumers}.\n`{NONE_TEXT}` as a value: the broker's default (group.policy.*) does not apply to this group."
 
 
 def _entry(policy: Policy) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cli.groups.offset_formats import time_text
 from cli.shown import Role, Screen, plain
-from coordinator.policies.status import MISSING, STANDBY, read_status, status_text
+from coordinator.policies.status import LISTS, STANDBY, read_status, status_text
 
 if TYPE_CHECKING:
     from cli.groups.described import Group, GroupMember
@@ -30,9 +30,9 @@ def show_status(screen: Screen, status: Mapping[str, str]) -> None:
 
 
 def status_document(status: Mapping[str, str]) -> dict[str, list[str] | list[dict[str, str | None]]]:
-    """The status with a list for each name: of instance ids for MISSING, otherwise of members with the time since when."""
+    """The status with a list for each name: of names for LISTS, otherwise of members with the time since when."""
     return {
-        name: [entry.name for entry in read_status(name, value)] if name == MISSING else list(_entries(name, value))
+        name: [entry.name for entry in read_status(name, value)] if name in LISTS else list(_entries(name, value))
         for name, value in status.items()
     }
 

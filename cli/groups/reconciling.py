@@ -75,7 +75,7 @@ def show(screen: Screen, group: Group) -> None:
     if late := behind(group):
         lines.append(f"at the next heartbeat in epoch {group.target_epoch}: {list_names(map(named, late))}")
     if gone := away(group):
-        lines.append(f"away, with its partitions kept until its session ends: {list_names(member.shown_name for member in gone)}")
+        lines.append(f"away, and their partitions are kept: {list_names(member.shown_name for member in gone)}")
     for line in lines:
         screen.line(screen.paint(plain(line), Role.CAREFUL))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from coordinator.consumer.absence import end_session
 from coordinator.consumer.removal import remove_members
 from coordinator.notes import Cause
 
@@ -17,7 +18,7 @@ def session_due(keeper: Keeper, member: ConsumerMember) -> None:
         member.extended_since_ms = member.seen_ms
         keeper.out.deadlines.set(member, keeper.out.now + keeper.session_timeout_ms(member))
     else:
-        remove_members(keeper, keeper.groups[member.group_id], [member], Cause.SESSION_EXPIRED)
+        end_session(keeper, keeper.groups[member.group_id], member)
 
 
 def revocation_due(keeper: Keeper, timer: RevocationTimer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from coordinator.consumer.calls import AWAY, JOIN, LEAVE, HeartbeatRequest
+from coordinator.consumer.calls import JOIN, LEAVE, HeartbeatRequest
 from coordinator.consumer.group import ConsumerGroup
 from coordinator.consumer.member import ConsumerMember
 from protocol.errors import ErrorCode
@@ -87,7 +87,7 @@ def identify(group: ConsumerGroup, request: HeartbeatRequest) -> Identity:
     if owner is None:
         return Identity(STATIC[kind].unknown, group.members.get(request.member_id) if kind is Sent.JOIN else None)
     member = group.members[owner]
-    if kind is Sent.JOIN and (member.holding.epoch == AWAY or member.profile.classic is not None):
+    if kind is Sent.JOIN and (member.is_away or member.profile.classic is not None):
         return Identity(Does.REPLACE, member)
     return Identity(STATIC[kind].itself if owner == request.member_id else STATIC[kind].other, member)
 

@@ -35,7 +35,8 @@ from coordinator.step_output import StepOutput
 
 class Keeper:
     """`classic`: the other groups of the shard; `discard_classic`: drops one of them, `open_classic`: applies its policies to a new one;
-    `end_step`: hands the output of the step to the hold; `own_settings`: the settings that a group has of its own, as an operator wrote them."""
+    `end_step`: hands the output of the step to the hold; `own_settings`: the settings that a group has of its own, as an operator wrote them;
+    `kept_ms`: how long its static members are kept after their sessions ended."""
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Keeper:
         open_classic: Callable[[Group], None],
         end_step: Callable[[], None],
         own_settings: Callable[[str], Mapping[str, str]],
+        kept_ms: Callable[[str], int],
     ) -> None:
         self.out = out
         self.groups: dict[str, ConsumerGroup] = {}
@@ -56,6 +58,7 @@ class Keeper:
         self._open_classic = open_classic
         self.end_step = end_step
         self._own_settings = own_settings
+        self.kept_ms = kept_ms
         self.config = out.config.consumer
 
     def config_of(self, group_id: str) -> ConsumerConfig:

@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any, ClassVar, Final, NamedTuple
 
 from coordinator.calls import Protocols
+from coordinator.consumer.calls import AWAY
 from coordinator.deadlines import Timed
 
 # Partitions by topic id, each with its assignment epoch: the target epoch at which the member got it. Never changed in place.
@@ -133,6 +134,10 @@ class ConsumerMember(ConsumerTimed):
         self.sync_timer: RejoinTimer | None = None  # it has not sent the SyncGroup after its JoinGroup
         self.seen_ms = 0  # its last heartbeat
         self.extended_since_ms = -1  # `seen_ms` of the last session that was extended (`Deadlines.extends`)
+
+    @property
+    def is_away(self) -> bool:
+        return self.holding.epoch == AWAY
 
     def due(self, out: Any, groups: Any) -> None:
         from coordinator.consumer.due import session_due

@@ -10,7 +10,9 @@ from typing import Final
 
 from coordinator.calls import JoinRequest, JoinWaiter, Leaver, SyncRequest, SyncWaiter
 from coordinator.consumer import classic_members, expressions, views
+from coordinator.consumer.absence import retime
 from coordinator.consumer.calls import ConsumerGroupView, HeartbeatReply, HeartbeatRequest, Resolution
+from coordinator.consumer.changes import EpochChange
 from coordinator.consumer.checks import refusal
 from coordinator.consumer.group import ConsumerGroup
 from coordinator.consumer.heartbeat import heartbeat
@@ -78,10 +80,17 @@ class Room(Keeper):
                 group.refresh_at = 0
 
     def settings_changed(self, group_id: str) -> None:
-        """The group may have other settings of its own, which are looked up when they are needed."""
+        """The group may have other settings and policies of its own, which are looked up when they are needed."""
         group = self.groups.get(group_id)
         if group is not None:
             group.version += 1
+            retime(self, group)
+
+    def ask_for_epoch(self, group_id: str) -> None:
+        """An operator asks for a new assignment of a group, which is computed at the next heartbeat."""
+        group = self.groups.get(group_id)
+        if group is not None and group.members:
+            self.carry_out(group, [EpochChange(group.epoch + 1, group.hash)], Cause.REQUESTED)
 
     def describe(self, group_id: str) -> ConsumerGroupView | None:
         """None: there is no such group of this type."""

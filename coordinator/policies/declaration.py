@@ -6,7 +6,7 @@ A value is stored as the operator wrote it. A group's own values apply over the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from coordinator.policies.names import NAMES_MAX, expand_names
 
@@ -47,6 +47,20 @@ class GroupPolicies:
 NO_POLICIES: Final = GroupPolicies()
 
 
+class InConsumerGroups(NamedTuple):
+    """Whether a policy applies to groups of the consumer protocol (KIP-848), and what it does there, or why not."""
+
+    applies: bool
+    words: str
+
+
+CLASSIC_ONLY: Final = InConsumerGroups(False, "it acts on requests of the classic protocol alone")
+
+
+def not_in_consumer_groups(why: str) -> InConsumerGroups:
+    return InConsumerGroups(False, why)
+
+
 class Policy:
     """One policy. `needs`: the policy without which a broker's default of this one does not apply."""
 
@@ -56,10 +70,11 @@ class Policy:
     has_default: ClassVar[bool] = True  # the broker has a setting group.policy.NAME
     once: ClassVar[bool] = False  # setting it does something once; it is not in force afterwards
 
-    def __init__(self, name: str, sentence: str, needs: str = "") -> None:
+    def __init__(self, name: str, sentence: str, needs: str = "", *, consumers: InConsumerGroups = CLASSIC_ONLY) -> None:
         self.name = name
         self.sentence = sentence
         self.needs = needs
+        self.consumers = consumers
 
     @property
     def accepted(self) -> str:
@@ -128,8 +143,8 @@ class Choice(Switch):
 
     type: ClassVar[str] = "string"
 
-    def __init__(self, name: str, off: str, on: str, sentence: str) -> None:
-        super().__init__(name, sentence)
+    def __init__(self, name: str, off: str, on: str, sentence: str, *, consumers: InConsumerGroups = CLASSIC_ONLY) -> None:
+        super().__init__(name, sentence, consumers=consumers)
         self.on = on
         self.limits = f"{off}, {on}"
         self.samples = (on, off)

@@ -13,6 +13,8 @@ from coordinator.classic.group import Group
 from coordinator.classic.member import Member, PendingMember
 from coordinator.classic.waiting import set_waits
 from coordinator.consumer.config import GROUP_SETTINGS, settings_problems
+from coordinator.consumer.group import ConsumerGroup
+from coordinator.consumer.room import Room
 from coordinator.facts import storable
 from coordinator.hold import Fact
 from coordinator.policies.declaration import NO_POLICIES, NONE_TEXT, GroupPolicies, Policy, PolicyValue
@@ -22,7 +24,7 @@ from coordinator.policies.pending_release import PendingRelease
 from coordinator.policies.rebalance_request import RebalanceRequest
 from coordinator.policies.registration import Registration
 from coordinator.policies.roster import Roster
-from coordinator.policies.status import STATUS_NAMES, WAITING, StatusEntry, status_text
+from coordinator.policies.status import AWAY, IGNORED, STATUS_NAMES, WAITING, StatusEntry, status_text
 from coordinator.policies.subscription_change import SubscriptionChange
 from coordinator.policies.target_size import TargetSize
 from coordinator.policies.topics_watch import TopicsWatch
@@ -210,12 +212,12 @@ class ShardPolicies:
     """The policies of all groups of a shard, as the operator wrote them, and beside them the settings that Kafka has for groups of the consumer
     protocol. A group need not exist to have policies."""
 
-    def __init__(self, out: StepOutput, groups: Mapping[str, Group], end_step: Callable[[], None], settings_changed: Callable[[str], None]) -> None:
-        """`end_step` hands the output of the step to the hold; `settings_changed` is told the group whose settings of the consumer protocol may differ."""
+    def __init__(self, out: StepOutput, groups: Mapping[str, Group], end_step: Callable[[], None], consumers: Callable[[], Room]) -> None:
+        """`end_step` hands the output of the step to the hold; `consumers`: the groups of the consumer protocol, which are made after this."""
         self._out = out
         self._groups = groups
         self._end_step = end_step
-        self._settings_changed = settings_changed
+        self._consumers = consumers
         self._defaults = out.config.default_policies
         self._texts: dict[str, dict[str, str]] = {}  # group id -> values by name
         self._stored: dict[str, dict[bytes, bytes]] = {}  # group id -> its other records of policies; filled by replay, emptied by `open_group`
@@ -246,10 +248,29 @@ class ShardPolicies:
         wrong += settings_problems(self._out.config.consumer, settings)
         if wrong:
             return wrong
+        wrong = self._inapplicable(group_id, texts)
+        if wrong:
+            return wrong
         wrong = problems(self.of(group_id), resolve(policies, self._defaults), self._groups.get(group_id))
         if not storable(group_id, *texts.values()) or not self._out.fits([_fact(group_id, texts)]):
             wrong.append("the policies do not fit into one record; shorten their texts")
         return wrong
+
+    def _inapplicable(self, group_id: str, texts: Mapping[str, str]) -> list[str]:
+        """New values that would have no effect. Those from before the group passed to the consumer protocol may stay."""
+        if group_id not in self._consumers().groups:
+            return []
+        before = self.texts(group_id)
+        return [
+            f"{name}: group {group_id} is of the consumer protocol, to which the policy does not apply: {POLICIES[name].consumers.words}"
+            for name, text in texts.items()
+            if name in POLICIES and not POLICIES[name].consumers.applies and text not in (before.get(name), NONE_TEXT)
+        ]
+
+    def kept_ms(self, group_id: str) -> int:
+        """How long a static member of a group of the consumer protocol is kept after its session ended."""
+        values = self.of(group_id)
+        return max([rules.kept_ms(values) for rules in ORDER])
 
     def replace(self, group_id: str, texts: Mapping[str, str], named: Mapping[str, str], now: int, wall: int) -> list[str]:
         """Replace all values of a group, which need not exist; return `refusals`, and change nothing if there are any. One step of the shard.
@@ -268,10 +289,12 @@ class ShardPolicies:
                 self._texts[group_id] = dict(texts)
             else:
                 self._texts.pop(group_id, None)
-            self._settings_changed(group_id)
+            self._consumers().settings_changed(group_id)
         group = self._groups.get(group_id)
         if group is not None:
             self.open_group(group, named)
+        elif any(rules.asks_for_epoch(named) for rules in ORDER):
+            self._consumers().ask_for_epoch(group_id)
         self._end_step()
         return []
 
@@ -309,6 +332,9 @@ class ShardPolicies:
 
     def status(self, group_id: str) -> dict[str, str]:
         """The entries `status.*` of a group: members and instances that its policies affect at this moment."""
+        consumers = self._consumers().groups.get(group_id)
+        if consumers is not None:
+            return shown(self._status_of_consumers(consumers))
         group = self._groups.get(group_id)
         if group is None or group.policies is None:
             return {}
@@ -316,8 +342,17 @@ class ShardPolicies:
             StatusEntry(newcomer.request.instance_id or newcomer.id, self._out.wall - (self._out.now - newcomer.arrived_ms))
             for newcomer in group.newcomers.values()
         ]
-        entries = {**group.policies.status(group), WAITING: waiting}
-        return {STATUS_PREFIX + name: status_text(entries[name]) for name in sorted(entries, key=STATUS_NAMES.index) if entries[name]}
+        return shown({**group.policies.status(group), WAITING: waiting})
+
+    def _status_of_consumers(self, group: ConsumerGroup) -> dict[str, list[StatusEntry]]:
+        out = self._out
+        away = [
+            StatusEntry(member.profile.instance_id or member.id, out.wall - (out.now - member.seen_ms))
+            for member in group.members.values()
+            if member.is_away and self.kept_ms(group.id)
+        ]
+        ignored = [StatusEntry(name) for name in self.texts(group.id) if name in POLICIES and not POLICIES[name].consumers.applies]
+        return {AWAY: away, IGNORED: ignored}
 
     # Replay.
 
@@ -334,6 +369,10 @@ class ShardPolicies:
             self._stored[group_id].pop(key, None)
             if not self._stored[group_id]:
                 del self._stored[group_id]
+
+
+def shown(entries: Mapping[str, list[StatusEntry]]) -> dict[str, str]:
+    return {STATUS_PREFIX + name: status_text(entries[name]) for name in sorted(entries, key=STATUS_NAMES.index) if entries[name]}
 
 
 def policies_key(group_id: str) -> bytes:

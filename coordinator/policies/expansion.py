@@ -6,11 +6,13 @@ from typing import Final
 
 from coordinator.calls import JoinRequest
 from coordinator.classic.group import Group
-from coordinator.policies.declaration import Timeout
+from coordinator.policies.declaration import Timeout, not_in_consumer_groups
 from coordinator.policies.hooks import PolicyRules, Wait
 
 EXPANSION_TIMEOUT: Final = Timeout(
-    "expansion.timeout.ms", "How long new members wait for further new members, so that one rebalance includes all of them."
+    "expansion.timeout.ms",
+    "How long new members wait for further new members, so that one rebalance includes all of them.",
+    consumers=not_in_consumer_groups("new members stop nobody there, and consumer.assignment.interval.ms is how long their assignment waits for others"),
 )
 
 

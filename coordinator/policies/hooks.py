@@ -107,3 +107,15 @@ class PolicyRules:
 
     def topics_changed(self, out: StepOutput, group: Group, topics: Collection[str]) -> None:
         """These topics were created or deleted, or have another number of partitions."""
+
+    # Groups of the consumer protocol. They have no door: what these say follows from the values alone.
+
+    @staticmethod
+    def kept_ms(values: GroupPolicies) -> int:
+        """How long a static member is kept after its session ended."""
+        return 0
+
+    @staticmethod
+    def asks_for_epoch(named: Mapping[str, str]) -> bool:
+        """Whether the group gets a new epoch, as an operator has just set these values."""
+        return False

@@ -12,11 +12,15 @@ from coordinator.calls import JoinRequest
 from coordinator.classic.group import Group
 from coordinator.classic.member import CHECK_MS, PendingMember
 from coordinator.classic.rebalance import expire_pending
-from coordinator.policies.declaration import Switch
+from coordinator.policies.declaration import Switch, not_in_consumer_groups
 from coordinator.policies.hooks import PolicyRules
 from coordinator.step_output import StepOutput
 
-PENDING_RELEASE: Final = Switch("pending.release", "Whether an assigned member id that was never used is forgotten when its connection closes.")
+PENDING_RELEASE: Final = Switch(
+    "pending.release",
+    "Whether an assigned member id that was never used is forgotten when its connection closes.",
+    consumers=not_in_consumer_groups("nothing waits there for a member id that is not used"),
+)
 
 
 class PendingRelease(PolicyRules):

@@ -8,12 +8,16 @@ from typing import Final
 from coordinator.classic.group import Group
 from coordinator.classic.rebalance import begin_rebalance
 from coordinator.notes import Cause
-from coordinator.policies.declaration import Request
+from coordinator.policies.declaration import InConsumerGroups, Request
 from coordinator.policies.hooks import PolicyRules
 from coordinator.states import COMPLETING, STABLE
 from coordinator.step_output import StepOutput
 
-REBALANCE_REQUEST: Final = Request("rebalance.request", "Why an administrator last asked for a rebalance. Each set makes all members rejoin once.")
+REBALANCE_REQUEST: Final = Request(
+    "rebalance.request",
+    "Why an administrator last asked for a rebalance. Each set makes all members rejoin once.",
+    consumers=InConsumerGroups(True, "the group gets a new epoch and a new assignment; its members do not rejoin"),
+)
 
 
 class RebalanceRequest(PolicyRules):
@@ -31,3 +35,7 @@ class RebalanceRequest(PolicyRules):
         requested, self._requested = self._requested, None
         if requested is not None and (group.state is STABLE or group.state is COMPLETING):
             begin_rebalance(out, group, Cause.REQUESTED, text=requested)
+
+    @staticmethod
+    def asks_for_epoch(named: Mapping[str, str]) -> bool:
+        return REBALANCE_REQUEST.name in named

@@ -18,7 +18,7 @@ from coordinator.classic.rebalance import begin_rebalance, complete_join, rebala
 from coordinator.deadlines import NEVER
 from coordinator.hold import Fact
 from coordinator.notes import Cause, Removal, spend_note_budget
-from coordinator.policies.declaration import Timeout
+from coordinator.policies.declaration import GroupPolicies, InConsumerGroups, Timeout
 from coordinator.policies.hooks import PolicyRules
 from coordinator.policies.status import AWAY, StatusEntry
 from coordinator.states import COMPLETING, PREPARING
@@ -31,6 +31,7 @@ from protocol.records import in_newest_version, read_key, read_record
 REGISTRATION_TIMEOUT: Final = Timeout(
     "registration.timeout.ms",
     "How long a static member may be away after its session ended. It keeps its partitions meanwhile, and the group does not rebalance.",
+    consumers=InConsumerGroups(True, "the same, also for members that said that they will be back; a failover begins the time again"),
 )
 
 
@@ -110,6 +111,10 @@ class Registration(PolicyRules):
                 out.facts += tombstones
                 self.removed_away.clear()
         return True
+
+    @staticmethod
+    def kept_ms(values: GroupPolicies) -> int:
+        return REGISTRATION_TIMEOUT.of(values) or 0
 
     def end_absences(self, out: StepOutput, group: Group) -> None:
         """Remove all away members, in one rebalance: the timeout has passed since the earliest absence, or was unset."""

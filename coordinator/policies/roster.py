@@ -23,7 +23,7 @@ from coordinator.classic.rebalance import (
 )
 from coordinator.classic.waiting import refuse_newcomers
 from coordinator.notes import TEXT_CHARS_MAX, Cause, Removal, spend_note_budget
-from coordinator.policies.declaration import GroupPolicies, Names, Switch, Timeout
+from coordinator.policies.declaration import GroupPolicies, Names, Switch, Timeout, not_in_consumer_groups
 from coordinator.policies.hooks import PolicyRules, Wait
 from coordinator.policies.status import MISSING, StatusEntry
 from coordinator.policies.target_size import TARGET_GROUP_SIZE
@@ -32,12 +32,13 @@ from coordinator.step_output import StepOutput
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import JoinRefused
 
-INSTANCE_IDS: Final = Names("instance.ids", "The group.instance.ids of the group's members; ranges as in billing-[01-32].")
+NO_ROSTER: Final = not_in_consumer_groups("members are not compared with a list there")
+INSTANCE_IDS: Final = Names("instance.ids", "The group.instance.ids of the group's members; ranges as in billing-[01-32].", consumers=NO_ROSTER)
 ROSTER_TIMEOUT: Final = Timeout(
-    "roster.timeout.ms", "How long the group waits for instances in instance.ids that have not joined yet.", needs=INSTANCE_IDS.name
+    "roster.timeout.ms", "How long the group waits for instances in instance.ids that have not joined yet.", needs=INSTANCE_IDS.name, consumers=NO_ROSTER
 )
 ROSTER_STRICT: Final = Switch(
-    "roster.strict", "Whether instances that are not in instance.ids, and dynamic members, are refused.", needs=INSTANCE_IDS.name
+    "roster.strict", "Whether instances that are not in instance.ids, and dynamic members, are refused.", needs=INSTANCE_IDS.name, consumers=NO_ROSTER
 )
 
 

@@ -21,7 +21,9 @@ WAITING: Final = "waiting"
 MISSING: Final = "missing"
 STANDBY: Final = "standby"
 TAKE_OVER: Final = "takeover"
-STATUS_NAMES: Final = (AWAY, WAITING, MISSING, STANDBY, TAKE_OVER)
+IGNORED: Final = "ignored"  # policies that do not apply to a group of the consumer protocol
+STATUS_NAMES: Final = (AWAY, WAITING, MISSING, STANDBY, TAKE_OVER, IGNORED)
+LISTS: Final = (MISSING, IGNORED)  # of names without a time
 
 _ENTRY: Final = re.compile(r"(.+?) since (\d{1,18})(?:, |$)", re.DOTALL)  # milliseconds since 1970
 
@@ -44,5 +46,5 @@ def read_status(name: str, text: str) -> list[StatusEntry]:
         entries.append(StatusEntry(member, int(match[2]), seat if takes_over else None))
     rest = text[at:]
     if rest:
-        entries += [StatusEntry(each) for each in (rest.split(", ") if name == MISSING else [rest])]
+        entries += [StatusEntry(each) for each in (rest.split(", ") if name in LISTS else [rest])]
     return entries

@@ -8,11 +8,15 @@ from coordinator.calls import JoinRequest
 from coordinator.classic.group import CONSUMER, Group
 from coordinator.classic.member import Member
 from coordinator.classic.subscription import topics_differ
-from coordinator.policies.declaration import Choice
+from coordinator.policies.declaration import Choice, not_in_consumer_groups
 from coordinator.policies.hooks import PolicyRules
 
 SUBSCRIPTION_CHANGE: Final = Choice(
-    "subscription.change", "keep", "rebalance", "Whether a static member that returns with other topics causes a rebalance: keep or rebalance."
+    "subscription.change",
+    "keep",
+    "rebalance",
+    "Whether a static member that returns with other topics causes a rebalance: keep or rebalance.",
+    consumers=not_in_consumer_groups("a member that returns with other topics always gets a new assignment there"),
 )
 
 

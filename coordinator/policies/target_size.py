@@ -34,7 +34,7 @@ from coordinator.classic.waiting import count_other_newcomers
 from coordinator.facts import group_key, group_value
 from coordinator.hold import Fact
 from coordinator.notes import Cause, Removal, StandbyStep, grant_note_budget, spend_note_budget
-from coordinator.policies.declaration import GroupPolicies, Size
+from coordinator.policies.declaration import GroupPolicies, Size, not_in_consumer_groups
 from coordinator.policies.hooks import PolicyRules
 from coordinator.policies.status import STANDBY, TAKE_OVER, StatusEntry
 from coordinator.states import COMPLETING, STABLE
@@ -44,7 +44,11 @@ from protocol.messages.consumer_offsets import SeatsKey, SeatsValue, SeatTakeOve
 from protocol.messages.coordinator_notes import StandbyChange
 from protocol.records import in_newest_version, read_record
 
-TARGET_GROUP_SIZE: Final = Size("target.group.size", "How many members get partitions; further members are standbys.")
+TARGET_GROUP_SIZE: Final = Size(
+    "target.group.size",
+    "How many members get partitions; further members are standbys.",
+    consumers=not_in_consumer_groups("every member may get partitions there, as the assignor decides"),
+)
 
 STREAM: Final = "stream"  # the protocol of Kafka Streams, which has standbys of its own
 NO_TARGET: Final = 1 << 31  # more members than any group has

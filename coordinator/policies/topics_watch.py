@@ -8,12 +8,16 @@ from typing import Final
 from coordinator.classic.group import Group
 from coordinator.classic.rebalance import begin_rebalance
 from coordinator.notes import Cause
-from coordinator.policies.declaration import Switch
+from coordinator.policies.declaration import Switch, not_in_consumer_groups
 from coordinator.policies.hooks import PolicyRules
 from coordinator.states import COMPLETING, STABLE
 from coordinator.step_output import StepOutput
 
-TOPICS_WATCH: Final = Switch("topics.watch", "Whether a change of a subscribed topic's partitions causes a rebalance at once.")
+TOPICS_WATCH: Final = Switch(
+    "topics.watch",
+    "Whether a change of a subscribed topic's partitions causes a rebalance at once.",
+    consumers=not_in_consumer_groups("the coordinator always watches topics there"),
+)
 
 
 class TopicsWatch(PolicyRules):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from protocol.errors import ErrorCode
 from tests.cli.conftest import CommandResult, Tenure
 from tests.support.consumer_members import GROUP, ConsumerClient
 from tests.support.in_loop import InLoopBroker
@@ -115,7 +116,7 @@ async def test_a_static_member_that_is_away_is_named(consumers: ConsumerClient, 
     await consumers.say("a", -2, instance_id="seat")
     lines = (await run("members", GROUP)).out.splitlines()
     assert lines[1].split()[-4:] == ["away", "4", "t", "0-3"]
-    assert lines[2] == "away, with its partitions kept until its session ends: seat"
+    assert lines[2] == "away, and their partitions are kept: seat"
     (group,) = (await document(run, "describe", GROUP))["groups"]
     assert (group["state"], group["away_members"]) == ("Reconciling", [member("a", -2, "seat")])
 
@@ -195,3 +196,24 @@ async def test_the_history_says_who_was_told_to_give_up_what_for_whom(consumers:
     assert (formed["from_generation"], formed["to_generation"]) == (0, 2)
     (waited,) = moved["waited_for"]
     assert (waited["member_id"], waited["partitions"], waited["waiting"]) == ("a", [{"topic": "t", "partitions": [2, 3]}], ["b"])
+
+
+async def test_a_policy_that_does_not_apply_is_refused_and_one_from_before_is_named(consumers: ConsumerClient, run: Run) -> None:
+    assert (await run("policy", "set", GROUP, "topics.watch=true", "--yes")).code == 0
+    await consumers.join("a", "t")
+    refused = await run("policy", "set", GROUP, "expansion.timeout.ms=5000", "--yes")
+    assert refused.code == 1
+    assert "group g is of the consumer protocol, to which the policy does not apply: new members stop nobody there" in refused.err
+    assert (await consumers.configure(expansion_timeout_ms="5000"))[0] == ErrorCode.INVALID_CONFIG
+    assert "ignored: topics.watch" in (await run("describe", GROUP)).out
+    assert (await document(run, "policy", "show", GROUP))["status"] == {"ignored": ["topics.watch"]}
+
+
+async def test_a_policy_that_applies_is_explained_and_a_rebalance_is_a_new_epoch(consumers: ConsumerClient, run: Run) -> None:
+    await consumers.join("a", "t", instance_id="seat")
+    shown = await run("policy", "set", GROUP, "registration.timeout.ms=60000", "--dry-run")
+    assert "1 static member would keep its partitions for up to 1 min 0 s after the session ended" in shown.out
+    shown = await run("rebalance", GROUP, "--reason", "t has grown", "--dry-run")
+    assert "the group would get a new epoch, and the coordinator compute a new assignment; no member would rejoin or be removed" in shown.out
+    assert (await run("rebalance", GROUP, "--reason", "t has grown", "--yes")).code == 0
+    assert ((await consumers.describe()).group_epoch, (await consumers.say("a", 2, instance_id="seat")).member_epoch) == (3, 3)

@@ -228,7 +228,7 @@ def with_policies(**policies: str) -> Play:
     return play
 
 
-def test_what_policies_keep_of_a_classic_group_ends_with_it() -> None:
+def test_a_member_that_is_away_at_an_upgrade_has_a_session_and_its_time_again() -> None:
     play = with_policies(registration_timeout_ms="60000")
     classic_group(play, instance="iy")
     for _ in range(6):
@@ -240,6 +240,11 @@ def test_what_policies_keep_of_a_classic_group_ends_with_it() -> None:
     play.wait(44_000)
     play.ack("a")
     play.wait(30_000)
+    assert play.look()["members"].keys() == {"a", "y"}
+    play.ack("a")
+    play.wait(40_000)
+    play.ack("a")
+    play.wait(10_000)
     assert play.look()["members"].keys() == {"a"}
 
 
