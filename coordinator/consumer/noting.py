@@ -18,6 +18,7 @@ from coordinator.consumer.changes import (
     TargetChange,
     TargetEpochChange,
 )
+from coordinator.consumer.member import Profile
 from coordinator.consumer.note_count import UNKNOWN
 from coordinator.notes import Cause, EpochStep, Note
 from coordinator.states import State
@@ -47,18 +48,22 @@ class StepNotes:
         gone: list[str] = []
         subscribed: list[str] = []
         voted: list[str] = []
+        profiles: dict[str, Profile] = {}  # of this step
         matched = other_topics = upgraded = False
         for change in changes:
             if isinstance(change, ProfileChange):
-                before = group.members.get(change.member_id)
+                member = group.members.get(change.member_id)
+                before = profiles.get(change.member_id, member.profile if member is not None else None)
                 if change.profile is None:
                     gone.append(change.member_id)
-                elif before is None:
+                    continue
+                profiles[change.member_id] = change.profile
+                if before is None:
                     came.append(change.member_id)
                 else:
-                    if (before.profile.topics, before.profile.expression) != (change.profile.topics, change.profile.expression):
+                    if (before.topics, before.expression) != (change.profile.topics, change.profile.expression):
                         subscribed.append(change.member_id)
-                    if before.profile.assignor != change.profile.assignor:
+                    if before.assignor != change.profile.assignor:
                         voted.append(change.member_id)
             elif isinstance(change, ExpressionChange):
                 matched = matched or change.resolved is not None
@@ -75,7 +80,7 @@ class StepNotes:
         by_cause = (
             (Cause.UPGRADED, came if upgraded else []),
             (Cause.NEW_MEMBER, came if not gone else []),
-            (Cause.MEMBER_LEFT, gone),
+            (Cause.MEMBER_LEFT, gone if not came else []),  # with both, a static member is back under another id
             (Cause.MEMBER_METADATA_CHANGED, subscribed),
             (Cause.REGEX_RESOLVED, [""] if matched else []),
             (Cause.ASSIGNOR_CHANGED, voted if not other_topics else []),

@@ -128,6 +128,22 @@ def test_a_static_member_that_is_back_has_no_epoch(play: Play, notes: list[Note]
     assert len(begun(notes)) == before
 
 
+@pytest.mark.parametrize("vote", ["range", None])
+def test_a_static_member_that_is_back_with_other_topics_has_not_left(play: Play, notes: list[Note], vote: str | None) -> None:
+    play.join("a", "t", instance="i")
+    play.say("a", -2, instance="i")
+    play.join("a2", "t", "u", instance="i", assignor=vote)
+    assert begun(notes)[1:] == [(3, Cause.MEMBER_METADATA_CHANGED, ["a2"])]
+
+
+def test_a_topic_that_grew_meanwhile_is_the_cause_when_a_static_member_is_back(play: Play, notes: list[Note]) -> None:
+    play.join("a", "t", instance="i")
+    play.say("a", -2, instance="i")
+    play.topic("t", 6)
+    play.join("a2", "t", instance="i")
+    assert begun(notes)[1:] == [(3, Cause.TOPICS_CHANGED, [])]
+
+
 def test_notes_of_consumer_groups_are_told_from_those_of_classic_groups(play: Play, notes: list[Note]) -> None:
     play.join("a", "t")
     header = NoteHeader(notes[0].kind, 0, 0, 0, 2, notes[0].state, -1, 0, -1, -1)
