@@ -63,11 +63,21 @@ def compute(
             of_member = topic_names(profile, resolved)
             names.update(of_member)
             ids = read[key] = frozenset(topics.ids_of(of_member))
-        members.append(Assignable(id, profile.instance_id, ids, targets.get(id, NO_TARGET)))
+        members.append(Assignable(id, profile.instance_id, ids, existing(targets.get(id, NO_TARGET), topics)))
     ordered = [topic for name in in_text_order(sorted(names)) if (topic := topics.by_name.get(name)) is not None]
     partitions = {topic.id: topic.partitions for topic in ordered}
     assigned = ASSIGNORS[assignor](members, partitions, is_homogeneous(list(read)))
     return {member.member_id: changed_target(member.target, assigned.get(member.member_id, NO_TARGET)) for member in members}
+
+
+def existing(target: Target, topics: TopicsView) -> Target:
+    """Without partitions that the topic does not have in this view: its node may not have heard yet that the topic grew, or a power failure undid it."""
+    by_id = topics.by_id
+    if all(topic_id not in by_id or not numbers or max(numbers) < by_id[topic_id].partitions for topic_id, numbers in target.items()):
+        return target
+    return {
+        topic_id: [number for number in numbers if topic_id not in by_id or number < by_id[topic_id].partitions] for topic_id, numbers in target.items()
+    }
 
 
 def is_homogeneous(subscriptions: list[tuple[tuple[str, ...], str]]) -> bool:

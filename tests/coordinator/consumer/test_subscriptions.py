@@ -39,6 +39,22 @@ def test_the_partitions_of_a_deleted_topic_are_given_up_and_a_new_topic_of_the_n
     assert play.poll("a") == ok(4, partitions(0, 1))
 
 
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+@pytest.mark.parametrize("others", [[], ["u"]])
+def test_partitions_that_the_view_of_topics_does_not_have_are_given_up(play: Play, assignor: str, others: list[str]) -> None:
+    """After a failover to a node that has not heard yet that the topic grew."""
+    play.topic("u", 1)
+    play.join("a", "t", assignor=assignor)
+    play.join("b", "t", *others, assignor=assignor)
+    play.settle_members("a", "b")
+    play.topic("t", 2)
+    play.settle_members("a", "b")
+    assert sorted(number for member in "ab" for number in play.owned[member].get("t", [])) == [0, 1]
+    play.topic("t", 4)
+    play.settle_members("a", "b")
+    assert sorted(number for member in "ab" for number in play.owned[member]["t"]) == [0, 1, 2, 3]
+
+
 @scenario("CP-25")
 def test_an_expression_is_resolved_after_its_heartbeat_and_sees_later_topics_ten_seconds_later(play: Play) -> None:
     play.topic("t2", 1)
