@@ -16,6 +16,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from simulator.client import Client, ClientConnection, Process, Request
 from simulator.commit import Commit
 from simulator.consumer import Consumer
+from simulator.epoch_plan import PARTITIONS_MAX
 from simulator.plan import GroupPlan
 from simulator.promises import GroupPartition, Offsets
 from simulator.scene import Scene
@@ -49,9 +50,9 @@ class Administrator(Client):
     # Topics.
 
     def create_topics(self) -> Process:
-        yield from self._create(self._scene.topics.partitions)
+        yield from self.create(self._scene.topics.partitions)
 
-    def _create(self, topics: dict[str, int]) -> Process:
+    def create(self, topics: dict[str, int]) -> Process:
         scene = self._scene
         pending = dict(topics)
         while pending:
@@ -90,7 +91,7 @@ class Administrator(Client):
             yield PAUSE_NS
         scene.topics.deleted.add(name)
         scene.records.deleted(name)
-        removals = self._removals([partition for group in scene.plan.groups for partition in self._partitions(group) if partition[1] == name])
+        removals = self._removals([partition for partition in self._all_partitions() if partition[1] == name])
         is_deleted = False
         while not is_deleted:
             wire = self._wire()
@@ -103,8 +104,16 @@ class Administrator(Client):
         scene.topics.was_deleted(name, removals, request.reply.responses[0].error_code)
         yield from self._check_deleted(name)
         yield self.world.random.choice(scene.topics.recreation_pauses)
-        yield from self._create({name: partitions})
+        yield from self.create({name: partitions})
         self.world.trace(f"administrator: topic {name} is recreated", "node")
+
+    def _all_partitions(self) -> list[GroupPartition]:
+        scene = self._scene
+        epochs = scene.plan.epochs
+        partitions = [partition for group in scene.plan.groups for partition in self._partitions(group)]
+        if epochs is not None:
+            partitions += [(group.name, topic, number) for group in epochs.groups for topic in scene.topics.partitions for number in range(PARTITIONS_MAX)]
+        return partitions
 
     def _partitions(self, group: GroupPlan) -> list[GroupPartition]:
         return [(group.name, topic, number) for topic, partitions in group.settings.topics for number in range(partitions)]

@@ -13,6 +13,7 @@ from coordinator.hold import UntilDurable
 from coordinator.notes import Cause, Removal
 from coordinator.states import State
 from simulator.client import ANSWERS, MAY_WAIT_FOR_MEMBERS
+from simulator.epoch_audit import EpochAudit
 from simulator.expiry import Expiry
 from simulator.machine import SLOW_DISK_NS
 from simulator.member import Member
@@ -58,6 +59,7 @@ class Audit:
         self._member_of_instance: dict[str, dict[str, str]] = {}  # group -> instance -> member id, by the notes
         self._clock_set_at = -(1 << 62)
         self._processes: Counter[str] = Counter()  # group -> processes of its consumers
+        self.epochs: EpochAudit | None = None  # of groups of the consumer protocol
         self._groups: dict[int, list[GroupPlan]] = {}  # partition -> its groups
         for group in plan.groups:
             self._groups.setdefault(partition_of(group.name, plan.partitions), []).append(group)
@@ -151,6 +153,8 @@ class Audit:
 
     def loaded(self, journal: Any) -> None:
         """The coordinator has loaded a partition: check the offsets that clients will now read."""
+        if self.epochs is not None:
+            self.epochs.loaded(journal.shard)
         for plan in self._groups.get(journal.partition, ()):
             group = journal.shard.groups.get(plan.name)
             stored = offsets_of(group) if group is not None else {}
@@ -198,7 +202,8 @@ class Audit:
             raise Broken(BOUNDS, f"the broker has {connections} connections, and clients opened {len(node.streams)}")
         for stream in [stream for stream in node.streams if stream.transport is not None and stream.transport.lost]:
             del node.streams[stream]
-        kept = sum(group.kept_bytes for journal in node.broker.shards.journals for group in journal.shard.groups.values())
+        shards = [journal.shard for journal in node.broker.shards.journals]
+        kept = sum(group.kept_bytes for shard in shards for group in (*shard.groups.values(), *shard.consumers.groups.values()))
         if kept != node.broker.shards.kept.bytes:
             raise Broken(BOUNDS, f"{node.broker.shards.kept.bytes} bytes of members are counted, the groups count {kept}")
         self._processes = Counter([consumer.group for consumer in self._consumers])
@@ -210,6 +215,8 @@ class Audit:
             shard = journal.shard
             for group in shard.groups.values():
                 self._check_group(group)
+            if self.epochs is not None:
+                self.epochs.check(shard, nothing_held(shard))
             if self._expiry is not None:
                 self._expiry.check(journal.partition, shard.groups, node.wall_ms)
             if journal.partition in self._groups:
@@ -217,7 +224,7 @@ class Audit:
             if nothing_held(shard):
                 size = journal._owned.log.size
                 chance = 0.3 if size < COMPARED_BYTES else 0.3 * COMPARED_BYTES / size
-                state = journal, journal._owned.log.next_offset, size, *[group.version for group in shard.groups.values()]
+                state = journal, journal._owned.log.next_offset, size, *[group.version for group in (*shard.groups.values(), *shard.consumers.groups.values())]
                 if self._compared.get(journal.partition) == state:
                     chance /= 10
                 if self._world.chance(chance):

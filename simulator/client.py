@@ -13,6 +13,7 @@ from typing import Any, Final
 from protocol import headers
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode
+from protocol.messages.create_partitions import CreatePartitionsRequest
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -29,7 +30,7 @@ NEVER: Final = 1 << 62
 REPLIES_KEPT: Final = 2_000
 ANSWER_NS: Final = 20 * SECOND  # an append is late after five seconds, and repairs of logs run one after the other
 MAY_WAIT_FOR_MEMBERS: Final = (JoinGroupRequest, SyncGroupRequest)
-FORWARDED: Final = (CreateTopicsRequest, DeleteTopicsRequest, IncrementalAlterConfigsRequest)  # to another node, which may be frozen
+FORWARDED: Final = (CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest, IncrementalAlterConfigsRequest)  # to another node, which may be frozen
 RETRIED: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -174,7 +175,7 @@ class ClientConnection:
         """Add the request and its reply to the trace."""
         reply = describe_reply(request.reply)
         name = request.text.partition(",")[0]
-        routine = name in ROUTINE and (reply == "ok" or "=" in reply or "high watermark" in reply)
+        routine = name in ROUTINE and (reply == "ok" or "=" in reply or "high watermark" in reply or reply.startswith("epoch "))
         text = f"{self.client_id}: {request.text} (sent {format_time(request.sent)}) -> {reply}"
         self.world.trace(text, self.client_id.partition("/")[0], routine)
 

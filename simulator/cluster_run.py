@@ -78,6 +78,13 @@ class ClusterRun(Run):
                 if memory.serves(group.name):
                     for topic, _ in group.settings.topics:
                         yield group.name, topic, node, memory.find(group.name)
+        watch = self.epoch_watch
+        if watch is not None:
+            for name in watch.names:
+                for node, memory in self.coordinators.memories.items():
+                    if memory.serves(name):
+                        for topic in watch.topics:
+                            yield name, topic, node, memory.find_consumers(name)
 
     # Running.
 

@@ -20,6 +20,7 @@ from broker.runtime.build import build
 from simulator.cluster_plan import with_nodes
 from simulator.cluster_run import new_run
 from simulator.drawing import draw, with_deletions
+from simulator.epoch_drawing import with_epochs
 from simulator.explain import explain
 from simulator.plan import Plan
 from simulator.world import SECOND, Broken, format_time
@@ -100,7 +101,7 @@ def simulate(seed: int, events: int | None = None, show: Callable[[str], object]
 
 def plan_for(seed: int, events: int | None, nodes: int | None = None) -> Plan:
     """The plan of a seed. `events`: the phase with faults lasts until this number of events."""
-    plan = with_deletions(with_nodes(draw(seed), nodes))
+    plan = with_epochs(with_deletions(with_nodes(draw(seed), nodes)))
     return plan if events is None else plan.lasting(1 << 40)
 
 

@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch of a member. A member encodes one OffsetCommit a generation, and then replaces only the offsets in it."""
+"""OffsetCommit and OffsetFetch of a member. A member of the classic protocol encodes one OffsetCommit a generation, and then replaces only the offsets in it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ REFUSING: Final = (
     ErrorCode.OFFSET_METADATA_TOO_LARGE,
     ErrorCode.INVALID_GROUP_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.GROUP_ID_NOT_FOUND,
 )
 PLACEHOLDER: Final = 0x7E57_0FF5_E700_0000  # of the first offset in the encoded request; the others follow it
 
@@ -60,6 +62,15 @@ class Commit:
             return codes
         self._accepted = reply
         return None
+
+
+def offset_fetch_with_epoch(group: str, member_id: str, epoch: int, owned: list[tuple[str, int]]) -> OffsetFetchRequest:
+    """That of a member of the consumer protocol, from version 9."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in owned:
+        by_topic.setdefault(topic, []).append(number)
+    topics = [OffsetFetchRequestTopics(topic, numbers) for topic, numbers in by_topic.items()]
+    return OffsetFetchRequest([OffsetFetchRequestGroup(group, member_id, epoch, topics)])
 
 
 def offset_fetch_request(group: str, owned: list[tuple[str, int]], version: int) -> OffsetFetchRequest:

@@ -16,7 +16,8 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProto
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from simulator.client import RETRIED, ClientConnection, Process, Request
-from simulator.commit import REFUSING, Commit, offset_fetch_request
+from simulator.commit import Commit, offset_fetch_request
+from simulator.commit_results import settle_commit
 from simulator.member import Member
 from simulator.plan import plural
 from simulator.rebalances import Rebalances
@@ -274,7 +275,7 @@ class Consumer(Member):
         yield self._send_commit(wire, self._committed_early)
 
     def _committed_early(self, request: Request, commit: Commit, values: list[int], reply: Any) -> None:
-        if self._settle_commit(request, commit, values, reply) == ErrorCode.NONE:
+        if settle_commit(self._scene, request, commit, values, reply) == ErrorCode.NONE:
             self._scene.replies.committed(self.group, request)
 
     def _sync(self, wire: ClientConnection, assignments: list[SyncGroupRequestAssignment]) -> Process:
@@ -385,37 +386,8 @@ class Consumer(Member):
         request.when_settled(partial(settled, request, commit, values))
         return request
 
-    def _settle_commit(self, request: Request, commit: Commit, values: list[int], reply: Any) -> int | None:
-        """Pass the result of a commit to the promise about offsets. Return the worst error; None: the reply is lost, or a power failure voids it."""
-        offsets = self._scene.offsets
-        if reply is None or self._scene.course.is_void(request):
-            for partition, value in zip(commit.partitions, values, strict=True):
-                offsets.unknown(partition, value)
-            return None
-        codes = commit.codes(reply)
-        worst = 0
-        if request.unknown_topics:
-            codes = codes or [int(ErrorCode.NONE)] * len(values)
-        if codes is None:
-            for partition, value in zip(commit.partitions, values, strict=True):
-                offsets.acknowledged(partition, value)
-        else:
-            for partition, value, code in zip(commit.partitions, values, codes, strict=True):
-                if code == ErrorCode.NONE and partition[1] in request.unknown_topics:
-                    offsets.unknown(partition, value)  # it may be one of an earlier topic, which the deletion removes
-                    self._scene.topics.committed_elsewhere(request.node, partition, value)
-                elif code == ErrorCode.NONE:
-                    offsets.acknowledged(partition, value)
-                elif code in REFUSING:
-                    offsets.refused(partition, value)
-                    worst = code
-                else:
-                    offsets.unknown(partition, value)
-                    worst = worst or code
-        return worst
-
     def _committed(self, request: Request, commit: Commit, values: list[int], reply: Any) -> None:
-        worst = self._settle_commit(request, commit, values, reply)
+        worst = settle_commit(self._scene, request, commit, values, reply)
         if worst is None:
             return
         scene = self._scene

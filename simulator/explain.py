@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from simulator.cluster_run import new_run
+from simulator.epoch_drawing import FAULTS as EPOCH_FAULTS
+from simulator.epoch_plan import EpochGroupPlan, EpochPlan
 from simulator.faults import FAULTS
 from simulator.plan import Plan
 from simulator.story import print_story
@@ -108,6 +110,8 @@ def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
         for groups in parts_removed(plan.groups):
             if groups:
                 yield replace(plan, groups=groups)
+    if plan.epochs is not None:
+        yield from fewer_epochs(plan, plan.epochs, about)
     if plan.nodes > 2:
         yield replace(plan, nodes=2)
     if plan.producers:
@@ -131,3 +135,23 @@ def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
                     yield replace(plan, groups=(*plan.groups[:number], fewer, *plan.groups[number + 1 :]))
     if plan.partitions > 1:
         yield replace(plan, partitions=1)
+
+
+def fewer_epochs(plan: Plan, epochs: EpochPlan, about: str) -> Iterator[Plan]:
+    """Smaller plans, each with less of the groups of the consumer protocol."""
+    only = tuple(group for group in epochs.groups if group.name == about)
+    if not only:
+        yield replace(plan, epochs=None, faults=tuple(fault for fault in plan.faults if fault not in EPOCH_FAULTS))
+    elif len(epochs.groups) > 1:
+        yield replace(plan, epochs=replace(epochs, groups=only))
+    if only and plan.groups:
+        yield replace(plan, groups=())
+    for rare in ("changes", "hangs", "races", "stale"):
+        if getattr(epochs, rare):
+            never: dict[str, Any] = {rare: 0.0}
+            yield replace(plan, epochs=replace(epochs, **never))
+    for number, group in enumerate(epochs.groups):
+        for name in ("static", "dynamic"):
+            if getattr(group, name) and group.static + group.dynamic > 1:
+                fewer: EpochGroupPlan = replace(group, **{name: getattr(group, name) - 1})
+                yield replace(plan, epochs=replace(epochs, groups=(*epochs.groups[:number], fewer, *epochs.groups[number + 1 :])))

@@ -12,6 +12,7 @@ from simulator.audit import Audit
 from simulator.client import MAY_WAIT_FOR_MEMBERS
 from simulator.consumer import Consumer
 from simulator.course import Course
+from simulator.epoch_groups import EpochGroups
 from simulator.machine import SLOW_DISK_NS
 from simulator.node import Node
 from simulator.plan import Plan
@@ -57,6 +58,7 @@ class Faults:
     audits: Mapping[Node, Audit]
     consumers: list[Consumer]
     administrator: Administrator
+    epoch_groups: EpochGroups | None
     rot: Rot
     flushes_since: int  # the moment since which no fault has prevented flushes
 
@@ -308,6 +310,32 @@ class Faults:
         if not self.administrator.running:
             self.administrator.run(self.administrator.delete_topic())
 
+    # Groups of the consumer protocol.
+
+    def _member_kill(self) -> None:
+        if self.epoch_groups is not None:
+            self.epoch_groups.kill_member()
+
+    def _member_freeze(self) -> None:
+        if self.epoch_groups is not None:
+            self.epoch_groups.freeze_member()
+
+    def _member_twin(self) -> None:
+        if self.epoch_groups is not None:
+            self.epoch_groups.start_twin()
+
+    def _group_admin(self) -> None:
+        if self.epoch_groups is not None:
+            self.epoch_groups.administer()
+
+    def _grow_topic(self) -> None:
+        if self.epoch_groups is not None:
+            self.epoch_groups.grow_topic()
+
+    def _new_topic(self) -> None:
+        if self.epoch_groups is not None:
+            self.epoch_groups.create_topic()
+
 
 # Deleted and recreated topics need logs in which a power failure undoes no deletion, and a clock that never makes an old offset look newer
 # than the deletion of its topic.
@@ -338,4 +366,11 @@ FAULTS: Final[tuple[Fault[Faults], ...]] = (
     DELETE_TOPIC,
     Fault("rot", "rotten bit", 100, Faults._rot, rare=True),
     Fault("waiting", "waiting member is disconnected, replaced or removed, a leader rejoins", 4, Faults._waiting, Faults._watch_late_leaders, rare=True),
+    # Of groups of the consumer protocol, drawn by `epoch_plan.py`.
+    Fault("member_kill", "ended member of the consumer protocol", 8, Faults._member_kill, rare=True),
+    Fault("member_freeze", "frozen member of the consumer protocol", 20, Faults._member_freeze, rare=True),
+    Fault("member_twin", "second process with the instance id of a member of the consumer protocol", 40, Faults._member_twin, rare=True),
+    Fault("group_admin", "administrator describes, empties and deletes groups of the consumer protocol", 15, Faults._group_admin, rare=True),
+    Fault("grow_topic", "topic gets partitions", 40, Faults._grow_topic, rare=True),
+    Fault("new_topic", "topic created that expressions match", 40, Faults._new_topic, rare=True),
 )

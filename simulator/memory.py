@@ -22,6 +22,10 @@ class Memory:
         """The group, if this node serves it and has it."""
         return self.node.broker.shards.journal_of(group).shard.groups.get(group) if self.serves(group) else None
 
+    def find_consumers(self, group: str) -> Any:
+        """As `find`, of the consumer protocol."""
+        return self.node.broker.shards.journal_of(group).shard.consumers.groups.get(group) if self.serves(group) else None
+
     def served_since(self, group: str, moment: int) -> bool:
         """Whether the group's partition is known to have served since `moment`."""
         node = self.node
@@ -41,6 +45,14 @@ class Coordinators:
         """The group in its coordinator's memory; None if no node serves it."""
         for memory in self.memories.values():
             found = memory.find(group)
+            if found is not None:
+                return found
+        return None
+
+    def find_consumers(self, group: str) -> Any:
+        """As `find`, of the consumer protocol."""
+        for memory in self.memories.values():
+            found = memory.find_consumers(group)
             if found is not None:
                 return found
         return None

@@ -171,7 +171,7 @@ class OneOwner:
         self._epochs = {id: known for id, known in self._epochs.items() if id.name != topic}
 
     def problem(self, lost_topics: bool) -> str:
-        """Say which log has no owner, or several; "" if each has one. `lost_topics`: a power failure may have lost topics."""
+        """Say which log has no owner, or several; "" if each has one. `lost_topics`: a power failure may have lost topics, or that they have grown."""
         live = [node for node in self._shared_machine.nodes if node.running]
         if not all(node.serving for node in live):
             return "a node does not serve"
@@ -182,7 +182,7 @@ class OneOwner:
             if wrong:
                 return wrong
         for id in self._logs.values():
-            if lost_topics and not any(id.name in node.broker.topics.by_name for node in live) and id != REGISTRY_LOG_ID:
+            if lost_topics and not any(has_partition(node, id) for node in live) and id != REGISTRY_LOG_ID:
                 continue
             owners = [node.name for node in live if uses(node, id)]
             if len(owners) != 1:
@@ -217,6 +217,11 @@ def uses(node: ClusterNode, id: LogId) -> bool:
     return bool(partition.opened and not partition.error)
 
 
+def has_partition(node: ClusterNode, id: LogId) -> bool:
+    topic = node.broker.topics.by_name.get(id.name)
+    return topic is not None and id.partition < topic.partition_count
+
+
 def owned_epochs(node: ClusterNode) -> dict[LogId, int]:
     """The logs that the node serves, with their epochs."""
     broker: Any = node.broker
@@ -237,7 +242,7 @@ def ownership_text(node: ClusterNode, id: LogId) -> str:
     if id.name == CONSUMER_OFFSETS:
         journal = broker.shards.journals[id.partition]
         text += f", refusal {journal.refusal} {journal.refusal_reason}"
-    elif topic is not None and not topic.internal:
+    elif topic is not None and not topic.internal and has_partition(node, id):
         partition = broker.partitions.of_topic(topic)[id.partition]
         text += f", {'' if partition.opened else 'not '}open, error {partition.error} {partition.refusal_reason}"
     return text

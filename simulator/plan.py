@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from simulator.epoch_plan import EpochPlan
 from simulator.policy_plan import PolicyPlan
 from simulator.styles import STYLES, Settings
 from simulator.world import MS, SECOND
@@ -68,6 +69,12 @@ class Plan:
     abandoned_ids_leave: float = 0.0  # share of the unused member ids for which the client sends LeaveGroup
     deletes_records: bool = False  # clients delete records of the producers' topics
     policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
+    epochs: EpochPlan | None = None  # groups of the consumer protocol
+
+    @property
+    def group_names(self) -> list[str]:
+        """Of both protocols."""
+        return [group.name for group in self.groups] + [group.name for group in (self.epochs.groups if self.epochs is not None else ())]
 
     @property
     def retention_ns(self) -> int:
@@ -87,6 +94,8 @@ class Plan:
             f"settings: {joined(settings.items())}",
         ]
         lines += [group.line() for group in self.groups]
+        if self.epochs is not None:
+            lines += self.epochs.lines()
         if self.producers:
             beside = "a producer, a reader and a client that deletes records" if self.deletes_records else "a producer and a reader"
             lines.append(f"topics with {beside}: {self.producers}, each with {joined(self.topic_settings)}")

@@ -19,6 +19,9 @@ from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.consumer import Consumer
 from simulator.course import Course
+from simulator.epoch_audit import EpochAudit
+from simulator.epoch_groups import EpochGroups
+from simulator.epoch_watch import EpochWatch
 from simulator.faults import FAULTS, Fault, Faults
 from simulator.lookups import Lookups
 from simulator.machine import SLOW_DISK_NS
@@ -130,6 +133,7 @@ class Run(Faults):
             self._add_consumers(group)
         self.administrator = Administrator(scene, self.consumers)
         self.operator = PolicyOperator(scene, self.consumers, plan.policies) if plan.policies is not None else None
+        self._add_epoch_groups()
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
         self.deleters: list[Deleter] = []
@@ -160,6 +164,19 @@ class Run(Faults):
         for number in range(group.dynamic):
             self.consumers.append(Consumer(self.scene, group.name, f"{group.name}/d{number}", None, group.settings, style(number)))
 
+    def _add_epoch_groups(self) -> None:
+        self.epoch_watch: EpochWatch | None = None
+        self.epoch_groups: EpochGroups | None = None
+        plan = self.plan.epochs
+        if plan is None:
+            return
+        retention_ns = self.plan.retention_ns
+        self.epoch_watch = EpochWatch(self.world, plan, retention_ns, self.course, self.nodes, self.coordinators, self.offsets, self.sessions)
+        self.topics.partitions.update(plan.topics)
+        for node, audit in self.audits.items():
+            audit.epochs = EpochAudit(self.world, node, self.epoch_watch, self.offsets, self.topics, retention_ns)
+        self.epoch_groups = EpochGroups(self.scene, plan, self.epoch_watch, self.administrator)
+
     # Running.
 
     def run(self, events_max: int = 1 << 62) -> None:
@@ -178,6 +195,8 @@ class Run(Faults):
             self.operator.run(self.operator.work())
         for consumer in self.consumers:
             world.after(world.between(0, 5 * SECOND), consumer.restart)
+        if self.epoch_groups is not None:
+            self.epoch_groups.start()
         self._schedule_faults()
         for producer in self.producers:
             producer.run(producer.work())
@@ -202,10 +221,14 @@ class Run(Faults):
             if not consumer.running or consumer.fenced:
                 world.after(world.between(0, 5 * SECOND), consumer.restart)
             consumer.poll_stops_at = 1 << 62
-        bound = world.now + 2 * longest + 35 * SECOND + LIVENESS_MARGIN_NS
+        longest = 2 * longest + 35 * SECOND
+        if self.epoch_groups is not None:
+            self.epoch_groups.end_faults()
+            longest = max(longest, self.epoch_groups.bound_ns)
+        bound = world.now + longest + LIVENESS_MARGIN_NS
         while world.now < bound:
             world.run_until(world.now + SECOND)
-            if self._serves() and self._topics_serve() and all(self._is_stable(group) for group in self.plan.groups):
+            if self._serves() and self._topics_serve() and all(self._is_stable(group) for group in self.plan.groups) and not self._unstable_epochs():
                 for audit in self.audits.values():
                     audit.check_all_answered()
                 world.trace("every group is stable")
@@ -215,7 +238,20 @@ class Run(Faults):
         for group in self.plan.groups:
             if not self._is_stable(group):
                 raise Broken(LIVENESS, self._why_not_stable(group), group.name)
+        name, why = self._unstable_epochs() or ("", "")
+        if name:
+            raise Broken(LIVENESS, f"{name} is not stable: {why}", name)
         raise Broken(LIVENESS, self._why_not_serving())
+
+    def _unstable_epochs(self) -> tuple[str, str] | None:
+        """A group of the consumer protocol that is not stable, and why."""
+        groups = self.epoch_groups
+        if groups is not None:
+            for group in groups.plan.groups:
+                why = "" if self.rot.allows_closed(group.name) else groups.unstable(group)
+                if why:
+                    return group.name, why
+        return None
 
     def _end_late_appends(self) -> None:
         """Make appends fast if the plan made them slower than `offsets.commit.timeout.ms`: with late appends a group need not become stable."""
@@ -309,14 +345,20 @@ class Run(Faults):
         elif kind == NoteKind.COORDINATOR:
             self.world.trace(f"{source}: partition {journal.partition} of __consumer_offsets: {ShardChange(body.what).name}", "node")
             audit.partition_changed(journal.partition)
+            if self.epoch_watch is not None:
+                self.epoch_watch.node_ended()
             if body.what in (ShardChange.LOADED, ShardChange.RESUMED):
                 audit.loaded(journal)
+        elif kind == NoteKind.EPOCH and self.epoch_watch is not None:
+            self.epoch_watch.note(note, moment, audit.clock_is_steady)
         else:
             self.world.count(f"note {NoteKind(kind).name}")
 
     def _node_ended(self, node: Node, power_failed: bool) -> None:
         self.audits[node].node_ended()
         self.policies.node_ended()
+        if self.epoch_watch is not None:
+            self.epoch_watch.node_ended()
         if power_failed:
             now = self.course.power_failed_at = self.world.now
             self.records.lost_since(now - RECORDS_LOST_NS)
@@ -325,6 +367,8 @@ class Run(Faults):
                 self.course.lost_until = now
                 for promise in (self.offsets, self.instances, self.generations, self.sessions, self.policies):
                     promise.lost_since(self._flushed_at - window)
+                if self.epoch_watch is not None:
+                    self.epoch_watch.power_failed()
         delay = self.world.between(10 * MS, 3 * SECOND)
         self.world.after(delay * (1 + min(node.failed_starts, 5)), self._start_node, node)
 
@@ -346,7 +390,7 @@ class Run(Faults):
         A process flushes what it appended, and also what it read at its start from an earlier process.
         """
         now = self.world.now
-        served = all(self.coordinators.memories[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups)
+        served = all(self.coordinators.memories[self._coordinator_of(name)].serves(name) for name in self.plan.group_names)
         if not served or any(node.disk.fail_syncs for node in self.nodes):
             self.flushes_since = max(self.flushes_since, now)
         self.flushes_since = max((self.flushes_since, *(node.frozen_until for node in self.nodes if node.running)))

@@ -16,13 +16,15 @@ from simulator.world import SECOND, Broken, Line, World, format_time
 LINES_MAX: Final = 60
 BEFORE_NS: Final = 120 * SECOND
 LAST_NS: Final = SECOND  # how long before the end the story shows every request
-ROUTINE: Final = ("Heartbeat", "OffsetCommit", "OffsetFetch", "Produce", "Fetch")
+ROUTINE: Final = ("Heartbeat", "ConsumerGroupHeartbeat", "OffsetCommit", "OffsetFetch", "Produce", "Fetch")
 PARTITION: Final = re.compile(r"\b(?:t|data)\d+-\d+\b")
 NO_OFFSET: Final = re.compile(rf"{PARTITION.pattern}|\d+:\d+:[\d.]+|'[^']*'")  # partitions, times, values of records
 ROLES: Final = (  # the name at the start of a line of the story, and its explanation
     (re.compile(r"\b(g\d+)/s(\d+): "), "the process of the static member i{2} of group {1}"),
     (re.compile(r"\b(g\d+)/s(\d+)': "), "a second process with the instance id i{2}"),
     (re.compile(r"\b(g\d+)/d\d+: "), "the process of a dynamic member of group {1}"),
+    (re.compile(r"\b(e\d+)/s(\d+): "), "the process of the static member i{2} of group {1}, which speaks the consumer protocol"),
+    (re.compile(r"\b(e\d+)/d\d+: "), "the process of a dynamic member of group {1}, which speaks the consumer protocol"),
     (re.compile(r"\bnote: "), "the coordinator notes a change of a group; a static member counts until its session ends, also without a process"),
 )
 LEGEND: Final = """\
@@ -45,7 +47,11 @@ def describe_request(key: int, version: int, body: bytes) -> str:
     instance = getattr(request, "group_instance_id", None)
     if instance:
         words.append(f"instance {instance}")
-    if name == "OffsetCommit":
+    if name == "ConsumerGroupHeartbeat":
+        words.append(f"epoch {request.member_epoch}")
+        words += [f"instance {request.instance_id}"] if request.instance_id else []
+        words += [f"owns {counted(request.topic_partitions)}"] if request.topic_partitions is not None else []
+    elif name == "OffsetCommit":
         words.append(" ".join(f"{topic.name}-{each.partition_index}={each.committed_offset}" for topic in request.topics for each in topic.partitions))
     elif name == "Produce":
         words += [f"{read_header(each.records, 0).last_offset_delta + 1} records" for topic in request.topic_data for each in topic.partition_data]
@@ -73,7 +79,14 @@ def describe_reply(reply: Any) -> str:
     words += [ErrorCode(code).name for code in sorted(codes)]
     if hasattr(reply, "leader") and not codes:
         words.append(f"generation {reply.generation_id}, member {reply.member_id[-ID_LENGTH:]}, leader {reply.leader[-ID_LENGTH:]}")
+    elif getattr(reply, "heartbeat_interval_ms", 0):
+        words.append(f"epoch {reply.member_epoch}" + (f", assigned {counted(reply.assignment.topic_partitions)}" if reply.assignment is not None else ""))
     return " ".join(words) or "ok"
+
+
+def counted(topics: Any) -> str:
+    """How many partitions these are, and their numbers, topic by topic."""
+    return f"{sum(len(topic.partitions) for topic in topics)} ({'; '.join(f'{topic.topic_id.hex()[:4]} {sorted(topic.partitions)}' for topic in topics)})"
 
 
 class Story:
@@ -87,7 +100,7 @@ class Story:
         text = str(broken)
         self._partitions = PARTITION.findall(text) if broken.promise.has_offsets else []
         self._offsets = set(map(int, re.findall(r"\b\d+\b", NO_OFFSET.sub("", text))))
-        self._ids = {id[-ID_LENGTH:] for id in re.findall(r"[\w-]{36,}", str(broken))}
+        self._ids = {id[-ID_LENGTH:] for id in re.findall(r"[\w-]{22,}", str(broken))}
         self.lines = [line for line in world.lines if line.moment and self._matters(line)]
 
     def _matters(self, line: Line) -> bool:

@@ -17,6 +17,7 @@ from protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataVa
 from protocol.messages.coordinator_notes import StateChange
 from protocol.messages.kinds import CONSUMER_OFFSETS
 from protocol.records import kind_of, read_record
+from simulator.epoch_truths import compare_epoch_groups
 from simulator.policy_promises import check_absences, check_seats, is_strict, seats_of
 
 
@@ -163,6 +164,7 @@ def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
     """Check that loading the log gives the same offsets and group records as in memory, and the same members of stable or empty groups."""
     # Without a limit in group.max.size: a group above it would rebalance.
     loaded = replayed(log, now, GroupConfig(default_policies=shard.policies.of("")))
+    compare_epoch_groups(shard, loaded)
     stored = {id: group for id, group in shard.groups.items() if group.last_record is not None or group.offsets}
     known = {id for id, group in loaded.groups.items() if group.last_record is not None or group.offsets}
     assert known == set(stored), f"{', '.join(sorted(known ^ set(stored)))}: a group is in the log or in memory only"

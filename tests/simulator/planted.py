@@ -1,7 +1,8 @@
 """`python -m tests.simulator.planted`: plant each bug of bugs/ in a copy of the code, and check that the simulator finds it.
 
 A patch begins with a line that says what the bug does. A bug is found when a run of the simulator breaks a promise within the
-limit of processor time. Only runs about policies look for the bugs of bugs/policies, and only runs of several nodes for those of bugs/nodes.
+limit of processor time. Only runs about policies look for the bugs of bugs/policies, only runs of several nodes for those of bugs/nodes, and only
+runs about groups of the consumer protocol for those of bugs/consumer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from simulator.epoch_drawing import ABOUT_EVERY, ABOUT_FROM
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUGS: Final = Path(__file__).parent / "bugs"
@@ -36,6 +39,8 @@ def find(patch: Path, options: Namespace) -> Verdict:
         command = [sys.executable, "-m", "simulator", "--seeds", str(SEEDS), "--cpu-seconds", str(options.seconds), "--stop"]
         if patch.parent.name == "policies":
             command += ["--seed", "4", "--step", "4"]
+        elif patch.parent.name == "consumer":
+            command += ["--seed", str(ABOUT_FROM), "--step", str(ABOUT_EVERY)]
         elif patch.parent.name == "nodes":
             command += ["--nodes", "0"]
         ended = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=10 * options.seconds + 120, check=False)
