@@ -12,7 +12,7 @@ import pytest
 from broker.stores.jetstream.logs import RELEASED
 from tests.clients.members import CONFLUENT, KAFKA_PYTHON
 from tests.jetstream.cluster import StreamNodes
-from tests.nodes.campaign import GROUP, Campaign
+from tests.nodes.campaign import GROUP, Campaign, GroupPartition
 from tests.nodes.cluster import ServiceProbe
 from tests.running import wait_until
 from tests.support.nats_engine import NatsServer, binary
@@ -37,12 +37,10 @@ def nodes_of(campaign: Campaign) -> StreamNodes:
     return cast(StreamNodes, campaign.nodes)
 
 
-def check(campaign: Campaign, seats: object, promised: dict[tuple[str, int], int]) -> None:
+def check(campaign: Campaign, seats: object, promised: dict[GroupPartition, int]) -> None:
     """Check that each group still has its members, with their ids and partitions, and every acknowledged commit."""
     wait_until(lambda: campaign.seated() == seats, SEATED_SECONDS, 0.1, lambda: (campaign.seated(), seats))
-    committed = wait_until(lambda: campaign.nodes.committed(GROUP), SEATED_SECONDS)
-    assert [place for place, offset in promised.items() if committed.get(place, -1) < offset] == []
-    campaign.ledger.check()
+    campaign.check_offsets(promised, SEATED_SECONDS)
 
 
 def check_interruption(campaign: Campaign, probe: ServiceProbe, killed: tuple[int, ...], limit: float, frozen: tuple[int, ...] = ()) -> None:

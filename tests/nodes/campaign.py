@@ -173,7 +173,7 @@ class Campaign:
         service = probe.seconds(victims)
         stable = self._await_stable(begin)
         self.kills.append(Kill(victim_kind, victims, service, stable))
-        self._check_offsets(promised)
+        self.check_offsets(promised)
         self._tell(f"nodes: kill {len(self.kills)}: {victim_kind}, nodes {victims}: {service:.2f} s without service, stable after {stable:.2f} s")
         nodes.await_settled()
 
@@ -189,7 +189,7 @@ class Campaign:
         service = probe.seconds((id,))
         if self.seated() != self._seats or not self.ledger.stable():
             self.violations.append(f"a group has changed while node {id} was restarted in order: {self.seated()}")
-        self._check_offsets(promised)
+        self.check_offsets(promised)
         nodes.await_settled()
         self._tell(f"nodes: node {id} restarted in order: {service:.2f} s without service")
 
@@ -258,10 +258,10 @@ class Campaign:
             self.violations.append(f"after kill {len(self.kills) + 1} all groups were stable after {stable:.1f} s")
         return stable
 
-    def _check_offsets(self, promised: dict[GroupPartition, int]) -> None:
+    def check_offsets(self, promised: dict[GroupPartition, int], seconds: float = STABLE_SECONDS) -> None:
         self.ledger.check()
         groups = sorted({group for group, _ in promised})
-        committed: dict[str, dict[TopicPartition, int]] = {group: wait_until(partial(self.nodes.committed, group), STABLE_SECONDS) for group in groups}
+        committed: dict[str, dict[TopicPartition, int]] = {group: wait_until(partial(self.nodes.committed, group), seconds) for group in groups}
         for (group, partition), offset in promised.items():
             found = committed[group].get(partition, -1)
             if found < offset:
