@@ -13,7 +13,7 @@ from coordinator.classic.group import Group
 from coordinator.classic.kept import KeptBytes
 from coordinator.classic.member import Member
 from coordinator.committed import OffsetsOwner, TopicOffsets
-from coordinator.consumer.changes import GONE, Change, EpochChange
+from coordinator.consumer.changes import GONE, Change, EpochChange, ProfileChange
 from coordinator.consumer.facts import change_of, is_of_consumers
 from coordinator.consumer.group import ConsumerGroup
 from coordinator.facts import offset_key_prefix, read_deletions, read_group, read_offset
@@ -51,6 +51,7 @@ class Replay:
         self._consumers = consumers
         self._kept = KeptBytes() if kept is None else kept
         self._orphaned_offsets = orphaned_offsets
+        self._founded: set[str] = set()  # groups of the consumer protocol of which an epoch or a member was read
         self._fold_own_record = fold_own
         self._topics: dict[bytes, TopicOffsets] = {}  # by key prefix, the key without the partition
         self._splits: dict[int, Callable[[bytes], tuple[bytes, int]]] = {}
@@ -130,6 +131,7 @@ class Replay:
         """A change of a group of the consumer protocol. A group that is gone has orphaned its offsets, as a classic one."""
         group = self._consumers.get(id)
         if isinstance(change, EpochChange) and change.epoch == GONE:
+            self._founded.discard(id)
             if group is not None:
                 del self._consumers[id]
                 group.drop()
@@ -143,8 +145,26 @@ class Replay:
                 classic.drop()
             else:
                 group.offsets = self._orphaned_offsets.pop(id, {})
+        if creates and isinstance(change, (EpochChange, ProfileChange)):
+            self._founded.add(id)
         if group is not None:
             group.apply(change)
+
+    def take_out_unfounded(self) -> list[str]:
+        """After the last record: take out the groups of which the log has assignments or targets, but neither an epoch nor a member. Their offsets stay.
+
+        A group without an epoch record may be sound: in its first epoch it has none, as in Kafka, until a topic matches what its members subscribe to.
+        """
+        unfounded = [id for id in self._consumers if id not in self._founded]
+        for id in unfounded:
+            group = self._consumers.pop(id)
+            group.drop()
+            drop_empty_topics(group)
+            if group.offsets:
+                offsets = self._group(id).offsets
+                for topic, stored in group.offsets.items():
+                    offsets.setdefault(topic, stored)
+        return unfounded
 
     def _fold_group(self, id: str, value: bytes | None) -> None:
         if value is not None:

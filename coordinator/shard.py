@@ -517,6 +517,7 @@ class Shard:
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
         self.deletions_applied = 0  # `note_deletions`
+        self.unfounded: list[str] = []  # groups of which the log has assignments of members, but not the members: left out at the last load
         self.policies = ShardPolicies(self._out, self.groups, self._end_step, self._room)
         self.consumers = Room(
             self._out, self.groups, self._topics, self._discard_classic, self.policies.open_group, self._end_step, self.policies.texts, self.policies.kept_ms
@@ -553,6 +554,7 @@ class Shard:
             return strings.setdefault(text, text)
 
         out = self._out
+        self.unfounded = self._replay.take_out_unfounded()
         for number, group in enumerate(list(self.groups.values())):
             if number % GROUPS_PER_STEP == GROUPS_PER_STEP - 1:
                 yield

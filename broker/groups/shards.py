@@ -44,7 +44,7 @@ GROUPS_CACHED_MAX = 1 << 16
 GROUP_ID_CACHED_MAX = 256
 
 GROUPS_COMPARED = 100  # in each loaded partition: groups whose names are checked to belong to it
-MISPLACED_NAMED = 5  # misplaced groups in a log line
+GROUPS_NAMED = 5  # misplaced or unfounded groups in a log line
 
 IDS_PER_CALL = 256
 _VARIANT = "89ab"
@@ -294,8 +294,19 @@ class Shards:
                 log=journal.name,
                 groups=len(misplaced),
                 compared=len(groups),
-                examples=misplaced[:MISPLACED_NAMED],
+                examples=misplaced[:GROUPS_NAMED],
                 partitions=len(self.journals),
+            )
+
+    def _warn_of_unfounded(self, journal: GroupJournal) -> None:
+        """Warn of assignments and targets that belong to no group: its other records are lost."""
+        groups = journal.shard.unfounded
+        if groups:
+            log.warning(
+                "assignments of members that are not in the log are ignored",
+                log=journal.name,
+                groups=len(groups),
+                examples=groups[:GROUPS_NAMED],
             )
 
     def _run_step(self, steps: Iterator[bool]) -> bool:
@@ -309,6 +320,7 @@ class Shards:
             self._finished.append(journal)
             try:
                 self._warn_of_misplaced(journal)
+                self._warn_of_unfounded(journal)
                 journal.serve(round((self._monotonic() - self._load_began) * 1000))
             except Exception as failure:
                 report_defect("an offsets partition failed to load", failure, log=journal.name)

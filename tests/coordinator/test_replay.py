@@ -9,6 +9,9 @@ import pytest
 from coordinator import Commit, GroupConfig, read_offset
 from coordinator.classic.group import Group
 from coordinator.committed import TopicOffsets
+from coordinator.consumer.changes import GONE, Change, EpochChange, HoldingChange, ProfileChange, TargetChange, TargetEpochChange
+from coordinator.consumer.facts import fact_of
+from coordinator.consumer.member import STABLE, Holding, Profile
 from coordinator.facts import group_key, offset_key, offset_key_prefix, offset_value
 from coordinator.hold import Fact
 from coordinator.replay import Replay
@@ -140,3 +143,36 @@ def test_a_refused_commit_keeps_the_offsets_of_an_ended_group() -> None:
     assert not shard.groups
     assert commit("") == ErrorCode.NONE
     assert {topic: list(stored.values) for topic, stored in shard.groups["g"].offsets.items()} == {"t": [1], "u": [0]}
+
+
+# Records of the consumer protocol without their group
+
+
+def consumer_facts(group: str, *changes: Change) -> list[Fact]:
+    return [fact_of(group, change) for change in changes]
+
+
+PROFILE = ProfileChange("m", Profile())
+ASSIGNED = (TargetEpochChange(3, MS), TargetChange("m", {b"t" * 16: [0]}), HoldingChange("m", Holding(3, 2, STABLE, {b"t" * 16: {0: 3}})))
+
+
+def test_assignments_without_a_member_or_an_epoch_are_ignored_and_named() -> None:
+    offsets = [an_offset("lost", "t", 1, 10)]
+    shard = replayed([*consumer_facts("lost", *ASSIGNED), *offsets, *consumer_facts("gone", *ASSIGNED)], MS, GroupConfig())
+    assert (shard.unfounded, list(shard.consumers.groups)) == (["lost", "gone"], [])
+    assert (list(shard.groups), sorted(shard.groups["lost"].offsets["t"].values)) == (["lost"], [1])
+
+
+@pytest.mark.parametrize("founding", [PROFILE, EpochChange(3, 0)])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_group_of_which_an_epoch_or_a_member_is_stored_is_sound(founding: Change, first: bool) -> None:
+    """Members that subscribe to an expression which matches nothing yet have no epoch record, as in Kafka; compaction may put the record last."""
+    changes = (founding, *ASSIGNED) if first else (*ASSIGNED, founding)
+    shard = replayed(consumer_facts("g", *changes), MS, GroupConfig())
+    assert (shard.unfounded, list(shard.consumers.groups)) == ([], ["g"])
+
+
+def test_a_deleted_group_does_not_make_later_assignments_of_its_name_sound() -> None:
+    deleted = consumer_facts("g", PROFILE, EpochChange(3, 0), ProfileChange("m", None), EpochChange(GONE))
+    shard = replayed([*deleted, *consumer_facts("g", *ASSIGNED)], MS, GroupConfig())
+    assert (shard.unfounded, list(shard.consumers.groups), list(shard.groups)) == (["g"], [], [])

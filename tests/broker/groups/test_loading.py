@@ -11,6 +11,8 @@ from broker.groups.journal import RETRY_MS_MIN
 from broker.groups.shards import PROGRESS_SECONDS, SLICE_SECONDS, UNREADABLE_RETRY_SECONDS
 from broker.runtime.contain import DEFECTS
 from coordinator import Fact
+from coordinator.consumer.changes import TargetChange
+from coordinator.consumer.facts import fact_of
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
 from coordinator.policies.door import resolve
 from coordinator.states import State
@@ -447,3 +449,17 @@ def test_a_defect_in_the_callback_of_loading_is_counted_and_stops_nothing(monkey
     world.shards.journals[1].handle_defect()
     world.loop.run()
     assert (DEFECTS.count, state(world), world.loaded) == (defects + 1, [SERVING, SERVING], 2)
+
+
+def test_one_line_names_the_groups_of_which_only_assignments_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[tuple[str, object]] = []
+    monkeypatch.setattr("broker.groups.shards.log.warning", lambda event, **fields: lines.append((event, fields)))
+    world = GroupWorld(1, load=False)
+    world.log().stored.append([fact_of(f"group-{number}", TargetChange("member", {})) for number in range(7)])
+    world.log().stored.append(commits("group-0", 3))
+    world.shards.load_all()
+    world.loop.run()
+    assert state(world) == [SERVING]
+    fields = {"log": "__consumer_offsets-0", "groups": 7, "examples": [f"group-{number}" for number in range(5)]}
+    assert lines == [("assignments of members that are not in the log are ignored", fields)]
+    assert [group.id for group in world.journal.shard.all_groups()] == ["group-0"]
