@@ -142,6 +142,7 @@ async def test_what_members_keep_in_memory_counts_and_is_limited(served: InLoopB
 
 
 @pytest.mark.usefixtures("planted_defect")
+@pytest.mark.plain
 async def test_an_assignor_that_fails_is_reported_and_changes_nothing(consumers: ConsumerClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> Any:
         raise ZeroDivisionError

@@ -123,6 +123,7 @@ def test_names_and_an_expression_are_read_together(play: Play) -> None:
     assert play.shown("a")["assigned"] == {"t": [0, 1, 2, 3], "u": [0]}
 
 
+@pytest.mark.plain
 def test_only_topics_that_the_asker_may_see_are_matched(play: Play) -> None:
     play.topic("secret", 1)
     play.shard.consumers.take_resolutions = list  # type: ignore[method-assign] # the test carries it out
