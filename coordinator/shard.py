@@ -45,6 +45,7 @@ from coordinator.committed import TopicOffsets
 from coordinator.config import GroupConfig
 from coordinator.consumer.group import ConsumerGroup
 from coordinator.consumer.member import ConsumerTimed
+from coordinator.consumer.note_count import UNKNOWN
 from coordinator.consumer.offsets import commit_refusal, fetch_refusal
 from coordinator.consumer.room import Room
 from coordinator.consumer.topics import TopicsView
@@ -388,8 +389,12 @@ class Shard:
         out.wall = wall
         consumers = self.consumers.groups.get(commit.group_id)
         error = self._commit(commit) if consumers is None else self._commit_of_consumer(consumers, commit)
-        if error and commit.group_id in self.groups:
-            self._refusals.add(out, (commit.group_id, error, commit.member_id, commit.instance_id))
+        refusal = (commit.group_id, error, commit.member_id, commit.instance_id)
+        if error and consumers is not None:
+            member = consumers.members.get(commit.member_id)
+            self._refusals.add(out, refusal, commit.generation, UNKNOWN if member is None else member.holding.epoch)
+        elif error and commit.group_id in self.groups:
+            self._refusals.add(out, refusal)
         self._end_step()
         return error
 
@@ -515,13 +520,13 @@ class Shard:
         self.deadlines = self._out.deadlines
         self._sweep = expiry.Sweep()
         self._heartbeat_gaps = HeartbeatGaps()
-        self._refusals = CommitRefusals()
         self.deletions_applied = 0  # `note_deletions`
         self.unfounded: list[str] = []  # groups of which the log has assignments of members, but not the members: left out at the last load
         self.policies = ShardPolicies(self._out, self.groups, self._end_step, self._room)
         self.consumers = Room(
             self._out, self.groups, self._topics, self._discard_classic, self.policies.open_group, self._end_step, self.policies.texts, self.policies.kept_ms
         )
+        self._refusals = CommitRefusals(self.consumers.groups)
         self._replay = self._begin_replay()
 
     def _begin_replay(self) -> Replay:

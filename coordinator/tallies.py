@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from coordinator.classic.group import Group
 from coordinator.classic.member import Member
+from coordinator.consumer.group import ConsumerGroup
+from coordinator.consumer.note_count import UNKNOWN
+from coordinator.consumer.noting import add_note as add_note_of_consumers
 from coordinator.deadlines import NEVER, Timed
 from coordinator.notes import spend_note_budget
 from coordinator.step_output import StepOutput
@@ -56,23 +60,29 @@ class HeartbeatGaps(Timed):
 class CommitRefusals(Timed):
     """Refused commits by group, error and member: zombies, and consumers whose polls take too long."""
 
-    __slots__ = ("_counts",)
+    __slots__ = ("_consumers", "_counts")
 
-    def __init__(self) -> None:
+    def __init__(self, consumers: Mapping[str, ConsumerGroup]) -> None:
         super().__init__()
-        self._counts: dict[CommitRefusal, tuple[int, int]] = {}
+        self._consumers = consumers
+        self._counts: dict[CommitRefusal, tuple[int, int, int, int]] = {}  # how many, since when, the last one's epoch and the member's
 
-    def add(self, out: StepOutput, refusal: CommitRefusal) -> None:
-        count, since = self._counts.get(refusal, (0, out.wall))
-        if not count and len(self._counts) >= ENTRIES_MAX:
+    def add(self, out: StepOutput, refusal: CommitRefusal, sent_epoch: int = UNKNOWN, member_epoch: int = UNKNOWN) -> None:
+        """The epochs are those of groups of the consumer protocol."""
+        before = self._counts.get(refusal)
+        if before is None and len(self._counts) >= ENTRIES_MAX:
             return
-        self._counts[refusal] = (count + 1, since)
+        count, since = (0, out.wall) if before is None else before[:2]
+        self._counts[refusal] = (count + 1, since, sent_epoch, member_epoch)
         if self.deadline == NEVER:
             out.deadlines.set(self, out.now + REFUSALS_EVERY_MS)
 
     def due(self, out: StepOutput, groups: dict[str, Group]) -> None:
         counts, self._counts = self._counts, {}
-        for (id, error, member_id, instance_id), (count, since) in counts.items():
+        for (id, error, member_id, instance_id), (count, since, sent_epoch, member_epoch) in counts.items():
             group = groups.get(id)
-            if group is not None and spend_note_budget(group, out.now):
+            consumers = self._consumers.get(id)
+            if consumers is not None:
+                add_note_of_consumers(out, consumers, CommitRefused(error, member_id, instance_id, count, since, sent_epoch, member_epoch))
+            elif group is not None and spend_note_budget(group, out.now):
                 out.add_note(group, CommitRefused(error, member_id, instance_id, count, since))

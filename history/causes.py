@@ -350,6 +350,7 @@ CAUSES: Final[dict[AnyCause, CauseRow]] = {
     ),
     Cause.DOWNGRADED: CauseRow(
         "the group was downgraded to the classic protocol",
+        SETTLED,
         advice="Expected when the last member with `group.protocol=consumer` leaves a group that has classic members",
         family="changed",
         named="{name} was the last member of the consumer protocol, so the group was downgraded",

@@ -11,6 +11,7 @@ from coordinator.states import State
 from history.causes import AnyCause
 from history.conclusion import Inferred
 from history.note_records import GroupRecord
+from protocol.messages.coordinator_notes import CommitRefused
 
 UNKNOWN: Final = -1
 
@@ -60,6 +61,13 @@ class CommitsRefused(NamedTuple):
     instance_id: str | None
     times: int
     since_ms: int
+    # Of consumer groups: the epoch of the last one, and the member's at that time
+    sent_epoch: int = -1
+    member_epoch: int = -1
+
+    @classmethod
+    def noted(cls, at_ms: int, body: CommitRefused) -> CommitsRefused:
+        return cls(at_ms, body.error_code, body.member_id, body.instance_id, body.count, body.since_ms, body.sent_epoch, body.member_epoch)
 
 
 class AbsenceChanged(NamedTuple):
@@ -210,6 +218,8 @@ class Rebalance:
     told: Inferred | None = None  # its cause, as the group's records tell it; notes, if there are some, tell it better
     epochs: list[int] = field(default_factory=list)  # that began in it
     handovers: list[Handover] = field(default_factory=list)
+    assignor: str = ""  # by which its last target was computed; "": no note says so
+    held_up: list[tuple[str, int]] = field(default_factory=list)  # members that others waited for, and how long each was told to give up partitions
     stopped_ms: int = -1  # the sum over the moved partitions of the time in which no member had them
 
     @property

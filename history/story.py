@@ -173,7 +173,7 @@ class Story(KnownState):
             case JoinRefused():
                 return [InstanceRefused(at, body.instance_id, body.client_id, body.host, body.listed)]
             case CommitRefused():
-                return [CommitsRefused(at, body.error_code, body.member_id, body.instance_id, body.count, body.since_ms)]
+                return [CommitsRefused.noted(at, body)]
         return []
 
     def _coordinator_changed(self, header: NoteHeader, body: CoordinatorChange) -> list[Entry]:

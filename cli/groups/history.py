@@ -32,6 +32,7 @@ from history.episodes import (
     at_ms,
 )
 from history.epoch_notes import EpochNotes, is_of_epochs
+from history.epoch_notes import entries_of as entries_of_epochs
 from history.epochs import EpochStory, tell
 from history.inferred import InferenceCache
 from history.moves import Move, moves_of, owners_of
@@ -159,6 +160,7 @@ class HistoryReader:
         for note in records:
             if is_of_epochs(note):
                 self._epoch_notes.add(note)
+                self._told += entries_of_epochs(note)
             else:
                 self._notes.append(note)
         self._group_records += self._new_group_records()
@@ -169,9 +171,16 @@ class HistoryReader:
         """The entries of all notes and records so far."""
         entries = self.entries_of(self._reader.read())
         until = time.monotonic() + NOTES_WAIT_SECONDS
-        while self._reader.has_notes and self._order.newest_without_note is not None and time.monotonic() < until:
+        while self._reader.has_notes and (self._order.newest_without_note is not None or self._lacks_epoch_notes(entries)) and time.monotonic() < until:
             entries += self.entries_of(self._reader.wait())
         return entries
+
+    def _lacks_epoch_notes(self, entries: list[Entry]) -> bool:
+        """Whether notes of an epoch that has just begun may still be written."""
+        now_ms = time.time_ns() // 1_000_000
+        opened = self._epochs.open_rebalance if self._epochs is not None else None
+        told = [entry for entry in (*entries, opened) if isinstance(entry, Rebalance) and entry.epochs]
+        return any(not self._epoch_notes.has(entry.epochs[-1]) and abs(now_ms - entry.began_ms) < NOTES_LATE_MS for entry in told)
 
     def pending_entries(self) -> list[Entry]:
         """The entries of records whose notes are lost, up to the first young record: its notes may still be written."""

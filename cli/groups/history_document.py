@@ -63,6 +63,8 @@ def document(entry: Entry, details: Details = NOTHING_KNOWN) -> dict[str, object
                 "instance_id": entry.instance_id,
                 "count": entry.times,
                 "since": time_text(entry.since_ms),
+                "sent_epoch": none_if_unknown(entry.sent_epoch),
+                "member_epoch": none_if_unknown(entry.member_epoch),
             }
         case AbsenceChanged():
             return {
@@ -146,6 +148,8 @@ def rebalance_document(entry: Rebalance, details: Details) -> dict[str, object]:
         ],
         "did_not_come": entry.laggards,
         "protocol": details.protocol or None,
+        "assignor": entry.assignor or None,
+        "held_up": [{"member_id": id, "ms": ms} for id, ms in entry.held_up],
         "partitions": details.total if moves is not None and details.before_known else None,
         "moved": moved_document(details),
         "stopped_partition_ms": none_if_unknown(entry.stopped_ms),
@@ -200,6 +204,8 @@ def recorded_document(
         ],
         "did_not_come": None,
         "protocol": details.protocol or None,
+        "assignor": None,
+        "held_up": [],
         "partitions": details.total if details.moves is not None and details.before_known else None,
         "moved": moved_document(details),
         "stopped_partition_ms": None,

@@ -185,6 +185,8 @@ def detail_lines(entry: Rebalance, details: Details) -> list[tuple[str, str]]:
     lines += wait_lines(entry)
     if min(entry.members_before, entry.members_after) >= 0 and (entry.members_before != entry.members_after or entry.joined or entry.removals):
         lines.append(("members", f"{entry.members_before} -> {entry.members_after}"))
+    if entry.assignor:
+        lines.append(("assigned", f"by {entry.assignor}"))
     lines += moved_lines(entry, details)
     if describe_end(entry):
         lines.append(("end", describe_end(entry)))
@@ -281,7 +283,8 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
             who = short_name(entry.member_id, entry.instance_id)
             reason = failure(entry.error_code, "").line.removeprefix(": ")
             times = "a commit" if entry.times == 1 else f"{entry.times} commits"
-            return f"{times} of {who} refused: {reason} ({name_of(entry.error_code)})", Role.CAREFUL
+            epochs = f", with epoch {entry.sent_epoch} in place of {entry.member_epoch}" if min(entry.sent_epoch, entry.member_epoch) >= 0 else ""
+            return f"{times} of {who} refused{epochs}: {reason} ({name_of(entry.error_code)})", Role.CAREFUL
         case AbsenceChanged():
             who = short_name(entry.member_id, entry.instance_id)
             if entry.back:

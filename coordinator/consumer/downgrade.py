@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coordinator.consumer.keeper import Keeper
     from coordinator.consumer.member import ConsumerMember, Profile
 
-REASON: Final = "no member of the consumer protocol is left"
+REASON: Final = "no member of the consumer protocol is left"  # what made the last one go follows
 
 
 def ends_consumer_protocol(keeper: Keeper, group: ConsumerGroup, gone: Collection[ConsumerMember], joining: int = 0) -> bool:
@@ -66,7 +66,7 @@ class Downgrade:
         self.group.add(member)
 
     def carry_out(self, cause: Cause | None, member_id: str) -> bool:
-        """`cause`: of the rebalance that begins. False: the records do not fit into a batch, and nothing has changed."""
+        """`cause`: why the last member of the consumer protocol went, if a rebalance begins. False: the records do not fit into a batch, and nothing has changed."""
         keeper, old, classic = self._keeper, self._old, self.group
         out = keeper.out
         classic.protocol_name = protocol = classic.select_protocol()
@@ -87,7 +87,7 @@ class Downgrade:
         for member in classic.members.values():
             out.restart_session(member)
         if cause is not None and classic.state is STABLE:  # a policy may have begun one
-            begin_rebalance(out, classic, cause, member_id, REASON)
+            begin_rebalance(out, classic, Cause.DOWNGRADED, member_id, f"{REASON} ({cause.name.lower()})")
         return True
 
 

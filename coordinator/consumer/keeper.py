@@ -25,6 +25,7 @@ from coordinator.consumer.group import ConsumerGroup
 from coordinator.consumer.member import UNREVOKED, ConsumerMember, RejoinTimer, RevocationTimer
 from coordinator.consumer.noting import StepNotes
 from coordinator.consumer.release import release
+from coordinator.consumer.target import preferred_assignor
 from coordinator.consumer.topic_hash import hash_of_topics
 from coordinator.consumer.topics import TopicsView
 from coordinator.facts import group_key
@@ -80,8 +81,9 @@ class Keeper:
 
     # Changes.
 
-    def carry_out(self, group: ConsumerGroup, changes: list[Change], cause: Cause | None = None) -> None:
-        """Apply the changes of a step and emit their facts, in one batch if they fit into one. `cause`: of a new epoch, if the changes do not tell it.
+    def carry_out(self, group: ConsumerGroup, changes: list[Change], cause: Cause | None = None, text: str = "") -> None:
+        """Apply the changes of a step and emit their facts, in one batch if they fit into one. `cause`: of a new epoch, if the changes do not tell
+        it; `text`: what an operator said about it.
 
         Each prefix of them is sound: a target that is not complete has not got its epoch yet, so the next heartbeat computes it again.
         """
@@ -97,7 +99,7 @@ class Keeper:
                 self._forget_deadlines(group.members[change.member_id])
             group.apply(change)
             facts.append(fact_of(group.id, change))
-        notes.add(self.out, changes)
+        notes.add(self.out, changes, text, preferred_assignor(group.assignor_votes, self.config_of(group.id)) if notes.computed else "")
         if enters:
             for member in group.members.values():
                 self.restart_session(member)

@@ -27,14 +27,16 @@ from protocol.messages.coordinator_notes import EpochNote
 if TYPE_CHECKING:
     from coordinator.consumer.group import ConsumerGroup
     from coordinator.step_output import StepOutput
+    from protocol.message import Message
 
 NAMED_MAX: Final = 20  # members in a note
+INT_MAX: Final = (1 << 31) - 1
 
 
 class StepNotes:
     """What one step changes. Made before the changes are applied; `add` is called after that. `cause`: of the new epoch; None: it follows from the changes."""
 
-    __slots__ = ("_before", "_cause", "_computed", "_group", "_members", "_moved", "_new")
+    __slots__ = ("_before", "_cause", "_group", "_members", "_moved", "_new", "_pending", "computed")
 
     def __init__(self, group: ConsumerGroup, changes: list[Change], cause: Cause | None) -> None:
         self._group = group
@@ -43,7 +45,8 @@ class StepNotes:
         self._members: list[str] = []
         self._moved = 0
         self._new = 0
-        self._computed = False
+        self.computed = False
+        self._pending: dict[str, bool] = {}  # by member: whether it has something to give up after the step
         came: list[str] = []
         gone: list[str] = []
         subscribed: list[str] = []
@@ -74,8 +77,10 @@ class StepNotes:
                 if change.target is not None:
                     old = group.targets.get(change.member_id, {})
                     self._moved += sum(number not in old.get(id, ()) for id, numbers in change.target.items() for number in numbers)
+            elif isinstance(change, HoldingChange):
+                self._pending[change.member_id] = change.holding is not None and bool(change.holding.pending)
             elif isinstance(change, TargetEpochChange):
-                self._computed = change.epoch != GONE and change.at_ms > 0
+                self.computed = change.epoch != GONE and change.at_ms > 0
         self._new = len(came)
         by_cause = (
             (Cause.UPGRADED, came if upgraded else []),
@@ -90,31 +95,40 @@ class StepNotes:
         if cause is None:
             self._cause = found
 
-    def add(self, out: StepOutput, changes: list[Change]) -> None:
+    def add(self, out: StepOutput, changes: list[Change], text: str, assignor: str) -> None:
+        """`text`: about the new epoch; `assignor`: the one that a target is computed with."""
         group = self._group
         count = group.note_count
         count.budget = min(count.budget + NOTES_PER_NEW_MEMBER * self._new, max(NOTE_BUDGET_MAX, NOTES_PER_NEW_MEMBER * len(group.members)))
+        for id, pending in self._pending.items():
+            if pending:
+                count.tell(id, out.now)
+            else:
+                count.give_up(id, out.now)
         if group.epoch > self._before:
             if count.unsettled_since_ms < 0:
                 count.unsettled_since_ms = out.now
             named = [id for id in self._members[:NAMED_MAX] if id]
-            self._note(out, EpochNote(EpochStep.BEGUN, self._cause if self._cause is not None else UNKNOWN, named))
-        if self._computed:
-            self._note(out, EpochNote(EpochStep.COMPUTED, moved=self._moved))
+            add_note(out, group, EpochNote(EpochStep.BEGUN, self._cause if self._cause is not None else UNKNOWN, named, text=text))
+        if self.computed:
+            add_note(out, group, EpochNote(EpochStep.COMPUTED, moved=self._moved, assignor=assignor))
         if count.unsettled_since_ms >= 0 and any(isinstance(change, (HoldingChange, TargetEpochChange)) for change in changes) and is_settled(group):
             took_ms, count.unsettled_since_ms = out.now - count.unsettled_since_ms, UNKNOWN
-            self._note(out, EpochNote(EpochStep.REACHED, took_ms=took_ms))
+            held_up = count.take_held_up()[:NAMED_MAX]
+            add_note(out, group, EpochNote(EpochStep.REACHED, took_ms=took_ms, held_up_by=[id for id, _ in held_up], held_up_ms=[min(ms, INT_MAX) for _, ms in held_up]))
 
-    def _note(self, out: StepOutput, body: EpochNote) -> None:
-        count = self._group.note_count
-        if not count.spend(out.now):
-            return
-        if count.since_ms < 0:
-            count.since_ms = out.wall
-        number = count.next_number + count.dropped
-        dropped, count.dropped = count.dropped, 0
-        count.next_number = number + 1
-        out.notes.append(Note(self._group.id, out.wall, self._group.epoch, State.DEAD, body, dropped, count.since_ms, number))
+
+def add_note(out: StepOutput, group: ConsumerGroup, body: Message) -> None:
+    """Unless the group's budget of notes is used up."""
+    count = group.note_count
+    if not count.spend(out.now):
+        return
+    if count.since_ms < 0:
+        count.since_ms = out.wall
+    number = count.next_number + count.dropped
+    dropped, count.dropped = count.dropped, 0
+    count.next_number = number + 1
+    out.notes.append(Note(group.id, out.wall, group.epoch, State.DEAD, body, dropped, count.since_ms, number))
 
 
 def is_settled(group: ConsumerGroup) -> bool:

@@ -86,11 +86,11 @@ class Room(Keeper):
             group.version += 1
             retime(self, group)
 
-    def ask_for_epoch(self, group_id: str) -> None:
+    def ask_for_epoch(self, group_id: str, reason: str) -> None:
         """An operator asks for a new assignment of a group, which is computed at the next heartbeat."""
         group = self.groups.get(group_id)
         if group is not None and group.members:
-            self.carry_out(group, [EpochChange(group.epoch + 1, group.hash)], Cause.REQUESTED)
+            self.carry_out(group, [EpochChange(group.epoch + 1, group.hash)], Cause.REQUESTED, reason)
 
     def describe(self, group_id: str) -> ConsumerGroupView | None:
         """None: there is no such group of this type."""

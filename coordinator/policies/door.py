@@ -293,8 +293,8 @@ class ShardPolicies:
         group = self._groups.get(group_id)
         if group is not None:
             self.open_group(group, named)
-        elif any(rules.asks_for_epoch(named) for rules in ORDER):
-            self._consumers().ask_for_epoch(group_id)
+        elif reason := next(filter(None, [rules.epoch_reason(named) for rules in ORDER]), ""):
+            self._consumers().ask_for_epoch(group_id, reason)
         self._end_step()
         return []
 

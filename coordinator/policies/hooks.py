@@ -116,6 +116,6 @@ class PolicyRules:
         return 0
 
     @staticmethod
-    def asks_for_epoch(named: Mapping[str, str]) -> bool:
-        """Whether the group gets a new epoch, as an operator has just set these values."""
-        return False
+    def epoch_reason(named: Mapping[str, str]) -> str:
+        """Why the group gets a new epoch, as an operator has just set these values; "": it gets none."""
+        return ""

@@ -37,5 +37,5 @@ class RebalanceRequest(PolicyRules):
             begin_rebalance(out, group, Cause.REQUESTED, text=requested)
 
     @staticmethod
-    def asks_for_epoch(named: Mapping[str, str]) -> bool:
-        return REBALANCE_REQUEST.name in named
+    def epoch_reason(named: Mapping[str, str]) -> str:
+        return named.get(REBALANCE_REQUEST.name, "")

@@ -21,7 +21,7 @@ from protocol.messages.fixed import (
     pack_i,
     pack_iib,
     pack_iittq,
-    pack_iqb,
+    pack_iq,
     pack_iqqb,
     pack_q,
     pack_qb,
@@ -57,9 +57,12 @@ from protocol.wire import (
     compact_text_or_null,
     compact_texts,
     cut_short,
+    int32s,
     legacy_text,
     put_compact_count,
+    put_compact_text,
     put_compact_texts,
+    put_int32s,
     put_legacy_text,
     put_tag,
     skip_tags,
@@ -743,7 +746,7 @@ class Heartbeats(Message):
 class CommitRefused(Message):
     """Kind 7: commits refused, aggregated over ten seconds, version 0, flexible from 0."""
 
-    __slots__ = ("error_code", "member_id", "instance_id", "count", "since_ms")
+    __slots__ = ("error_code", "member_id", "instance_id", "count", "since_ms", "sent_epoch", "member_epoch")
     FLEXIBLE_FROM: ClassVar[int] = 0
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
 
@@ -754,16 +757,22 @@ class CommitRefused(Message):
         instance_id: str | None = None,
         count: int = 0,
         since_ms: int = 0,
+        sent_epoch: int = -1,  # tag 0
+        member_epoch: int = -1,  # tag 1
     ) -> None:
         self.error_code = error_code
         self.member_id = member_id
         self.instance_id = instance_id
         self.count = count
         self.since_ms = since_ms
+        self.sent_epoch = sent_epoch
+        self.member_epoch = member_epoch
 
     @staticmethod
     def decode(data: bytes, at: int, version: int) -> tuple[CommitRefused, int]:
         instance_id: str | None
+        sent_epoch = -1
+        member_epoch = -1
         try:
             (error_code,) = unpack_h(data, at)
             at += 2
@@ -784,15 +793,24 @@ class CommitRefused(Message):
                 instance_id, at = compact_text_or_null(data, at)
             count, since_ms = unpack_iq(data, at)
             at += 12
-            if data[at]:
-                at = skip_tags(data, at)
-            else:
-                at += 1
+            tags, at = tag_count(data, at)
+            for _ in range(tags):
+                tag, stop, at = tag_head(data, at)
+                if tag == 0:
+                    (sent_epoch,) = unpack_i(data, at)
+                    at += 4
+                elif tag == 1:
+                    (member_epoch,) = unpack_i(data, at)
+                    at += 4
+                else:
+                    at = stop
+                if at != stop:
+                    raise wrong_tag_size(tag)
         except UNREADABLE as error:
             raise cut_short("CommitRefused", version) from error
         if at > len(data):
             raise cut_short("CommitRefused", version)
-        return CommitRefused(error_code, member_id, instance_id, count, since_ms), at
+        return CommitRefused(error_code, member_id, instance_id, count, since_ms, sent_epoch, member_epoch), at
 
     def encode(self, version: int) -> bytes:
         out: list[bytes] = []
@@ -809,7 +827,22 @@ class CommitRefused(Message):
                 n = len(text) + 1
                 out.append(BYTES[n] if n < 128 else text_length(n))
                 out.append(text)
-            out.append(pack_iqb(self.count, self.since_ms, 0))
+            out.append(pack_iq(self.count, self.since_ms))
+            tags = 0
+            tagged: list[bytes] = []
+            part: list[bytes]
+            if self.sent_epoch != -1:
+                tags += 1
+                part = []
+                part.append(pack_i(self.sent_epoch))
+                put_tag(tagged, 0, part)
+            if self.member_epoch != -1:
+                tags += 1
+                part = []
+                part.append(pack_i(self.member_epoch))
+                put_tag(tagged, 1, part)
+            out.append(BYTES[tags])
+            out += tagged
         except UNWRITABLE as error:
             raise unwritable("CommitRefused", version, error) from error
         return b"".join(out)
@@ -1259,7 +1292,7 @@ class CoordinatorChange(Message):
 class EpochNote(Message):
     """Kind 13: a consumer group has a new epoch, its target was computed, or the last member has reached it; the header has the epoch as generation, version 0, flexible from 0."""
 
-    __slots__ = ("step", "cause", "members", "moved", "took_ms")
+    __slots__ = ("step", "cause", "members", "moved", "took_ms", "assignor", "held_up_by", "held_up_ms", "text")
     FLEXIBLE_FROM: ClassVar[int] = 0
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
 
@@ -1270,15 +1303,27 @@ class EpochNote(Message):
         members: list[str] | None = None,
         moved: int = 0,
         took_ms: int = -1,
+        assignor: str = "",  # tag 0
+        held_up_by: list[str] | None = None,  # tag 1
+        held_up_ms: list[int] | None = None,  # tag 2
+        text: str = "",  # tag 3
     ) -> None:
         self.step = step
         self.cause = cause
         self.members = [] if members is None else members
         self.moved = moved
         self.took_ms = took_ms
+        self.assignor = assignor
+        self.held_up_by = [] if held_up_by is None else held_up_by
+        self.held_up_ms = [] if held_up_ms is None else held_up_ms
+        self.text = text
 
     @staticmethod
     def decode(data: bytes, at: int, version: int) -> tuple[EpochNote, int]:
+        assignor = ""
+        held_up_by: list[str] = []
+        held_up_ms: list[int] = []
+        text = ""
         try:
             step, cause = unpack_bh(data, at)
             at += 3
@@ -1286,15 +1331,29 @@ class EpochNote(Message):
             members, at = compact_texts(data, at, n)
             moved, took_ms = unpack_iq(data, at)
             at += 12
-            if data[at]:
-                at = skip_tags(data, at)
-            else:
-                at += 1
+            tags, at = tag_count(data, at)
+            for _ in range(tags):
+                tag, stop, at = tag_head(data, at)
+                if tag == 0:
+                    assignor, at = compact_text(data, at)
+                elif tag == 1:
+                    n, at = compact_count(data, at, 1)
+                    held_up_by, at = compact_texts(data, at, n)
+                elif tag == 2:
+                    n, at = compact_count(data, at, 4)
+                    held_up_ms = int32s(data, at, n)
+                    at += 4 * n
+                elif tag == 3:
+                    text, at = compact_text(data, at)
+                else:
+                    at = stop
+                if at != stop:
+                    raise wrong_tag_size(tag)
         except UNREADABLE as error:
             raise cut_short("EpochNote", version) from error
         if at > len(data):
             raise cut_short("EpochNote", version)
-        return EpochNote(step, cause, members, moved, took_ms), at
+        return EpochNote(step, cause, members, moved, took_ms, assignor, held_up_by, held_up_ms, text), at
 
     def encode(self, version: int) -> bytes:
         out: list[bytes] = []
@@ -1302,7 +1361,34 @@ class EpochNote(Message):
             out.append(pack_bh(self.step, self.cause))
             put_compact_count(out, len(self.members))
             put_compact_texts(out, self.members)
-            out.append(pack_iqb(self.moved, self.took_ms, 0))
+            out.append(pack_iq(self.moved, self.took_ms))
+            tags = 0
+            tagged: list[bytes] = []
+            part: list[bytes]
+            if self.assignor != "":
+                tags += 1
+                part = []
+                put_compact_text(part, self.assignor)
+                put_tag(tagged, 0, part)
+            if self.held_up_by:
+                tags += 1
+                part = []
+                put_compact_count(part, len(self.held_up_by))
+                put_compact_texts(part, self.held_up_by)
+                put_tag(tagged, 1, part)
+            if self.held_up_ms:
+                tags += 1
+                part = []
+                put_compact_count(part, len(self.held_up_ms))
+                put_int32s(part, self.held_up_ms)
+                put_tag(tagged, 2, part)
+            if self.text != "":
+                tags += 1
+                part = []
+                put_compact_text(part, self.text)
+                put_tag(tagged, 3, part)
+            out.append(BYTES[tags])
+            out += tagged
         except UNWRITABLE as error:
             raise unwritable("EpochNote", version, error) from error
         return b"".join(out)

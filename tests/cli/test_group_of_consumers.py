@@ -198,6 +198,25 @@ async def test_the_history_says_who_was_told_to_give_up_what_for_whom(consumers:
     assert (waited["member_id"], waited["partitions"], waited["waiting"]) == ("a", [{"topic": "t", "partitions": [2, 3]}], ["b"])
 
 
+async def test_the_history_has_the_cause_the_assignor_and_who_held_it_up_at_once(consumers: ConsumerClient, run: Run) -> None:
+    """The notes of the last second are waited for."""
+    await wait_for_one(consumers)
+    await give_up(consumers)
+    moved = (await document(run, "history", GROUP))["entries"][-1]
+    assert (moved["cause"], moved["assignor"], [one["member_id"] for one in moved["held_up"]]) == ("new_member", "uniform", ["a"])
+    assert "  assigned  by uniform" in (await run("history", GROUP)).out
+
+
+async def test_the_history_shows_refused_commits_with_their_epochs(served: InLoopBroker, consumers: ConsumerClient, run: Run) -> None:
+    await consumers.join("a", "t")
+    assert await consumers.commit("a", 1, {"t": [0]}) == {113}
+    shard = served.server.broker.shards.journal_of(GROUP).shard
+    served.server.broker.shards.journal_of(GROUP).call(shard._refusals.due, shard._out, shard.groups)
+    await consumers.say("a", 2)
+    assert (await document(run, "history", GROUP))["entries"][-1]["kind"] == "commits_refused"
+    assert "a commit of a refused, with epoch 1 in place of 2: " in (await run("history", GROUP)).out
+
+
 async def test_a_policy_that_does_not_apply_is_refused_and_one_from_before_is_named(consumers: ConsumerClient, run: Run) -> None:
     assert (await run("policy", "set", GROUP, "topics.watch=true", "--yes")).code == 0
     await consumers.join("a", "t")
@@ -217,3 +236,13 @@ async def test_a_policy_that_applies_is_explained_and_a_rebalance_is_a_new_epoch
     assert "the group would get a new epoch, and the coordinator compute a new assignment; no member would rejoin or be removed" in shown.out
     assert (await run("rebalance", GROUP, "--reason", "t has grown", "--yes")).code == 0
     assert ((await consumers.describe()).group_epoch, (await consumers.say("a", 2, instance_id="seat")).member_epoch) == (3, 3)
+    assert 'an operator requested a rebalance: "t has grown"' in (await run("history", GROUP)).out
+
+
+async def test_a_static_return_that_moves_nothing_is_shown_as_a_seat_that_was_kept(consumers: ConsumerClient, run: Run) -> None:
+    await consumers.join("a", "t", instance_id="seat")
+    await consumers.say("a", -2, instance_id="seat")
+    assert consumers.assigned(await consumers.join("a2", "t", instance_id="seat")) == {"t": [0, 1, 2, 3]}
+    told = (await document(run, "history", GROUP))["entries"]
+    assert [one["kind"] for one in told] == ["rebalance", "member_away", "static_member_returned"]
+    assert "and kept its seat: no rebalance" in (await run("history", GROUP)).out

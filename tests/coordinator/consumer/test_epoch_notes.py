@@ -17,8 +17,8 @@ from history.epochs import tell
 from history.newer import newer_kind, read_newer_record
 from history.note_records import NoteRecord
 from history.words import title
-from protocol.messages.coordinator_notes import EpochNote, NoteHeader
-from tests.coordinator.consumer.playing import TIMEOUT, Play
+from protocol.messages.coordinator_notes import CommitRefused, EpochNote, NoteHeader, StateChange
+from tests.coordinator.consumer.playing import TIMEOUT, Play, partitions
 from tests.coordinator.consumer.programs import CONFIG
 from tests.coordinator.consumer.test_migration import classic_group
 
@@ -94,6 +94,69 @@ def test_a_target_says_how_many_partitions_move_and_the_last_member_how_long_it_
     play.settle_members("a", "b")
     assert len(steps(notes, EpochStep.REACHED)) == 2
     assert 1_000 <= steps(notes, EpochStep.REACHED)[-1].took_ms <= play.moment - began + 1
+
+
+def test_a_target_names_its_assignor(play: Play, notes: list[Note]) -> None:
+    play.join("a", "t")
+    play.join("b", "t", assignor="range")
+    assert [body.assignor for body in steps(notes, EpochStep.COMPUTED)] == ["uniform", "range"]
+    play.settle_members("a", "b")
+    assert [rebalance.assignor for rebalance in rebalances(play, notes)] == ["uniform", "range"]
+
+
+def test_the_last_step_names_the_members_that_others_waited_for_and_how_long(play: Play, notes: list[Note]) -> None:
+    play.join("a", "t")
+    play.join("b", "t")
+    play.poll("a")
+    play.wait(1_000)
+    play.poll("b")
+    play.ack("a")
+    play.poll("b")
+    first, last = steps(notes, EpochStep.REACHED)
+    assert (first.held_up_by, first.held_up_ms) == ([], [])
+    assert last.held_up_by == ["a"]
+    assert 1_000 <= last.held_up_ms[0] <= 1_010
+    assert rebalances(play, notes)[-1].held_up == [("a", last.held_up_ms[0])]
+    assert not play.group.note_count.told_ms
+    assert not play.group.note_count.held_up_ms
+
+
+def test_a_member_that_goes_holds_nobody_up_any_more(play: Play, notes: list[Note]) -> None:
+    play.join("a", "t")
+    play.join("b", "t")
+    play.poll("a")
+    play.wait(500)
+    play.say("a", -1)
+    play.poll("b")
+    last = steps(notes, EpochStep.REACHED)[-1]
+    assert last.held_up_by == ["a"]
+    assert not play.group.note_count.told_ms
+
+
+def test_refused_commits_are_counted_with_the_epochs_that_were_compared(play: Play, notes: list[Note]) -> None:
+    play.join("a", "t")
+    for _ in range(3):
+        assert play.commit_as("a", 1, partitions(0)) == 113
+    assert play.commit_as("nobody", 1, partitions(0)) == 25
+    play.wait(11_000)
+    refused = {note.body.member_id: note.body for note in notes if isinstance(note.body, CommitRefused)}
+    stale = refused["a"]
+    assert (stale.error_code, stale.count, stale.sent_epoch, stale.member_epoch) == (113, 3, 1, 2)
+    assert (refused["nobody"].error_code, refused["nobody"].member_epoch) == (25, -1)
+    assert all(is_of_epochs(NoteRecord("g", NoteHeader(note.kind, 0, 0, 0, 2, note.state, -1, 0, -1, -1), note.body)) for note in notes)
+
+
+def test_a_group_that_is_downgraded_rebalances_for_that_cause(notes: list[Note]) -> None:
+    play = Play(CONFIG._replace(consumer=CONFIG.consumer._replace(migration_policy=MigrationPolicy.BIDIRECTIONAL)))
+    noted: list[Note] = []
+    play.shard._note_sink = lambda of_step, fact_number: noted.extend(of_step)
+    play.topic("t", 4)
+    play.join("a", "t")
+    play.play({"do": "classic_join", "name": "c", "topics": ["t"], "new": True, "v": 3})
+    play.say("a", -1)
+    (change,) = [note.body for note in noted if isinstance(note.body, StateChange) and note.body.reason == Cause.DOWNGRADED]
+    assert change.member == play.identities.id_of("a")
+    assert change.text == "no member of the consumer protocol is left (member_left)"
 
 
 def test_a_session_that_ends_is_told_from_a_leave(play: Play, notes: list[Note]) -> None:

@@ -49,7 +49,7 @@ def seat_is_kept(play: Play) -> None:
 
 
 def test_a_policy_applies_if_it_has_a_hook_of_consumer_groups() -> None:
-    hooks = ("kept_ms", "asks_for_epoch")
+    hooks = ("kept_ms", "epoch_reason")
     with_hook = {policy.name for rules in ORDER for policy in rules.declares if any(getattr(rules, hook) is not getattr(PolicyRules, hook) for hook in hooks)}
     assert with_hook == {name for name, policy in POLICIES.items() if policy.consumers.applies} == {"registration.timeout.ms", "rebalance.request"}
 
@@ -149,7 +149,7 @@ def test_a_requested_rebalance_is_a_new_epoch_with_its_cause(play: Play) -> None
     noted: list[Note] = []
     play.shard._note_sink = lambda notes, fact_number: noted.extend(notes)
     assert not set_policies(play, {}, {"rebalance.request": "orders has grown"})
-    assert [note.body.cause for note in noted if isinstance(note.body, EpochNote)] == [Cause.REQUESTED]
+    assert [(note.body.cause, note.body.text) for note in noted if isinstance(note.body, EpochNote)] == [(Cause.REQUESTED, "orders has grown")]
     assert before == ("Stable", 2, 2)
     assert play.epochs_shown == ("Assigning", 3, 2)
     assert play.poll("a") == ok(3, None)
