@@ -12,9 +12,10 @@ UNKNOWN: Final = -1
 class NoteCount:
     """The numbers of a group's notes, and its budget: as of classic groups."""
 
-    __slots__ = ("budget", "dropped", "earned_ms", "held_up_ms", "next_number", "since_ms", "told_ms", "unsettled_since_ms")
+    __slots__ = ("behind", "budget", "dropped", "earned_ms", "held_up_ms", "next_number", "since_ms", "told_ms", "unsettled_since_ms")
 
     def __init__(self) -> None:
+        self.behind = ""  # a member that had not reached the newest target when this was looked for
         self.budget = NOTE_BUDGET_MAX
         self.earned_ms = 0  # when the budget last grew
         self.dropped = 0

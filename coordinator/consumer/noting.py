@@ -18,6 +18,7 @@ from coordinator.consumer.changes import (
     TargetChange,
     TargetEpochChange,
 )
+from coordinator.consumer.group import is_reconciled
 from coordinator.consumer.member import Profile
 from coordinator.consumer.note_count import UNKNOWN
 from coordinator.notes import Cause, EpochStep, Note
@@ -26,6 +27,7 @@ from protocol.messages.coordinator_notes import EpochNote
 
 if TYPE_CHECKING:
     from coordinator.consumer.group import ConsumerGroup
+    from coordinator.consumer.member import ConsumerMember
     from coordinator.step_output import StepOutput
     from protocol.message import Message
 
@@ -135,4 +137,16 @@ def is_settled(group: ConsumerGroup) -> bool:
     """Whether each member has reached the newest target. Those that are away are not waited for."""
     if group.epoch != group.target_epoch:
         return False
-    return all(member.holding.epoch < 0 or (not member.holding.state and member.holding.epoch == group.target_epoch) for member in group.members.values())
+    count = group.note_count
+    last = group.members.get(count.behind)
+    if last is not None and is_behind(group, last):
+        return False
+    for id in reversed(group.members):  # members are usually heard in their order, so the last one is behind for the longest time
+        if is_behind(group, group.members[id]):
+            count.behind = id
+            return False
+    return True
+
+
+def is_behind(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    return member.holding.epoch >= 0 and not is_reconciled(member.holding, group.target_epoch)
