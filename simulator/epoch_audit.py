@@ -36,18 +36,23 @@ class EpochAudit:
                 check_epoch_group(group)
             except AssertionError as error:
                 raise Broken(EPOCH_INVARIANTS, f"{group.id}: {error}", group.id) from error
-            self._check_deadlines(group)
+            self._check_deadlines(group, shard.consumers.kept_ms(group.id))
             if nothing_held:
                 members = {member.id: member.holding.epoch for member in group.members.values() if member.holding.epoch != AWAY}
                 self._watch.epochs.stored(group.id, group.epoch, group.target_epoch, members, bool(group.note_count.dropped))
 
-    def _check_deadlines(self, group: Any) -> None:
-        """Raise Broken if a session or a revocation has no end, or one that is later than its timeout allows, or ended long ago in an undisturbed broker."""
+    def _check_deadlines(self, group: Any, kept_ms: int) -> None:
+        """Raise Broken if a session or a revocation has no end, or one that is later than its timeout allows, or ended long ago in an undisturbed broker.
+
+        `kept_ms`: how long the group keeps static members beyond their sessions.
+        """
         node = self._node
         now = node.broker.clock.tick()
         undisturbed = (self._world.now - max(node.frozen_until, node.disturbed_at)) // MS > LATE_MS
+        session_ms = self._watch.plan.session_ns // MS
         for member in group.members.values():
-            times = [("session", member.deadline, self._watch.plan.session_ns // MS)]
+            is_kept = member.profile.instance_id is not None and (member.is_away or member.profile.classic is not None)
+            times = [("session", member.deadline, max(session_ms, kept_ms) if is_kept else session_ms)]
             if member.revocation is not None:
                 times.append(("revocation", member.revocation.deadline, member.revocation.timeout_ms))
             for what, deadline, timeout_ms in times:

@@ -24,7 +24,8 @@ def end_session(keeper: Keeper, group: ConsumerGroup, member: ConsumerMember) ->
         return
     until = session_end(keeper, member) + kept_ms
     if keeper.out.now >= until:
-        remove_members(keeper, group, kept(keeper, group), Cause.ABSENCES_ENDED)
+        others = [other for other in kept(keeper, group) if other is not member]  # it is not away yet if nothing was done for so long
+        remove_members(keeper, group, [member, *others], Cause.ABSENCES_ENDED)
         return
     if not member.is_away and member.profile.classic is None:
         go_away(keeper, group, member)

@@ -96,6 +96,17 @@ def test_members_that_stay_away_go_together_in_one_epoch(play: Play) -> None:
     assert (begun.cause, len(begun.members)) == (Cause.ABSENCES_ENDED, 3)
 
 
+def test_a_member_that_was_silent_for_both_times_while_nothing_was_done_is_removed(play: Play) -> None:
+    """The process was stopped: its session and the time after it end at once."""
+    set_policies(play, KEPT)
+    play.join("a", "t", instance="seat")
+    epoch = play.group.epoch
+    play.now += SESSION + 60_001
+    play.shard.advance(play.now, play.wall, play.wall)
+    play.settle()
+    assert (play.group.members, play.group.epoch) == ({}, epoch + 1)
+
+
 def test_one_that_said_that_it_will_be_back_is_kept_from_the_end_of_its_session(play: Play) -> None:
     set_policies(play, KEPT)
     play.join("a", "t", instance="seat")
