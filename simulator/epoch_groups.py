@@ -16,6 +16,7 @@ from simulator.scene import Scene
 from simulator.world import SECOND
 
 CONVERGES_NS: Final = 30 * SECOND  # resolutions of expressions are ten seconds apart
+LAST_DISTURBANCES: Final = 2
 CLOSE_ALL: Final = 0.1  # share of the administrator's actions
 
 
@@ -27,6 +28,7 @@ class EpochGroups:
         self._watch = watch
         self._administrator = administrator
         self.administrator = EpochAdministrator(scene, watch, administrator)
+        self._disturbances = 0  # after the faults
         self.members: list[EpochMember] = []
         for group in plan.groups:
             for number in range(group.static):
@@ -106,6 +108,26 @@ class EpochGroups:
 
     # The end.
 
+    def disturb_again(self) -> bool:
+        """All groups are stable: disturb each in one way, after which it must be stable again. False: it was done often enough."""
+        if self._disturbances == LAST_DISTURBANCES:
+            return False
+        self._disturbances += 1
+        world = self._world
+        for group in self.plan.groups:
+            members = [member for member in self.members if member.group == group.name and member.running]
+            if members:
+                member = world.random.choice(members)
+                world.random.choice((member.resubscribe, member.close, member.kill, self.grow_topic, self.create_topic))()
+                if not member.running:
+                    world.after(world.between(SECOND, 5 * SECOND), member.restart)
+        return True
+
+    @property
+    def busy(self) -> bool:
+        """Whether a topic grows or is created."""
+        return self._administrator.running
+
     def end_faults(self) -> None:
         for member in self.members:
             if not member.running:
@@ -113,8 +135,8 @@ class EpochGroups:
 
     @property
     def bound_ns(self) -> int:
-        """How long the groups may need to become stable, without the network and the log."""
-        return 2 * self.plan.session_ns + 2 * max(group.rebalance_ns for group in self.plan.groups) + CONVERGES_NS
+        """How long the groups may need to become stable each time, without the network and the log."""
+        return (1 + LAST_DISTURBANCES) * (2 * self.plan.session_ns + 2 * max(group.rebalance_ns for group in self.plan.groups) + CONVERGES_NS)
 
     def unstable(self, group: EpochGroupPlan) -> str:
         """Say why the group is not stable; "" if it is: each member owns its target, and together they own each partition of their topics."""

@@ -69,6 +69,7 @@ class EpochMember(Client):
         self._unsettled: set[Request] = set()  # heartbeats that the broker may still handle
         self._drop()
         self.confirmed = -1
+        self._misses = 0  # how many such heartbeats; 2 also if one was sent before
         self._missed_since = NEVER  # when the first heartbeat after that was sent that was lost, or refused in a way that it may have had an effect
 
     def _drop(self) -> None:
@@ -91,6 +92,11 @@ class EpochMember(Client):
         if world.chance(plan.other_topics):
             names = world.random.sample(names, world.random.randrange(1, len(names) + 1))
         return tuple(sorted(names)), "", assignor
+
+    def resubscribe(self) -> None:
+        """The next heartbeat says so."""
+        self.subscription = self._choose_subscription()
+        self.world.trace(f"{self.name}: subscribes to {self.subscription[1] or ', '.join(self.subscription[0])}", self.group)
 
     # Processes.
 
@@ -133,7 +139,7 @@ class EpochMember(Client):
                 seat = Seat(self.member_id, self.epoch, self.told, self.subscription, ends_at, self.world.now)
         message = ConsumerGroupHeartbeatRequest(self.group, self.member_id, AWAY if away else LEAVE, self.instance)
         request = wire.send(message, VERSION, REQUEST_NS)
-        self._watch.holders.owns_only(self.group, self.member_id, ())
+        self._watch.holders.owns_only(self.group, self.member_id, seat.assignment if seat is not None else ())  # an away member keeps its place
         if seat is not None and self.instance is not None:
             self._watch.seats.goes(self.group, self.instance, seat)
         request.when_settled(partial(self._closed, request, wire, seat))
@@ -205,8 +211,7 @@ class EpochMember(Client):
         """Send a heartbeat and act on its reply; return how long to wait until the next."""
         world = self.world
         if self.epoch and not self._scene.course.faults_over and world.chance(self._watch.plan.changes):
-            self.subscription = self._choose_subscription()
-            world.trace(f"{self.name}: subscribes to {self.subscription[1] or ', '.join(self.subscription[0])}", self.group)
+            self.resubscribe()
         request = self._send_heartbeat(wire)
         if self.epoch and self.owned and world.chance(self._watch.plan.races):
             self._commit(wire, self.owned, self.epoch, races=True)
@@ -276,6 +281,7 @@ class EpochMember(Client):
         code = reply.error_code if reply is not None else ErrorCode.NONE
         if reply is None or code in RETRIED:
             self._missed_since = min(self._missed_since, request.sent)
+            self._misses += 1
         if reply is None:
             return
         joins = request.message.member_epoch == 0
@@ -291,6 +297,7 @@ class EpochMember(Client):
         if not is_void:
             self._compare(request, reply, assigned, seat)
         self.confirmed = request.sent
+        self._misses = 2 if self._unsettled else 0
         missed_since, self._missed_since = self._missed_since, min([missed.sent for missed in self._unsettled], default=NEVER)
         before = self.epoch
         self.epoch = reply.member_epoch
@@ -373,16 +380,18 @@ class EpochMember(Client):
         if wire is not None and owned and code == ErrorCode.UNKNOWN_MEMBER_ID and self.world.chance(self._watch.plan.stale):
             self._commit(wire, owned, epoch, stale=True)
 
-    def _standing(self) -> Standing:
+    def _standing(self, misses_max: int = 0) -> Standing:
+        """`misses_max`: with so many lost heartbeats its epoch is still one that the coordinator accepts, if it is repeated with a list."""
+        sure = self._misses + len(self._unsettled) <= misses_max
         removed_at = self._watch.removed_at(self.group, self.instance)
-        return Standing(self.group, self.member_id, self.confirmed, self._told_to_revoke, not self._unsettled and self._missed_since == NEVER, removed_at, self._scene.course.lost_until)
+        return Standing(self.group, self.member_id, self.confirmed, self._told_to_revoke, sure, removed_at, self._scene.course.lost_until)
 
     def _may_be_removed(self) -> bool:
         return may_be_removed(self._standing(), self._watch.plan.session_ns, self.plan.rebalance_ns, self.world.now)
 
     def _check_fence(self, request: Request, code: int, what: str) -> None:
         if not self._scene.course.is_void(request):
-            check_fence(self._standing(), self._watch.plan.session_ns, self.plan.rebalance_ns, self.world.now, code, what)
+            check_fence(self._standing(1 if what == "a heartbeat" else 0), self._watch.plan.session_ns, self.plan.rebalance_ns, self.world.now, code, what)
 
     # Partitions.
 

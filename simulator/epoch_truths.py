@@ -24,7 +24,7 @@ def check_epoch_group(group: ConsumerGroup) -> None:
         if holding.state is UNREVOKED and holding.epoch != AWAY and member.profile.classic is None:
             assert member.revocation is not None, f"{member.id} has no end to its revocation"
         else:
-            assert member.revocation is None
+            assert member.revocation is None, f"{member.id} has an end to a revocation, and is {holding.state.name}"
     assert holders == group.holders, f"the holders are {holders}, the index has {group.holders}"
     assert group.target_epoch <= group.epoch, "the target is ahead of the group"
     assert group.members or group.target_epoch == group.epoch, "the target of an empty group lags"

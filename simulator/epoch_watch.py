@@ -15,6 +15,14 @@ from simulator.promises import Offsets, Sessions
 from simulator.world import World
 
 NO_CAUSES: Final = (Cause.REQUESTED,)  # nobody requests epochs here
+REMOVING: Final = (
+    Cause.MEMBER_LEFT,
+    Cause.REBALANCE_TIMEOUT,
+    Cause.ADMIN_REMOVED,
+    Cause.SESSION_EXPIRED,
+    Cause.ABSENCES_ENDED,
+    Cause.REGISTRATION_UNSET,
+)
 
 
 class EpochWatch:
@@ -103,7 +111,7 @@ class EpochWatch:
         for member_id in body.members:
             if cause is Cause.SESSION_EXPIRED and steady:
                 self.sessions.expired(group, member_id, moment)
-            elif cause in (Cause.MEMBER_LEFT, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SESSION_EXPIRED):
+            elif cause in REMOVING:
                 self.sessions.removed(group, member_id)
 
     # Ends.

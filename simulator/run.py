@@ -244,14 +244,15 @@ class Run(Faults):
         raise Broken(LIVENESS, self._why_not_serving())
 
     def _unstable_epochs(self) -> tuple[str, str] | None:
-        """A group of the consumer protocol that is not stable, and why."""
+        """A group of the consumer protocol that is not stable, and why. When all are, each is disturbed again, a few times."""
         groups = self.epoch_groups
-        if groups is not None:
-            for group in groups.plan.groups:
-                why = "" if self.rot.allows_closed(group.name) else groups.unstable(group)
-                if why:
-                    return group.name, why
-        return None
+        if groups is None:
+            return None
+        for group in groups.plan.groups:
+            why = "" if self.rot.allows_closed(group.name) else groups.unstable(group)
+            if why:
+                return group.name, why
+        return ("", "") if groups.busy or groups.disturb_again() else None
 
     def _end_late_appends(self) -> None:
         """Make appends fast if the plan made them slower than `offsets.commit.timeout.ms`: with late appends a group need not become stable."""
