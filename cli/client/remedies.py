@@ -77,6 +77,7 @@ REMEDIES: Final[dict[int, Remedy]] = {
     ),
     E.TOPIC_AUTHORIZATION_FAILED: Remedy(Next.LEAVE_OUT, "The user needs Read on the topic", NO),
     E.UNKNOWN_TOPIC_OR_PARTITION: Remedy(Next.LEAVE_OUT, "The topic was deleted, or is not known there yet: repeat it once or twice", NO),
+    E.UNKNOWN_TOPIC_ID: Remedy(Next.LEAVE_OUT, "The topic was deleted or created again: ask for its id again (Metadata) before the next commit", NO),
     E.OFFSET_METADATA_TOO_LARGE: Remedy(Next.LEAVE_OUT, "Commit it with shorter metadata (offset.metadata.max.bytes)", NO),
     E.UNSTABLE_OFFSET_COMMIT: Remedy(Next.REPEAT, "An open transaction has offsets of the group. Tenure serves no transactions, so only Kafka answers this", NO),
     E.NON_EMPTY_GROUP: Remedy(Next.END, "For DeleteGroups, and for OffsetDelete of a group that is none of consumers. Stop its members first", NO),

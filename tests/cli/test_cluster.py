@@ -34,7 +34,7 @@ def test_a_tenure_broker_is_recognized(client_command: Tenure, bootstrap: str) -
     result = client_command("cluster")
     lines = result.out.splitlines()
     assert (result.code, result.err) == (0, "")
-    assert lines[1] == "software    Tenure, which serves what Kafka 4.0 does"
+    assert lines[1] == "software    Tenure, which serves what Kafka 4.3 or later does"
     assert lines[2] == "controller  broker 1"
     assert lines[-2:] == ["BROKER  HOST        PORT  RACK  STATE", f"     1  127.0.0.1  {bootstrap.rpartition(':')[2]}  -     controller"]
 
@@ -62,7 +62,7 @@ def test_json_has_the_same_values_with_numbers_as_numbers(client_command: Tenure
     value = json.loads(client_command("cluster", "--json", "--versions").out)
     port = int(bootstrap.rpartition(":")[2])
     assert value["tenure"] is True
-    assert value["release"] == "4.0"
+    assert value["release"] == "4.3"
     assert value["controller_id"] == 1
     assert value["brokers"] == [
         {
@@ -74,7 +74,7 @@ def test_json_has_the_same_values_with_numbers_as_numbers(client_command: Tenure
             "fenced": False,
             "reachable": True,
             "problem": None,
-            "release": "4.0",
+            "release": "4.3",
             "node": None,
         }
     ]
