@@ -166,8 +166,12 @@ class Cluster:
     def _begin_acquiring(self) -> None:
         """Acquire logs of groups and topics from now on: all nodes have started, or `GATHER_SECONDS` have passed."""
         if self._gathering and not self._stopped:
+            offsets = self._topics.by_name.get(CONSUMER_OFFSETS)
+            if offsets is None:  # the registry is suspended before it could store its first topic
+                self._loop.call_later(SUSPENDED_SECONDS, Contained(self._begin_acquiring))
+                return
             self._gathering = False
-            partitions = self._topics.by_name[CONSUMER_OFFSETS].partition_count
+            partitions = offsets.partition_count
             self.ownership.set_logs("offsets", [LogId(CONSUMER_OFFSETS, number) for number in range(partitions)], self._now)
             self._topic_placement.begin_placing()
 

@@ -233,6 +233,17 @@ def test_a_started_node_places_the_registry_first_and_all_logs_after_a_second(wo
     assert set(ownership.logs()) == {REGISTRY_LOG_ID, *[LogId(CONSUMER_OFFSETS, number) for number in range(4)], ORDERS, LogId("orders", 1)}
 
 
+def test_nothing_is_placed_before_the_registry_has_stored_its_first_topic(world: World) -> None:
+    """Its log may fail at the first write, before there are any offsets to place."""
+    offsets = world.topics.by_name.pop(CONSUMER_OFFSETS)
+    world.cluster.start()
+    world.loop.pass_ms(GATHER_SECONDS * 1_000 + 1_000)
+    assert (list(world.cluster.ownership.logs()), world.cluster.settled) == ([REGISTRY_LOG_ID], False)
+    world.topics.by_name[CONSUMER_OFFSETS] = offsets
+    world.loop.pass_ms(int(SUSPENDED_SECONDS * 1_000))
+    assert OFFSETS in world.cluster.ownership.logs()
+
+
 def test_all_logs_are_placed_at_once_when_the_usual_nodes_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     for nodes, placed in ((2, True), (3, False)):
         world = World(monkeypatch, nodes)
