@@ -217,7 +217,7 @@ class GroupClient(BareTransport):
         assert (end, reply.encode(version)) == (len(frame), frame[at:])
         if names_topics_by_id(request, version):
             for topic in topics_in(reply):
-                topic.name = self._names.get(topic.topic_id) or self._harness.topics.name_of(topic.topic_id)
+                topic.name = self._names.get(topic.topic_id) or self._harness.topics.name_of(topic.topic_id) or ""
         return reply
 
     def _fill_in_ids(self, request: Any) -> None:
