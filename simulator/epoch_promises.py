@@ -6,15 +6,17 @@ still be handled later: a member with such a request is not *sure* of what it wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from coordinator.consumer.calls import AWAY
+from coordinator.consumer.member import ConsumerMember
 from protocol.errors import ErrorCode
 from simulator.promises import Clock
 from simulator.world import Broken, Promise, format_time
 
 TopicPartition = tuple[bytes, int]  # topic id, partition
-Members = Callable[[str], Collection[str] | None]  # of a group in its coordinator's memory; None: not known now
+Members = Callable[[str], Mapping[str, ConsumerMember] | None]  # of a group in its coordinator's memory; None: not known now
 
 ERRORS_OF_EPOCHS: Final = Promise("errors of epochs", "members of the consumer protocol get only the error codes that Kafka has for the API")
 
@@ -54,7 +56,7 @@ class Holders:
         for other, theirs in list(claims.items()):
             if other == member_id:
                 continue
-            if other not in members:
+            if other not in members or gave_up_by_absence(members[other], partition):
                 del claims[other]
             elif claim.sure and theirs.sure and member_id in members:
                 raise Broken(
@@ -72,6 +74,12 @@ class Holders:
 
     def forget(self) -> None:
         self._claims.clear()
+
+
+def gave_up_by_absence(member: ConsumerMember, partition: TopicPartition) -> bool:
+    """A member whose session ended, and which a policy keeps, owes nothing of what it was told to give up: what it says later is refused."""
+    topic_id, number = partition
+    return member.holding.epoch == AWAY and number not in member.holding.assigned.get(topic_id, ())
 
 
 class Epochs:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
+from coordinator.consumer.member import ConsumerMember
 from coordinator.notes import Cause, EpochStep, Note
 from simulator.course import Course
 from simulator.epoch_plan import EpochPlan
@@ -52,7 +53,7 @@ class EpochWatch:
         self._topic_names: dict[bytes, str] = {}
         self._removed_at: dict[tuple[str, str], int] = {}  # group, instance -> when an administrator may last have removed it
 
-    def members_of(self, group: str) -> Collection[str] | None:
+    def members_of(self, group: str) -> Mapping[str, ConsumerMember] | None:
         found = self.coordinators.find_consumers(group)
         return found.members if found is not None else None
 

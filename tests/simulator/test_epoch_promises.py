@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from coordinator.consumer.calls import AWAY
+from coordinator.consumer.member import STABLE, ConsumerMember, Holding
 from simulator.cluster_run import new_run
 from simulator.command import plan_for
 from simulator.drawing import draw
@@ -43,7 +45,8 @@ def world() -> World:
 
 @pytest.fixture
 def holders(world: World) -> Holders:
-    promise = Holders(world, lambda group: ("a", "b"))
+    members = {id: ConsumerMember("g", id) for id in ("a", "b")}
+    promise = Holders(world, lambda group: members)
     promise.told("g", "a", [P, Q], 2, sure=True)
     return promise
 
@@ -61,13 +64,23 @@ def test_a_list_that_may_still_arrive_makes_a_holding_uncertain(holders: Holders
 
 
 def test_a_removed_member_holds_nothing(world: World) -> None:
-    members = ["a", "b"]
+    members = {id: ConsumerMember("g", id) for id in ("a", "b")}
     promise = Holders(world, lambda group: members)
     promise.told("g", "a", [P], 2, sure=True)
-    members.remove("a")
+    gone = members.pop("a")
     promise.told("g", "b", [P], 3, sure=True)
-    members.append("a")
+    members["a"] = gone
     promise.told("g", "b", [P], 3, sure=True)
+
+
+def test_a_member_that_a_policy_keeps_holds_its_place_and_not_what_it_was_to_give_up(world: World) -> None:
+    members = {id: ConsumerMember("g", id) for id in ("a", "b")}
+    promise = Holders(world, lambda group: members)
+    promise.told("g", "a", [P, Q], 2, sure=True)
+    members["a"].holding = Holding(AWAY, 2, STABLE, {Q[0]: {Q[1]: 2}})
+    promise.told("g", "b", [P], 3, sure=True)
+    with pytest.raises(Broken, match="b gets partition"):
+        promise.told("g", "b", [Q], 3, sure=True)
 
 
 # Epochs.
