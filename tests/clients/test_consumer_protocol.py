@@ -24,7 +24,7 @@ def group(make_group: Callable[..., Group]) -> ConsumerGroup:
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_members_come_and_go_and_each_record_is_read_once(kind: ClientKind, assignor: str, group: ConsumerGroup) -> None:
+def test_members_come_and_go_and_no_record_is_lost_or_read_after_its_commit(kind: ClientKind, assignor: str, group: ConsumerGroup) -> None:
     group.feed.begin()
     first, second = group.start(kind, assignor=assignor), group.start(kind, "second", assignor=assignor)
     group.await_settled(first, second)
@@ -36,7 +36,7 @@ def test_members_come_and_go_and_each_record_is_read_once(kind: ClientKind, assi
     second.await_progress()
     group.feed.end()
     group.await_consumed()
-    assert (group.lost(), group.seen_twice()) == (set(), set())
+    assert (group.lost(), group.seen_twice_without_need()) == (set(), set())
     assert group.described().assignor_name == assignor
 
 
@@ -90,7 +90,8 @@ def test_a_group_moves_to_the_consumer_protocol_and_back_without_a_stop(kind: Cl
     three.await_progress()
     group.feed.end()
     group.await_consumed()
-    assert (group.lost(), group.seen_twice()) == (set(), set())
+    # A commit may be refused while its partition moves: then the next holder reads the record too.
+    assert (group.lost(), group.seen_twice_without_need()) == (set(), set())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
