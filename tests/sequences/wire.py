@@ -10,6 +10,8 @@ from typing import Any
 
 from protocol.apis import APIS
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.offset_commit import OffsetCommitRequest
+from protocol.messages.offset_fetch import OffsetFetchRequest
 from tests.support.headers import encode_request, response_header_version
 
 Arrived = Callable[[Any], None]
@@ -83,6 +85,8 @@ class Wire(asyncio.Protocol):
 
 
 Versions = dict[int, tuple[int, int]]
+# Later versions name topics by their ids, which differ between two servers: tests/clients/test_against_kafka.py asks these.
+NAMED_UNTIL = {OffsetCommitRequest.API_KEY: 9, OffsetFetchRequest.API_KEY: 9}
 
 
 async def versions_of(port: int) -> Versions:
@@ -90,11 +94,12 @@ async def versions_of(port: int) -> Versions:
     wire = await Wire.open(port)
     reply = await wire.ask(ApiVersionsRequest("sequences", "1"), 3)
     wire.drop()
-    return {
-        api_key.api_key: (max(api_key.min_version, APIS[api_key.api_key].served[0]), min(api_key.max_version, APIS[api_key.api_key].served[1]))
-        for api_key in reply.api_keys
-        if api_key.api_key in APIS
-    }
+    versions: Versions = {}
+    for offered in reply.api_keys:
+        if (api := APIS.get(offered.api_key)) is not None:
+            newest = min(offered.max_version, api.served[1], NAMED_UNTIL.get(api.key, offered.max_version))
+            versions[api.key] = max(offered.min_version, api.served[0]), newest
+    return versions
 
 
 def common(first: Versions, second: Versions) -> Versions:
