@@ -328,7 +328,7 @@ class EpochMember(Client):
                 watch.seats.returned(group, member_id, seat, reply.member_epoch, assigned or (), watch.gone_topics(group), request.sent)
         elif self.instance is not None:
             watch.owners.succeeded(group, self.instance, member_id, request.sent)
-        watch.epochs.told(group, member_id, self.epoch, reply.member_epoch)
+        watch.epochs.told(group, member_id, self.epoch, reply.member_epoch, request.sent)
         watch.sessions.renewed(group, member_id, request.sent, watch.plan.session_ns, "heartbeat")
         if assigned is not None:
             watch.holders.told(group, member_id, assigned, reply.member_epoch, not self._unsettled)

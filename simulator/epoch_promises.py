@@ -97,24 +97,26 @@ class Epochs:
         self._newest: dict[str, tuple[int, int]] = {}  # the newest epoch that a member was told, and when
         self._stored: dict[str, tuple[int, int, dict[str, int]]] = {}  # epoch, target epoch and member epochs that are in the log
         self._noted: dict[str, int] = {}  # the epoch of the last note
+        self._began_at: dict[str, int] = {}  # when a group may have begun again last
 
     def joined(self, group: str, member_id: str, epoch: int, sent: int) -> None:
         """A heartbeat with epoch 0 was answered: it brings the member to the newest target."""
         newest, moment = self._newest.get(group, (0, 0))
         if epoch < max(newest, self._stored.get(group, (0,))[0]) and not self._surely_has_offsets(group):
-            self.may_begin_again(group)
+            self.may_begin_again(group, sent)
         elif epoch < newest and moment < sent:
             raise Broken(self.promise, f"{member_id} joins {group} at epoch {epoch}, although a member had epoch {newest} at {format_time(moment)}", group)
 
-    def told(self, group: str, member_id: str, before: int, epoch: int) -> None:
-        """A member was told its epoch. `before`: the one that it had; 0: it joins."""
+    def told(self, group: str, member_id: str, before: int, epoch: int, sent: int) -> None:
+        """A member was told its epoch, in the reply to a request that it sent then. `before`: the epoch that it had; 0: it joins."""
         if epoch < before:
             raise Broken(self.promise, f"{member_id} of {group} is told epoch {epoch}, and had {before}", group)
-        if epoch > self._newest.get(group, (0, 0))[0]:
+        if epoch > self._newest.get(group, (0, 0))[0] and sent >= self._began_at.get(group, 0):
             self._newest[group] = epoch, self._world.now
 
-    def may_begin_again(self, group: str) -> None:
-        """The group may be deleted now, and begins again if it is created again."""
+    def may_begin_again(self, group: str, since: int | None = None) -> None:
+        """The group may be deleted now, or since then, and begins again if it is created again."""
+        self._began_at[group] = self._world.now if since is None else since  # a reply that was stalled may be of the group before
         for known in (self._newest, self._stored, self._noted):
             known.pop(group, None)
 

@@ -87,7 +87,7 @@ def test_a_member_that_a_policy_keeps_holds_its_place_and_not_what_it_was_to_giv
 
 
 BROKEN_EPOCHS: list[Callable[[Epochs], None]] = [
-    lambda promise: promise.told("g", "a", 4, 3),
+    lambda promise: promise.told("g", "a", 4, 3, SECOND),
     lambda promise: promise.stored("g", 4, 5, {}, False),
     lambda promise: promise.stored("g", 5, 4, {}, False),
     lambda promise: promise.stored("g", 5, 5, {"a": 4}, False),
@@ -102,7 +102,7 @@ BROKEN_EPOCHS: list[Callable[[Epochs], None]] = [
 def test_epochs_do_not_go_back_and_each_has_a_note(world: World, number: int) -> None:
     promise = epochs(world)
     at(world, 1)
-    promise.told("g", "a", 0, 5)
+    promise.told("g", "a", 0, 5, SECOND)
     promise.stored("g", 5, 5, {"a": 5}, False)
     at(world, 3)
     with pytest.raises(Broken, match="epochs"):
@@ -114,12 +114,27 @@ def test_epochs_that_grow_with_notes_are_fine_and_so_is_a_group_that_begins_agai
     promise.stored("g", 5, 5, {"a": 5}, False)
     promise.noted("g", 6, has_cause=True)
     promise.stored("g", 6, 5, {"a": 5}, False)
-    promise.told("g", "a", 5, 6)
+    promise.told("g", "a", 5, 6, 0)
     promise.stored("g", 8, 8, {"a": 8}, True)
     at(world, 3)
     promise.joined("g", "b", 2, 2 * SECOND)
-    promise.told("g", "b", 0, 2)
+    promise.told("g", "b", 0, 2, 2 * SECOND)
     promise.stored("g", 2, 2, {"b": 2}, False)
+
+
+def test_a_stalled_reply_says_nothing_about_a_group_that_has_begun_again(world: World) -> None:
+    promise = epochs(world, has_offsets=False)
+    promise.told("g", "a", 5, 6, 0)
+    at(world, 3)
+    promise.joined("g", "b", 2, 2 * SECOND)
+    promise.told("g", "a", 6, 7, SECOND)
+    promise._surely_has_offsets = lambda group: True
+    at(world, 5)
+    promise.joined("g", "c", 3, 4 * SECOND)
+    promise.told("g", "c", 0, 3, 4 * SECOND)
+    at(world, 7)
+    with pytest.raises(Broken, match="epochs"):
+        promise.joined("g", "d", 2, 6 * SECOND)
 
 
 # Seats.
