@@ -23,6 +23,7 @@ from protocol.messages.api_versions import (
 
 GROUP_VERSION = "group.version"  # a feature of Kafka; with level 1 the brokers serve groups of the consumer protocol
 GROUP_LEVEL = 1
+LEVEL_0_FROM = 4  # older clients fail on a feature that has level 0
 FEATURES_EPOCH = 0  # it grows when a level changes, which it cannot here; clients ignore the levels of -1
 
 NO_NODE: Final = -1  # the client does not say which node it means
@@ -37,7 +38,7 @@ class ApiVersions:
     def __init__(self, parts: BrokerParts) -> None:
         self._node = parts.node
         self._routes = parts.routes  # by API key; complete before the first request
-        self._accepted: ConstantReply | None = None  # the reply to every valid request
+        self._accepted: dict[bool, ConstantReply] = {}  # the reply to every valid request, with and without the supported levels of features
 
     def handle(self, call: Call, request: ApiVersionsRequest) -> Response:
         software = (request.client_software_name, request.client_software_version)
@@ -47,18 +48,20 @@ class ApiVersions:
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
         if request.cluster_id is not None and (request.cluster_id, request.node_id) != (self._node.cluster_id, self._node.id):
             return ApiVersionsResponse(ErrorCode.REBOOTSTRAP_REQUIRED)
-        if self._accepted is None:
+        tells_levels = call.version >= LEVEL_0_FROM
+        accepted = self._accepted.get(tells_levels)
+        if accepted is None:
             ranges = [ApiVersion(route.key, *route.advertised) for route in self._routes.values() if route.advertised[1] >= 0]
-            self._accepted = ConstantReply(
+            accepted = self._accepted[tells_levels] = ConstantReply(
                 ApiVersionsResponse(
                     ErrorCode.NONE,
                     ranges,
-                    supported_features=[SupportedFeatureKey(GROUP_VERSION, 0, GROUP_LEVEL)],
+                    supported_features=[SupportedFeatureKey(GROUP_VERSION, 0, GROUP_LEVEL)] if tells_levels else [],
                     finalized_features_epoch=FEATURES_EPOCH,
                     finalized_features=[FinalizedFeatureKey(GROUP_VERSION, GROUP_LEVEL, GROUP_LEVEL)],
                 )
             )
-        return self._accepted
+        return accepted
 
 
 def error_response(request: ApiVersionsRequest | None, version: int, error: int) -> Response:

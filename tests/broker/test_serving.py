@@ -58,8 +58,10 @@ def test_api_versions_lists_the_served_apis(client: Client, version: int) -> Non
     assert {3, 10, 18, 19, 60, 68, 69} <= set(ranges)
     assert all(ranges[key] == APIS[key].advertised for key in ranges)
     if version >= 3:  # the consumer protocol is served, as a feature of Kafka
-        (supported,), (finalized,) = reply.supported_features, reply.finalized_features
-        assert (supported.name, supported.min_version, supported.max_version) == ("group.version", 0, 1)
+        (finalized,) = reply.finalized_features
+        assert len(reply.supported_features) == (version >= 4)
+        for supported in reply.supported_features:
+            assert (supported.name, supported.min_version, supported.max_version) == ("group.version", 0, 1)
         assert (finalized.name, finalized.min_version_level, finalized.max_version_level, reply.finalized_features_epoch) == ("group.version", 1, 1, 0)
 
 

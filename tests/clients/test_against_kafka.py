@@ -37,9 +37,9 @@ DEVIATIONS = [
     Deviation(API_VERSIONS_ASKED, r"api_keys\[(18|42)\].max_version", "ApiVersions 5 and DeleteGroups 3 are served, which are new in Kafka 4.4", "5|3"),
     Deviation(
         API_VERSIONS_ASKED,
-        "supported_features|finalized_features(_epoch)?",
-        "no features are announced, because there is no cluster of brokers that must agree on them",
-        r"\[\]|-1",
+        r"(supported|finalized)_features\[.*\]|supported_features|finalized_features_epoch",
+        "of Kafka's features only group.version is announced: the others belong to what is not served",
+        r"absent|0|\[\]",
     ),
     Deviation(r"versions, newer and empty v\d", "", "an ApiVersions of a newer version is answered whatever its content is"),
     Deviation("versions, newer.* v-", "", "a negative version of ApiVersions closes the connection", "closed"),
