@@ -165,11 +165,13 @@ uncompile: ## remove what compile built
 
 COMPILED := PYTHONPATH=build/compiled:. COMPILED=build/compiled
 
+SERVED := $(addprefix tests/clients/test_, each_client.py records.py membership_restarts.py consumer_protocol.py standbys.py)
+
 compiled-test: setup ## the tests, a minute of the simulator, real clients, kills, Apache Kafka beside it and the wheel, all on a compiled copy under build/
 	@$(BIN)/python -m project.compiled --copy build/compiled --wheel build/compiled/dist
 	@$(COMPILED) $(BIN)/python -P -m pytest $(AGAIN) -p project.only_compiled --import-mode=append -n 3 --dist worksteal \
 		-m "not alone and not clients and not kafka and not plain" tests/protocol tests/coordinator tests/storage tests/history tests/broker tests/simulator/test_compiled.py
-	@$(COMPILED) $(BIN)/python -P -m pytest $(AGAIN) -p project.only_compiled --import-mode=append -n 3 -m "clients and not kafka and not plain" tests/clients tests/broker
+	@$(COMPILED) $(BIN)/python -P -m pytest $(AGAIN) -p project.only_compiled --import-mode=append -n 3 -m "clients and not kafka and not plain" $(SERVED) tests/broker
 	@$(MAKE) sim SIMULATE="$(SIMULATE_COMPILED)"
 	@$(COMPILED) $(BIN)/python -P -m tests.soak --kills 4
 	@$(COMPILED) $(BIN)/python -P -m tests.nodes --rounds 3
