@@ -14,18 +14,16 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from struct import unpack
 from typing import Any, Final
 
 from bench.kafka import kafka
 from bench.machine import choose_cores, pinned
 from bench.servers import Server, broker
-from protocol.apis import APIS
-from protocol.headers import encode_request
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatRequestTopicPartitions
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.running import Client
 
 BEAT_VERSION: Final = 1
 TOPIC: Final = "grows"
@@ -40,30 +38,6 @@ SETTINGS: Final = (
     f"group.consumer.session.timeout.ms={SESSION_MS}",
     f"group.consumer.max.session.timeout.ms={SESSION_MS}",
 )
-
-
-def framed(request: Any, version: int) -> bytes:
-    return encode_request(request.API_KEY, version, version >= request.FLEXIBLE_FROM, 1, "converge", request.encode(version))
-
-
-class Connection:
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_SECONDS)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._in = self._socket.makefile("rb")
-
-    def send(self, requests: list[Any], version: int) -> None:
-        self._socket.sendall(b"".join([framed(request, version) for request in requests]))
-
-    def receive(self, key: int, version: int) -> Any:
-        (size,) = unpack(">i", self._in.read(4))
-        frame = self._in.read(size)
-        flexible = APIS[key].flexible_from <= version
-        return APIS[key].response.decode(frame, 5 if flexible else 4, version)[0]
-
-    def ask(self, request: Any, version: int) -> Any:
-        self.send([request], version)
-        return self.receive(request.API_KEY, version)
 
 
 class Member:
@@ -102,8 +76,8 @@ class Groups:
         self.partitions = partitions
         self.growths: list[float] = []
         self._groups = [[Member(f"g{group}", number) for number in range(members // groups)] for group in range(groups)]
-        self._admin = Connection(server.port)
-        self._links = [Connection(server.port) for _ in range(groups)]
+        self._admin = connected(server.port)
+        self._links = [connected(server.port) for _ in range(groups)]
         made = self._admin.ask(CreateTopicsRequest([CreatableTopic(TOPIC, partitions, 1)], 60_000), 5)
         if made.topics[0].error_code:
             raise SystemExit(f"converge: no topic: {made.topics[0].error_code}")
@@ -131,18 +105,25 @@ class Groups:
         while waiting:
             if time.monotonic() > until:
                 raise SystemExit(f"converge: {len(waiting)} groups have not converged in {TIMEOUT_SECONDS:g} s")
-            for number in waiting:
-                self._links[number].send([member.words() for member in self._groups[number]], BEAT_VERSION)
-            for number in waiting:
-                for member in self._groups[number]:
-                    member.hear(self._links[number].receive(68, BEAT_VERSION))
-                    beats += 1
+            sent = [(number, member, member.words()) for number in waiting for member in self._groups[number]]
+            for number, _, words in sent:
+                self._links[number].send(words, BEAT_VERSION)
+            for number, member, words in sent:
+                member.hear(self._links[number].receive(words, BEAT_VERSION))
+            beats += len(sent)
             waiting = [number for number in waiting if not self._has_converged(self._groups[number])]
         return beats
 
     def _has_converged(self, group: list[Member]) -> bool:
         whole = sum(member.partitions for member in group) == self.partitions and len({member.epoch for member in group}) == 1
         return whole and all(member.owns is None for member in group)
+
+
+def connected(port: int) -> Client:
+    client = Client(port, client_id="converge")
+    client.socket.settimeout(TIMEOUT_SECONDS)
+    client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client
 
 
 def cpu_seconds(pid: int) -> float:

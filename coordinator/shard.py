@@ -389,12 +389,13 @@ class Shard:
         out.wall = wall
         consumers = self.consumers.groups.get(commit.group_id)
         error = self._commit(commit) if consumers is None else self._commit_of_consumer(consumers, commit)
-        refusal = (commit.group_id, error, commit.member_id, commit.instance_id)
-        if error and consumers is not None:
-            member = consumers.members.get(commit.member_id)
-            self._refusals.add(out, refusal, commit.generation, UNKNOWN if member is None else member.holding.epoch)
-        elif error and commit.group_id in self.groups:
-            self._refusals.add(out, refusal)
+        if error:
+            refusal = (commit.group_id, error, commit.member_id, commit.instance_id)
+            if consumers is not None:
+                member = consumers.members.get(commit.member_id)
+                self._refusals.add(out, refusal, commit.generation, UNKNOWN if member is None else member.holding.epoch)
+            elif commit.group_id in self.groups:
+                self._refusals.add(out, refusal)
         self._end_step()
         return error
 

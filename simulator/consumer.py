@@ -18,6 +18,7 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssig
 from simulator.client import RETRIED, ClientConnection, Process, Request
 from simulator.commit import Commit, offset_fetch_request
 from simulator.commit_results import settle_commit
+from simulator.lookups import BACKOFF_NS
 from simulator.member import Member
 from simulator.plan import plural
 from simulator.rebalances import Rebalances
@@ -27,7 +28,6 @@ from simulator.world import MS, SECOND, Broken, Promise
 
 REQUEST_NS: Final = 30 * SECOND
 JOIN_EXTRA_NS: Final = 5 * SECOND
-BACKOFF_NS: Final = 100 * MS
 TAKE_OVER_LATE: Final = 0.2  # the minimum probability of a late SyncGroup, for a member that an error made rejoin
 JOIN: Final = Promise("join", "JoinGroup is never answered with REBALANCE_IN_PROGRESS")
 ERRORS: Final = Promise("errors", "members get only the error codes that Kafka's protocol has for the API")
@@ -131,14 +131,9 @@ class Consumer(Member):
         while not self.fenced:
             wire = self.wire
             if wire is None or not wire.open or self.must_find_coordinator:
-                if wire is not None and wire.open:
-                    world.after(SECOND, wire.close)
                 self.must_find_coordinator = False
-                wire = self._scene.lookups.connect(self.name, self.address)
-                if wire is not None:
-                    wire = yield from self._scene.lookups.find_coordinator(wire, self.group)
+                wire = yield from self._scene.lookups.reach_coordinator(wire, self.name, self.address, self.group)
                 if wire is None:
-                    yield world.between(BACKOFF_NS, 10 * BACKOFF_NS)
                     continue
                 self.wire = wire
             if not self.has_assignment:

@@ -26,6 +26,7 @@ from simulator.epoch_promises import (
     may_be_removed,
 )
 from simulator.epoch_watch import EpochWatch
+from simulator.lookups import BACKOFF_NS
 from simulator.plan import plural
 from simulator.scene import Scene
 from simulator.world import MS, SECOND, Broken
@@ -33,7 +34,6 @@ from simulator.world import MS, SECOND, Broken
 VERSION: Final = 1  # of ConsumerGroupHeartbeat
 OFFSETS_VERSION: Final = 9  # of OffsetCommit and OffsetFetch: the first with member epochs
 REQUEST_NS: Final = 30 * SECOND
-BACKOFF_NS: Final = 100 * MS
 NEVER: Final = 1 << 62
 LEAVE: Final = -1
 AWAY: Final = -2
@@ -171,14 +171,9 @@ class EpochMember(Client):
         while self.running:
             wire = self.wire
             if wire is None or not wire.open or self._must_find_coordinator:
-                if wire is not None and wire.open:
-                    world.after(SECOND, wire.close)
                 self._must_find_coordinator = False
-                wire = self._scene.lookups.connect(self.name, self.address)
-                if wire is not None:
-                    wire = yield from self._scene.lookups.find_coordinator(wire, self.group)
+                wire = yield from self._scene.lookups.reach_coordinator(wire, self.name, self.address, self.group)
                 if wire is None:
-                    yield world.between(BACKOFF_NS, 10 * BACKOFF_NS)
                     continue
                 self.wire = wire
                 self._said = self._listed = None

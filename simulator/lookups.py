@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Final
 
 from simulator.client import ClientConnection
 from simulator.network import Network
 from simulator.node import Node
-from simulator.world import World
+from simulator.world import MS, SECOND, World
+
+BACKOFF_NS: Final = 100 * MS
 
 
 class Lookups:
@@ -30,6 +32,17 @@ class Lookups:
         """A connection to the group's coordinator, which is looked up over `wire`."""
         return wire
         yield
+
+    def reach_coordinator(self, old: ClientConnection | None, name: str, address: str, group: str) -> Generator[Any, Any, ClientConnection | None]:
+        """A new connection to the group's coordinator, in place of `old`. None: there is none yet, and the client has waited before it tries again."""
+        if old is not None and old.open:
+            self._world.after(SECOND, old.close)
+        wire = self.connect(name, address)
+        if wire is not None:
+            wire = yield from self.find_coordinator(wire, group)
+        if wire is None:
+            yield self._world.between(BACKOFF_NS, 10 * BACKOFF_NS)
+        return wire
 
     def find_leader(self, wire: ClientConnection, client: str, topic: str, partition: int) -> Generator[Any, Any, ClientConnection | None]:
         """A connection to the leader of a partition, which is looked up over `wire`."""

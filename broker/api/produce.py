@@ -12,6 +12,7 @@ from typing import Final
 from broker.api.parts import BrokerParts
 from broker.fastpath.learning import learn, may_learn_repeated
 from broker.fastpath.produce import ProduceFastPath, produce_front
+from broker.groups.offset_replies import TopicKey
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST
 from broker.security.authorizer import Operation, topic_allowed
@@ -43,7 +44,6 @@ TIMEOUT_MS_MAX: Final = 120_000  # as long as Java's producer tries to deliver a
 CURRENT_LEADER_FROM: Final = 10  # KIP-951
 TOPIC_IDS_FROM: Final = 13  # in place of names
 
-TopicKey = str | bytes  # name of a topic, or its id
 TopicPartition = tuple[TopicKey, int]  # topic, as the request names it, and partition
 
 

@@ -39,7 +39,8 @@ class RepeatedBeat:
 def repeated(keeper: Keeper, request: HeartbeatRequest, reply: HeartbeatReply) -> RepeatedBeat | None:
     """The next heartbeat with the same words as one that was just answered with `reply`. None: it might change something, or be told something.
 
-    A member that was told a newer epoch does not say the same again: with the epoch before, it would be refused. Expressions are resolved again when time passes, so a group that has any is left to the usual way.
+    A member that was told a newer epoch does not say the same again: with the epoch before, it would be refused. Expressions are resolved again
+    when time passes, so a group that has any is left to the usual way.
     """
     group = keeper.groups.get(request.group_id)
     if group is None or reply.error or reply.assignment is not None or reply.epoch != request.epoch or request.epoch <= 0:

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any
@@ -190,6 +190,19 @@ class Group:
     def check_alive(self) -> None:
         for member in self.members:
             member.check_alive()
+
+    def go_through_restarts(self, members: Sequence[Member], end: Callable[[Group], None]) -> None:
+        """The broker ends twice and is started again, while members consume what is sent all the while."""
+        self.feed.begin()
+        for _ in range(2):
+            for member in members:
+                member.await_progress()
+            end(self)
+            self.start_broker()
+        for member in members:
+            member.await_progress()
+        self.feed.end()
+        self.await_consumed()
 
     # Events.
 

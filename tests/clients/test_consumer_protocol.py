@@ -46,16 +46,7 @@ def test_members_keep_their_partitions_when_the_broker_returns(kind: ClientKind,
     members = [group.start(kind, "static"), group.start(kind, "other"), group.start(kind)]
     group.await_settled(*members)
     epoch, partitions = group.generation(), [set(member.partitions) for member in members]
-    group.feed.begin()
-    for _ in range(2):
-        for member in members:
-            member.await_progress()
-        end(group)
-        group.start_broker()
-    for member in members:
-        member.await_progress()
-    group.feed.end()
-    group.await_consumed()
+    group.go_through_restarts(members, end)
     assert ([member.partitions for member in members], group.generation()) == (partitions, epoch)
     assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})
 

@@ -20,16 +20,7 @@ def test_members_keep_their_seats_when_the_broker_returns(kind: ClientKind, end:
     group.await_settled(*members)
     generation, rebalances = group.generation(), group.rebalances()
     partitions = [set(member.partitions) for member in members]
-    group.feed.begin()
-    for _ in range(2):
-        for member in members:
-            member.await_progress()
-        end(group)
-        group.start_broker()
-    for member in members:
-        member.await_progress()
-    group.feed.end()
-    group.await_consumed()
+    group.go_through_restarts(members, end)
     assert [member.partitions for member in members] == partitions
     assert (group.generation(), group.rebalances()) == (generation, rebalances)
     assert (group.lost(), group.seen_twice(), group.disturbances()) == (set(), set(), {})

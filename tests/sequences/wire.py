@@ -8,10 +8,9 @@ from collections.abc import Callable
 from struct import unpack_from
 from typing import Any
 
+from cli.client.connection import BY_NAME_UNTIL
 from protocol.apis import APIS
 from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.offset_commit import OffsetCommitRequest
-from protocol.messages.offset_fetch import OffsetFetchRequest
 from tests.support.headers import encode_request, response_header_version
 
 Arrived = Callable[[Any], None]
@@ -85,8 +84,6 @@ class Wire(asyncio.Protocol):
 
 
 Versions = dict[int, tuple[int, int]]
-# Later versions name topics by their ids, which differ between two servers: tests/clients/test_against_kafka.py asks these.
-NAMED_UNTIL = {OffsetCommitRequest.API_KEY: 9, OffsetFetchRequest.API_KEY: 9}
 
 
 async def versions_of(port: int) -> Versions:
@@ -97,7 +94,8 @@ async def versions_of(port: int) -> Versions:
     versions: Versions = {}
     for offered in reply.api_keys:
         if (api := APIS.get(offered.api_key)) is not None:
-            newest = min(offered.max_version, api.served[1], NAMED_UNTIL.get(api.key, offered.max_version))
+            # Ids of topics differ between two servers: tests/clients/test_against_kafka.py asks the versions that have them.
+            newest = min(offered.max_version, api.served[1], BY_NAME_UNTIL.get(api.key, offered.max_version))
             versions[api.key] = max(offered.min_version, api.served[0]), newest
     return versions
 
